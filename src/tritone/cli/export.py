@@ -1,0 +1,59 @@
+"""`tritone export FAMILY`: a trained checkpoint becomes a bundle."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritone.errors import MissingDependencyError
+
+app = typer.Typer(no_args_is_help=True, help="Turn a trained checkpoint into a bundle.")
+
+
+@app.callback()
+def export() -> None:
+    """Turn a trained checkpoint into a bundle. One command per upstream toolkit."""
+
+
+@app.command()
+def wenet(
+    checkpoint: Annotated[Path, typer.Option(help="WeNet's final.pt: the bare state dict.")],
+    config: Annotated[Path, typer.Option(help="WeNet's train.yaml, of either config generation.")],
+    tokens: Annotated[Path, typer.Option(help="WeNet's units.txt: one 'token id' per line.")],
+    output: Annotated[Path, typer.Option(help="Folder of the bundle. An older bundle there is replaced.")],
+    cmvn: Annotated[
+        Path | None, typer.Option(help="global_cmvn, when it is neither in the checkpoint nor beside it.")
+    ] = None,
+    streaming: Annotated[bool, typer.Option("--streaming", help="Export a streaming graph too.")] = False,
+    chunk_size: Annotated[int, typer.Option(help="Encoder frames a streaming step (16 frames = 640 ms at 40 ms).")] = 16,
+    left_chunks: Annotated[int, typer.Option(help="Past chunks a streaming step may attend to.")] = 5,
+    name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
+    weights: Annotated[
+        str, typer.Option(help="Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.")
+    ] = "fp32",
+) -> None:
+    """Export a WeNet U2 or U2++ model: encoder and CTC head, waveform in."""
+    try:
+        from tritone.families.wenet.export import export_wenet
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"exporting needs {error.name}, which is not installed: pip install 'tritone[export]'"
+        ) from error
+    if weights not in ("fp32", "fp16", "int8"):
+        raise typer.BadParameter(f"{weights!r} is not fp32, fp16 or int8", param_hint="--weights")
+    report = export_wenet(
+        checkpoint=checkpoint,
+        config=config,
+        tokens=tokens,
+        output=output,
+        cmvn=cmvn,
+        streaming=streaming,
+        chunk_size=chunk_size,
+        left_chunks=left_chunks,
+        name=name,
+        weight_storage=weights,  # type: ignore[arg-type]
+    )
+    typer.echo(f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True)
+    for graph, difference in report.differences.items():
+        typer.echo(f"  {graph}: largest difference from the torch network {difference:.2e} (log probability)", err=True)
+    typer.echo(report.bundle.path)

@@ -1,0 +1,61 @@
+"""The errors Tritone raises, sorted by what the caller can do about them.
+
+    InputError      fix the input       AudioError, StreamError
+    RetryError      try again later     ServerUnreachableError, ServerTimeoutError, ServerBusyError
+    OperatorError   mend the set-up     BundleError, ExportError, ServerSetupError, MissingDependencyError
+
+A message says what was seen, what is needed and what to do next, in the user's units. Wrong arguments to a
+function stay `ValueError`.
+"""
+
+
+class TritoneError(Exception):
+    """Base of every error that Tritone raises on purpose."""
+
+
+class InputError(TritoneError):
+    """The request itself is wrong; sending it again unchanged fails again."""
+
+
+class AudioError(InputError):
+    """A waveform or an audio file cannot be used as it is."""
+
+
+class StreamError(InputError):
+    """A chunk does not fit the stream it claims to belong to."""
+
+
+class RetryError(TritoneError):
+    """The request is fine; the service could not take it now."""
+
+
+class ServerUnreachableError(RetryError):
+    """Nobody answers at the given address, or the connection broke."""
+
+
+class ServerTimeoutError(RetryError):
+    """The server took longer than the caller was willing to wait."""
+
+
+class ServerBusyError(RetryError):
+    """The server refused the request because its queue or its stream slots are full."""
+
+
+class OperatorError(TritoneError):
+    """The installation, the model folder or the server set-up needs a person."""
+
+
+class BundleError(OperatorError):
+    """A bundle is missing, damaged, or newer than this version of Tritone."""
+
+
+class ExportError(OperatorError):
+    """A checkpoint, its config or its side files cannot be turned into a bundle."""
+
+
+class ServerSetupError(OperatorError):
+    """tritonserver, or something that it needs, is missing or unfit."""
+
+
+class MissingDependencyError(OperatorError):
+    """An optional package is needed for this; the message names the `pip install`."""

@@ -1,0 +1,176 @@
+"""Reading the files of a trained WeNet model: `final.pt`, `train.yaml`, `global_cmvn`, `units.txt`.
+
+All of them are untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader, sizes are checked.
+"""
+
+import json
+import pickle
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+import yaml
+from torch import Tensor
+
+from tritone.errors import ExportError
+from tritone.families.wenet.config import ModelConfig, parse_config
+from tritone.families.wenet.model import AsrModel
+
+MAX_TEXT_BYTES = 64 * 2**20
+VARIANCE_FLOOR = 1e-20  # upstream's floor under the variance of a feature bin
+
+
+def _read_text(path: Path, what: str) -> str:
+    if not path.is_file():
+        raise ExportError(f"{what} not found: {path}")
+    if path.stat().st_size > MAX_TEXT_BYTES:
+        raise ExportError(f"{what} {path} has {path.stat().st_size} bytes; more than {MAX_TEXT_BYTES} cannot be right")
+    try:
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ExportError(f"{what} {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+
+
+def read_config(path: Path) -> ModelConfig:
+    """Read `train.yaml`. Raises ExportError for unreadable YAML and unsupported settings."""
+    try:
+        content = yaml.safe_load(_read_text(path, "config"))
+    except yaml.YAMLError as error:
+        raise ExportError(f"config {path} is not valid YAML: {error}") from error
+    return parse_config(content)
+
+
+def read_state_dict(path: Path) -> dict[str, Tensor]:
+    """Read a flat state dict of tensors.
+
+    Raises:
+        ExportError: no such file, not a checkpoint, holds more than plain tensors, or is wrapped in another dict.
+    """
+    if not path.is_file():
+        raise ExportError(f"checkpoint not found: {path}")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ExportError(
+            f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors. "
+            "Save the bare state dict: torch.save(model.state_dict(), path)."
+        ) from error
+    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
+        raise ExportError(f"checkpoint {path} is not a readable torch file ({error})") from error
+    if not isinstance(state, Mapping):
+        raise ExportError(f"checkpoint {path} holds a {type(state).__name__}, expected a dict of tensors")
+    wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
+    if wrong:
+        raise ExportError(
+            f"checkpoint {path} should be a flat dict of tensors, but holds {', '.join(wrong[:5])} as something else; "
+            "if the weights are inside one of these, save that part alone"
+        )
+    return {str(name): value for name, value in state.items()}
+
+
+def read_cmvn(path: Path, is_json: bool) -> tuple[Tensor, Tensor]:
+    """Read global statistics: mean and inverse standard deviation, each (bins,) float32.
+
+    JSON holds sums (`mean_stat`, `var_stat`, `frame_num`); Kaldi text is `[ sums count  squares 0 ]`.
+    """
+    text = _read_text(path, "cmvn statistics")
+    try:
+        if is_json:
+            stats = json.loads(text)
+            sums, squares, count = stats["mean_stat"], stats["var_stat"], stats["frame_num"]
+        else:
+            fields = text.split()
+            if fields[:1] != ["["] or fields[-1:] != ["]"]:
+                raise ValueError("Kaldi text statistics start with '[' and end with ']'")
+            values = [float(field) for field in fields[1:-1]]
+            half = len(values) // 2
+            sums, count, squares = values[: half - 1], values[half - 1], values[half:-1]
+        sums_64 = torch.tensor(sums, dtype=torch.float64)
+        squares_64 = torch.tensor(squares, dtype=torch.float64)
+        if sums_64.shape != squares_64.shape or sums_64.dim() != 1 or not count > 0:
+            raise ValueError(f"{len(sums)} sums, {len(squares)} squares, {count} frames")
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        form = "JSON with mean_stat, var_stat and frame_num" if is_json else "Kaldi text"
+        raise ExportError(f"cmvn statistics {path} are not {form}: {error!r}") from error
+    mean = sums_64 / count
+    variance = (squares_64 / count - mean.square()).clamp(min=VARIANCE_FLOOR)
+    return mean.float(), variance.rsqrt().float()
+
+
+def read_units(path: Path, vocab_size: int) -> list[str]:
+    """Read `units.txt` (`token id` a line) as a list indexed by id, of exactly `vocab_size` tokens."""
+    tokens: dict[int, str] = {}
+    for number, line in enumerate(_read_text(path, "units").splitlines(), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 2 or not fields[1].isdigit():
+            raise ExportError(f"units {path}, line {number}: expected 'token id', found {line!r}")
+        if int(fields[1]) in tokens:
+            raise ExportError(f"units {path}, line {number}: id {fields[1]} is given twice")
+        tokens[int(fields[1])] = fields[0]
+    if sorted(tokens) != list(range(vocab_size)):
+        missing = sorted(set(range(vocab_size)) - set(tokens))[:5]
+        raise ExportError(
+            f"units {path} has {len(tokens)} tokens with ids up to {max(tokens, default=-1)}, but the config's output_dim is "
+            f"{vocab_size}" + (f"; missing ids start with {missing}" if missing else "") + ". Is it the table this model was trained with?"
+        )
+    return [tokens[index] for index in range(vocab_size)]
+
+
+def _ignorable(name: str, has_decoder: bool) -> bool:
+    # Position tables are computed, concat_linear layers were never used, counters of batch norm matter in training alone.
+    return (
+        name.endswith(".pe")
+        or ".concat_linear" in name
+        or name.endswith(".num_batches_tracked")
+        or not name.startswith(("encoder.", "ctc.", "decoder."))
+        or (not has_decoder and name.startswith("decoder."))
+    )
+
+
+def _find_cmvn(config: ModelConfig, given: Path | None, folder: Path) -> Path:
+    if given is not None:
+        return given
+    beside = folder / Path(config.cmvn_file or "global_cmvn").name
+    if not beside.is_file():
+        raise ExportError(
+            f"the config asks for cmvn statistics ({config.cmvn_file}), the checkpoint does not hold them and {beside} does not "
+            "exist; give the file with --cmvn"
+        )
+    return beside
+
+
+def load_model(config: ModelConfig, checkpoint: Path, cmvn: Path | None = None) -> AsrModel:
+    """Build the network and fill it from `checkpoint`, in eval mode.
+
+    Args:
+        config: settings from `read_config`.
+        checkpoint: upstream's `final.pt`.
+        cmvn: statistics file; by default the one that the config names, looked for beside the checkpoint. Buffers inside the
+            checkpoint win over either, as they do upstream.
+
+    Raises:
+        ExportError: names every tensor that is missing, misshapen, or unknown to the network that the config describes.
+    """
+    state = read_state_dict(checkpoint)
+    model = AsrModel(config)
+    wanted = {name: value for name, value in model.state_dict().items() if not name.endswith(".num_batches_tracked")}
+    found = {name: value for name, value in state.items() if not _ignorable(name, config.decoder is not None)}
+    if config.uses_cmvn and "encoder.global_cmvn.mean" not in found:
+        mean, istd = read_cmvn(_find_cmvn(config, cmvn, checkpoint.parent), config.cmvn_is_json)
+        found |= {"encoder.global_cmvn.mean": mean, "encoder.global_cmvn.istd": istd}
+    problems = [f"missing {name} {tuple(value.shape)}" for name, value in wanted.items() if name not in found]
+    problems += [
+        f"{name} is {tuple(found[name].shape)}, the config asks for {tuple(value.shape)}"
+        for name, value in wanted.items()
+        if name in found and found[name].shape != value.shape
+    ]
+    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in found.items() if name not in wanted]
+    problems += [f"{name} holds NaN or Inf" for name, value in found.items() if not bool(torch.isfinite(value).all())]
+    if problems:
+        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise ExportError(f"checkpoint {checkpoint} does not fit its config:\n  {shown}")
+    model.load_state_dict({name: value.to(wanted[name].dtype) for name, value in found.items()}, strict=False)
+    return model.eval()
+

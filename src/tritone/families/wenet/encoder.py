@@ -1,0 +1,244 @@
+"""WeNet's conformer and transformer encoders, for whole utterances and for batched streaming steps.
+
+    fbank (batch, frames, bins), lengths (batch,)  ->  encoder frames (batch, T', width), lengths (batch,)
+
+Source: wenet/transformer/{encoder,encoder_layer}.py.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from tritone.families.wenet.config import EncoderConfig
+from tritone.families.wenet.layers import ConvolutionModule, MultiHeadedAttention, PositionwiseFeedForward, Subsampling, sinusoids
+
+
+class GlobalCmvn(nn.Module):
+    """(x - mean) * istd per feature bin; both are buffers of the checkpoint."""
+
+    mean: Tensor
+    istd: Tensor
+
+    def __init__(self, bins: int) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(bins))
+        self.register_buffer("istd", torch.ones(bins))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return (x - self.mean) * self.istd
+
+
+class ConformerLayer(nn.Module):
+    """Half feed-forward, attention, convolution, half feed-forward, each with its norm before or after the residual sum."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width, eps = config.output_size, config.norm_eps
+        self.pre_norm = config.normalize_before
+        self.self_attn = MultiHeadedAttention(
+            config.attention_heads,
+            width,
+            config.attention_dropout_rate,
+            relative=config.selfattention_layer_type == "rel_selfattn",
+            biases=(config.query_bias, config.key_bias, config.value_bias),
+        )
+        self.feed_forward = PositionwiseFeedForward(width, config.linear_units, config.dropout_rate, config.activation_type)
+        self.norm_ff, self.norm_mha = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
+        self.ff_scale = 1.0
+        self.feed_forward_macaron: PositionwiseFeedForward | None = None
+        if config.macaron_style:
+            self.feed_forward_macaron = PositionwiseFeedForward(
+                width, config.linear_units, config.dropout_rate, config.activation_type
+            )
+            self.norm_ff_macaron = nn.LayerNorm(width, eps=eps)
+            self.ff_scale = 0.5
+        self.conv_module: ConvolutionModule | None = None
+        if config.use_cnn_module:
+            self.conv_module = ConvolutionModule(
+                width, config.cnn_module_kernel, config.activation_type, config.cnn_module_norm, config.causal, eps
+            )
+            self.norm_conv, self.norm_final = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
+        self.dropout = nn.Dropout(config.dropout_rate)
+
+    def _before(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return norm(x) if self.pre_norm else x
+
+    def _after(self, norm: nn.Module, x: Tensor) -> Tensor:
+        return x if self.pre_norm else norm(x)
+
+    def _feed_forward(self, module: PositionwiseFeedForward, norm: nn.Module, x: Tensor) -> Tensor:
+        return self._after(norm, x + self.ff_scale * self.dropout(module(self._before(norm, x))))
+
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        frame_mask: Tensor,
+        att_cache: Tensor | None,
+        cnn_cache: Tensor | None,
+        upstream_padding: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Returns the output, keys and values of these frames, and the next convolution cache."""
+        if self.feed_forward_macaron is not None:
+            x = self._feed_forward(self.feed_forward_macaron, self.norm_ff_macaron, x)
+        inner = self._before(self.norm_mha, x)
+        key_value = self.self_attn.key_value(inner, positions)
+        seen = key_value if att_cache is None else torch.cat([att_cache, key_value], dim=2)
+        x = self._after(self.norm_mha, x + self.dropout(self.self_attn(inner, seen, mask)))
+        if self.conv_module is not None:
+            inner, cnn_cache = self.conv_module(self._before(self.norm_conv, x), frame_mask, cnn_cache, upstream_padding)
+            x = self._after(self.norm_conv, x + self.dropout(inner))
+        x = self._feed_forward(self.feed_forward, self.norm_ff, x)
+        if self.conv_module is not None:
+            x = self.norm_final(x)
+        return x, seen, cnn_cache
+
+
+class TransformerLayer(nn.Module):
+    """Attention and feed-forward, each with its norm before or after the residual sum."""
+
+    conv_module = None
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        width, eps = config.output_size, config.norm_eps
+        self.pre_norm = config.normalize_before
+        self.self_attn = MultiHeadedAttention(
+            config.attention_heads,
+            width,
+            config.attention_dropout_rate,
+            relative=config.selfattention_layer_type == "rel_selfattn",
+            biases=(config.query_bias, config.key_bias, config.value_bias),
+        )
+        self.feed_forward = PositionwiseFeedForward(width, config.linear_units, config.dropout_rate, config.activation_type)
+        self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
+        self.dropout = nn.Dropout(config.dropout_rate)
+
+    def forward(
+        self,
+        x: Tensor,
+        positions: Tensor,
+        mask: Tensor,
+        frame_mask: Tensor,
+        att_cache: Tensor | None,
+        cnn_cache: Tensor | None,
+        upstream_padding: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """As `ConformerLayer.forward`; there is no convolution, so `cnn_cache` passes through."""
+        inner = self.norm1(x) if self.pre_norm else x
+        key_value = self.self_attn.key_value(inner, positions)
+        seen = key_value if att_cache is None else torch.cat([att_cache, key_value], dim=2)
+        x = x + self.dropout(self.self_attn(inner, seen, mask))
+        x = x if self.pre_norm else self.norm1(x)
+        x = x + self.dropout(self.feed_forward(self.norm2(x) if self.pre_norm else x))
+        return (x if self.pre_norm else self.norm2(x)), seen, cnn_cache
+
+
+def chunk_mask(steps: Tensor, chunk_size: int, left_chunks: int) -> Tensor:
+    """(frames, frames): row i may see its own chunk and `left_chunks` chunks before it (all of them when negative)."""
+    chunk = torch.div(steps, chunk_size, rounding_mode="floor")
+    mask = chunk.unsqueeze(0) <= chunk.unsqueeze(1)
+    if left_chunks >= 0:
+        mask = mask & (chunk.unsqueeze(0) >= chunk.unsqueeze(1) - left_chunks)
+    return mask
+
+
+class Encoder(nn.Module):
+    """Subsampling, position encoding and a stack of layers.
+
+    `upstream_padding` brings back upstream's dependence of non-causal models on batch padding (see `ConvolutionModule`);
+    it exists to compare with upstream's batched results and for nothing else.
+    """
+
+    upstream_padding = False
+
+    def __init__(self, config: EncoderConfig, uses_cmvn: bool) -> None:
+        super().__init__()
+        self.config = config
+        self.global_cmvn = GlobalCmvn(config.input_dim) if uses_cmvn else None
+        self.embed = Subsampling(config)
+        layer = ConformerLayer if config.kind == "conformer" else TransformerLayer
+        self.encoders = nn.ModuleList(layer(config) for _ in range(config.num_blocks))
+        self.after_norm = nn.LayerNorm(config.output_size, eps=config.norm_eps)
+        self.dropout = nn.Dropout(config.positional_dropout_rate)
+
+    def _embed(self, feats: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Subsampled input with its place applied, the position vectors for the attention, and frame numbers (frames,).
+
+        `offset` (batch or 1, 1) is the position of the first frame.
+        """
+        if self.global_cmvn is not None:
+            feats = self.global_cmvn(feats)
+        x = self.embed(feats) * math.sqrt(self.config.output_size)
+        steps = torch.arange(x.shape[1], device=x.device)
+        vectors = sinusoids(offset + steps.unsqueeze(0), self.config.output_size)
+        if self.config.pos_enc_layer_type == "abs_pos":
+            x = x + vectors
+        return self.dropout(x), vectors, steps
+
+    def forward(
+        self, feats: Tensor, lengths: Tensor, chunk_size: int = -1, left_chunks: int = -1
+    ) -> tuple[Tensor, Tensor]:
+        """Encode whole utterances.
+
+        Args:
+            feats: (batch, frames, bins), padded with anything; frames ≥ the subsampling's right context + 1.
+            lengths: (batch,) valid frames.
+            chunk_size: encoder frames per chunk, or -1 for full context. Models trained with one static chunk size keep it.
+            left_chunks: past chunks to see; -1 for all.
+
+        Returns:
+            (batch, T', width), of which rows at or beyond the lengths (batch,) are undefined.
+        """
+        if not self.config.use_dynamic_chunk:
+            chunk_size = self.config.static_chunk_size or -1
+        out_lengths = self.embed.num_frames(lengths)
+        x, vectors, steps = self._embed(feats, torch.zeros(1, 1, dtype=torch.int64, device=feats.device))
+        valid = steps.unsqueeze(0) < out_lengths.unsqueeze(1)
+        mask = valid.unsqueeze(1)
+        if chunk_size > 0:
+            mask = mask & chunk_mask(steps, chunk_size, left_chunks)
+        frame_mask = valid.unsqueeze(2).to(x.dtype)
+        for layer in self.encoders:
+            x, _, _ = layer(x, vectors, mask, frame_mask, None, None, self.upstream_padding)
+        return (self.after_norm(x) if self.config.normalize_before else x), out_lengths
+
+    @property
+    def att_cache_shape(self) -> tuple[int, int, int]:
+        """Layers, heads, and columns of one cached frame: stored key, then value."""
+        attention = self.encoders[0].self_attn
+        return len(self.encoders), attention.heads, attention.key_size + attention.size
+
+    def forward_chunk(
+        self, feats: Tensor, lengths: Tensor, offset: Tensor, att_cache: Tensor, cnn_cache: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+        """Encode one window of each of several streams.
+
+        Args:
+            feats: (batch, window, bins); each window starts where the stream's next encoder frame does.
+            lengths: (batch,) valid frames of each window; less than the window only at the end of a stream.
+            offset: (batch,) int64, encoder frames the stream has produced so far.
+            att_cache: (batch, layers, heads, cache, columns), newest frame last. Only the last `offset` frames count.
+            cnn_cache: (batch, layers, kernel - 1, width), or None for models without causal convolution.
+
+        Returns:
+            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches.
+        """
+        out_lengths = self.embed.num_frames(lengths)
+        cached = att_cache.shape[3]
+        x, vectors, steps = self._embed(feats, offset.unsqueeze(1))
+        chunk = x.shape[1]
+        valid = steps.unsqueeze(0) < out_lengths.unsqueeze(1)
+        past = torch.arange(cached, device=feats.device).unsqueeze(0) >= cached - offset.unsqueeze(1)
+        mask = torch.cat([past, valid], dim=1).unsqueeze(1)
+        frame_mask = valid.unsqueeze(2).to(x.dtype)
+        seen, convolved = [], []
+        for index, layer in enumerate(self.encoders):
+            lead = None if cnn_cache is None else cnn_cache[:, index]
+            x, key_value, lead = layer(x, vectors, mask, frame_mask, att_cache[:, index], lead, False)
+            seen.append(key_value[:, :, chunk:])
+            convolved.append(lead)
+        next_cnn = None if cnn_cache is None else torch.stack(convolved, dim=1)
+        return (self.after_norm(x) if self.config.normalize_before else x), out_lengths, torch.stack(seen, dim=1), next_cnn

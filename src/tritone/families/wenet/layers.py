@@ -1,0 +1,188 @@
+"""Building blocks of WeNet's encoders and decoders, with upstream's parameter names.
+
+Activations are (batch, frames, width) throughout; masks are True where a position may be used. Method and names follow
+wenet/transformer/{attention,convolution,positionwise_feed_forward,subsampling,embedding}.py.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from tritone.families.fbank import count_windows
+from tritone.families.wenet.config import EncoderConfig
+
+ACTIVATION_MODULES: dict[str, type[nn.Module]] = {
+    "swish": nn.SiLU,
+    "relu": nn.ReLU,
+    "gelu": nn.GELU,
+    "hardtanh": nn.Hardtanh,
+    "tanh": nn.Tanh,
+    "selu": nn.SELU,
+}
+
+# (kernel, stride) of each valid convolution, and the name upstream gives to the projection after them
+SUBSAMPLING_LAYERS: dict[str, tuple[tuple[tuple[int, int], ...], str]] = {
+    "conv2d": (((3, 2), (3, 2)), "out"),
+    "conv2d6": (((3, 2), (5, 3)), "linear"),
+    "conv2d8": (((3, 2), (3, 2), (3, 2)), "linear"),
+}
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """Position vectors (…, width) of integer `positions` (…): sine in even columns, cosine in odd ones.
+
+    Computed where they are needed rather than read from a table: upstream's 5,000 rows end a stream after 200 s.
+    """
+    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) * -(math.log(10000.0) / width))
+    angles = positions.to(torch.float32).unsqueeze(-1) * rates
+    return torch.stack([torch.sin(angles), torch.cos(angles)], dim=-1).flatten(-2)[..., :width]
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Dropout) -> Tensor:
+    """Attention of heads (batch, heads, frames, size) under `mask` (broadcastable to batch, heads, queries, keys).
+
+    The query is scaled already. A query that may see no key at all gets zeros, as upstream gives it.
+    """
+    scores = query @ key.transpose(-2, -1)
+    # A finite floor instead of -inf: a fully masked row would be NaN, and poison the gradient even when masked later.
+    scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
+    weights = torch.softmax(scores, dim=-1).masked_fill(~mask, 0.0)
+    mixed = dropout(weights) @ value
+    return mixed.transpose(1, 2).flatten(2)
+
+
+class MultiHeadedAttention(nn.Module):
+    """Scaled dot-product attention; with `relative`, WeNet's position term on the keys.
+
+    WeNet scores ((q+u)·k + (q+v)·p) / sqrt(d) where p belongs to the *absolute* position of the key and is the same for every
+    query (there is no relative shift). That equals q·(k+p) + (u·k + v·p), so a key is stored as [k+p, u·k + v·p] and a query as
+    [q, 1]: one product instead of two, and the position projection of a cached key is never computed again.
+    """
+
+    def __init__(
+        self, heads: int, width: int, dropout: float, *, relative: bool = False, biases: tuple[bool, bool, bool] = (True, True, True)
+    ) -> None:
+        super().__init__()
+        self.heads, self.size, self.relative = heads, width // heads, relative
+        self.linear_q = nn.Linear(width, width, bias=biases[0])
+        self.linear_k = nn.Linear(width, width, bias=biases[1])
+        self.linear_v = nn.Linear(width, width, bias=biases[2])
+        self.linear_out = nn.Linear(width, width, bias=biases[0])
+        self.dropout = nn.Dropout(dropout)
+        if relative:
+            self.linear_pos = nn.Linear(width, width, bias=False)
+            self.pos_bias_u = nn.Parameter(torch.zeros(heads, self.size))
+            self.pos_bias_v = nn.Parameter(torch.zeros(heads, self.size))
+            nn.init.xavier_uniform_(self.pos_bias_u)
+            nn.init.xavier_uniform_(self.pos_bias_v)
+
+    @property
+    def key_size(self) -> int:
+        """Columns of a stored key."""
+        return self.size + 1 if self.relative else self.size
+
+    def _split(self, x: Tensor) -> Tensor:
+        return x.unflatten(-1, (self.heads, self.size)).transpose(1, 2)
+
+    def query(self, x: Tensor) -> Tensor:
+        query = self._split(self.linear_q(x)) * self.size**-0.5
+        if self.relative:
+            ones = torch.full_like(query[..., :1], self.size**-0.5)
+            query = torch.cat([query, ones], dim=-1)
+        return query
+
+    def key_value(self, x: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Keys then values of `x` along the last axis: (batch, heads, frames, key_size + size)."""
+        key, value = self._split(self.linear_k(x)), self._split(self.linear_v(x))
+        if self.relative:
+            place = self._split(self.linear_pos(positions))
+            bias = key @ self.pos_bias_u.unsqueeze(-1) + place @ self.pos_bias_v.unsqueeze(-1)
+            key = torch.cat([key + place, bias], dim=-1)
+        return torch.cat([key, value], dim=-1)
+
+    def forward(self, x: Tensor, key_value: Tensor, mask: Tensor) -> Tensor:
+        key, value = key_value[..., : self.key_size], key_value[..., self.key_size :]
+        return self.linear_out(attend(self.query(x), key, value, mask.unsqueeze(1), self.dropout))
+
+
+class PositionwiseFeedForward(nn.Module):
+    def __init__(self, width: int, hidden: int, dropout: float, activation: str) -> None:
+        super().__init__()
+        self.w_1 = nn.Linear(width, hidden)
+        self.activation = ACTIVATION_MODULES[activation]()
+        self.dropout = nn.Dropout(dropout)
+        self.w_2 = nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.w_2(self.dropout(self.activation(self.w_1(x))))
+
+
+class ConvolutionModule(nn.Module):
+    """Pointwise, GLU, depthwise, norm, activation, pointwise.
+
+    Causal form: `cache` (batch, kernel - 1, width), the last inputs, goes in front *before* the first pointwise layer,
+    because that layer has a bias and zeros do not stay zeros through it.
+    """
+
+    def __init__(self, width: int, kernel: int, activation: str, norm: str, causal: bool, eps: float) -> None:
+        super().__init__()
+        self.causal, self.kernel = causal, kernel
+        self.pointwise_conv1 = nn.Conv1d(width, 2 * width, 1)
+        self.depthwise_conv = nn.Conv1d(width, width, kernel, padding=0 if causal else (kernel - 1) // 2, groups=width)
+        self.norm = nn.BatchNorm1d(width, eps=eps) if norm == "batch_norm" else nn.LayerNorm(width, eps=eps)
+        self.activation = ACTIVATION_MODULES[activation]()
+        self.pointwise_conv2 = nn.Conv1d(width, width, 1)
+
+    def forward(self, x: Tensor, mask: Tensor, cache: Tensor | None, upstream_padding: bool) -> tuple[Tensor, Tensor | None]:
+        """Args: x (batch, frames, width); mask (batch, frames, 1); cache None for zeros. Returns the output and the next cache."""
+        x = x * mask
+        if self.causal:
+            lead = self.kernel - 1
+            x = F.pad(x, (0, 0, lead, 0)) if cache is None else torch.cat([cache, x], dim=1)
+            cache = x[:, x.shape[1] - lead :]
+        # a convolution of kernel 1 is a product per frame, and that needs no transpose
+        x = F.glu(F.linear(x, self.pointwise_conv1.weight[:, :, 0], self.pointwise_conv1.bias), dim=-1)
+        if not self.causal and not upstream_padding:
+            # Upstream lets GLU(bias) of padded frames into the window of the last real ones, so that a result depends on the
+            # batch. Cleared again, every utterance gets what it gets alone.
+            x = x * mask
+        x = self.depthwise_conv(x.transpose(1, 2))
+        if isinstance(self.norm, nn.BatchNorm1d):
+            x = self.norm(x).transpose(1, 2)
+        else:
+            x = self.norm(x.transpose(1, 2))
+        x = F.linear(self.activation(x), self.pointwise_conv2.weight[:, :, 0], self.pointwise_conv2.bias)
+        return x * mask, cache
+
+
+class Subsampling(nn.Module):
+    """Valid 2-D convolutions with ReLU, then a projection; frame j sees input frames rate·j … rate·j + right_context."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.layers, self._projection = SUBSAMPLING_LAYERS[config.input_layer]
+        width, bins, channels = config.output_size, config.input_dim, 1
+        convolutions: list[nn.Module] = []
+        self.rate, self.right_context = 1, 0
+        for kernel, stride in self.layers:
+            convolutions += [nn.Conv2d(channels, width, kernel, stride), nn.ReLU()]
+            channels, bins = width, (bins - kernel) // stride + 1
+            self.right_context += (kernel - 1) * self.rate
+            self.rate *= stride
+        self.conv = nn.Sequential(*convolutions)
+        projection = nn.Linear(width * bins, width)
+        if self._projection == "out":
+            self.out = nn.Sequential(projection)
+        else:
+            self.linear = projection
+
+    def num_frames(self, lengths: Tensor) -> Tensor:
+        for kernel, stride in self.layers:
+            lengths = count_windows(lengths, kernel, stride)
+        return lengths
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.conv(x.unsqueeze(1)).transpose(1, 2).flatten(2)
+        return self.out(x) if self._projection == "out" else self.linear(x)
