@@ -2,8 +2,9 @@
 
     waveform (batch, samples) in [-1, 1], num_samples (batch,)  ->  log-mel (batch, frames, bins), num_frames (batch,)
 
-Pre-emphasis, window and DFT of a frame are linear, so they fold into one matrix that is built in float64. The frame's mean
-is subtracted before the product: inside the matrix it would cancel large numbers and lose precision under a DC offset.
+Pre-emphasis, window and DFT of a frame are linear, so they fold into one matrix that is built in float64. The frame's
+mean is subtracted before the product: inside the matrix it would cancel large numbers and lose precision under a DC
+offset.
 Source of the method: Kaldi src/feat/feature-window.cc and mel-computations.cc; dither is 0 and snip_edges true.
 """
 
@@ -22,8 +23,8 @@ LOG_FLOOR = float(np.finfo(np.float32).eps)
 def count_windows(length: Tensor, width: int, step: int) -> Tensor:
     """Whole windows of `width` that fit into `length` (int64) when moved by `step`; 0 when none does.
 
-    Never divides a negative number, and never in floating point: ONNX truncates where torch floors, and float32 miscounts
-    audio of more than ten minutes.
+    Never divides a negative number, and never in floating point: ONNX truncates where torch floors, and float32
+    miscounts audio of more than ten minutes.
     """
     return torch.clamp(length - (width - step), min=0) // step
 
@@ -36,6 +37,9 @@ class Fbank(nn.Module):
         frame_length, frame_shift: in samples.
         num_mel_bins, window_type, preemphasis, low_freq, high_freq: as in Kaldi's fbank options.
     """
+
+    dft: Tensor
+    mel: Tensor
 
     def __init__(
         self,

@@ -2,9 +2,9 @@
 
     torch.nn.Module  ->  onnx.ModelProto  ->  graph files + weights.bin
 
-Graphs of one model (offline, streaming) hold the same tensors: each is written once and both point at it through ONNX external
-data. Weights may be stored as fp16 or int8 and widened by nodes that a runtime folds away when it opens the graph: that saves
-disk, not arithmetic.
+Graphs of one model (offline, streaming) hold the same tensors: each is written once and both point at it through ONNX
+external data. Weights may be stored as fp16 or int8 and widened by nodes that a runtime folds away when it opens the
+graph: that saves disk, not arithmetic.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def export_graph(
     model = exported.model_proto
     _name_axes(model, dynamic)
     helper.set_model_props(model, dict(metadata))
-    # Source positions and module paths of the exporting machine: nobody reads them, and they are larger than a small model.
+    # Source positions and module paths of the exporting machine: nobody reads them, and they outweigh a small model.
     for node in model.graph.node:
         del node.metadata_props[:]
         node.doc_string = ""
@@ -103,7 +103,9 @@ def _name_axes(model: onnx.ModelProto, dynamic: Mapping[str, Mapping[int, str]])
                 dim.dim_param = renamed[dim.dim_param]
 
 
-def save_graphs(graphs: Mapping[str, onnx.ModelProto], folder: Path, weight_storage: str, keep_exact: Sequence[np.ndarray]) -> None:
+def save_graphs(
+    graphs: Mapping[str, onnx.ModelProto], folder: Path, weight_storage: str, keep_exact: Sequence[np.ndarray]
+) -> None:
     """Write graphs to `folder` under the given file names, and the tensors they hold to `weights.bin` beside them.
 
     Args:
@@ -149,14 +151,22 @@ def _compress(model: onnx.ModelProto, weight_storage: str, exact: set[str]) -> N
     kept: list[TensorProto] = []
     for tensor in graph.initializer:
         array = numpy_helper.to_array(tensor)
-        if array.dtype != np.float32 or array.ndim < 2 or array.size < COMPRESS_FROM_ELEMENTS or _digest(array) in exact:
+        if (
+            array.dtype != np.float32
+            or array.ndim < 2
+            or array.size < COMPRESS_FROM_ELEMENTS
+            or _digest(array) in exact
+        ):
             kept.append(tensor)
         elif weight_storage == "fp16":
             kept.append(numpy_helper.from_array(array.astype(np.float16), f"{tensor.name}.fp16"))
             widened.append(helper.make_node("Cast", [f"{tensor.name}.fp16"], [tensor.name], to=TensorProto.FLOAT))
         elif weight_storage == "int8":
             levels, scale = quantise(array)
-            kept += [numpy_helper.from_array(levels, f"{tensor.name}.int8"), numpy_helper.from_array(scale, f"{tensor.name}.scale")]
+            kept += [
+                numpy_helper.from_array(levels, f"{tensor.name}.int8"),
+                numpy_helper.from_array(scale, f"{tensor.name}.scale"),
+            ]
             widened += [
                 helper.make_node("Cast", [f"{tensor.name}.int8"], [f"{tensor.name}.float"], to=TensorProto.FLOAT),
                 helper.make_node("Mul", [f"{tensor.name}.float", f"{tensor.name}.scale"], [tensor.name]),
@@ -177,7 +187,9 @@ def quantise(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     best: tuple[float, np.ndarray, np.ndarray] | None = None
     axes = [tuple(range(1, array.ndim))] if array.ndim > 2 else [(0,), (1,)]
     for reduced in axes:
-        scale = np.maximum(np.abs(array).max(axis=reduced, keepdims=True), np.finfo(np.float32).tiny * 127) / np.float32(127)
+        scale = np.maximum(
+            np.abs(array).max(axis=reduced, keepdims=True), np.finfo(np.float32).tiny * 127
+        ) / np.float32(127)
         levels = np.rint(array / scale).astype(np.int8)
         loss = float(np.square(levels * scale - array).sum())
         if best is None or loss < best[0]:

@@ -1,6 +1,7 @@
 """Reading the files of a trained WeNet model: `final.pt`, `train.yaml`, `global_cmvn`, `units.txt`.
 
-All of them are untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader, sizes are checked.
+All of them are untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader,
+sizes are checked.
 """
 
 import json
@@ -112,14 +113,16 @@ def read_units(path: Path, vocab_size: int) -> list[str]:
     if sorted(tokens) != list(range(vocab_size)):
         missing = sorted(set(range(vocab_size)) - set(tokens))[:5]
         raise ExportError(
-            f"units {path} has {len(tokens)} tokens with ids up to {max(tokens, default=-1)}, but the config's output_dim is "
-            f"{vocab_size}" + (f"; missing ids start with {missing}" if missing else "") + ". Is it the table this model was trained with?"
+            f"units {path} has {len(tokens)} tokens with ids up to {max(tokens, default=-1)}, "
+            f"but the config's output_dim is {vocab_size}"
+            + (f"; missing ids start with {missing}" if missing else "")
+            + ". Is it the table this model was trained with?"
         )
     return [tokens[index] for index in range(vocab_size)]
 
 
 def _ignorable(name: str, has_decoder: bool) -> bool:
-    # Position tables are computed, concat_linear layers were never used, counters of batch norm matter in training alone.
+    # Position tables are computed, concat_linear layers were never used, counters matter in training alone.
     return (
         name.endswith(".pe")
         or ".concat_linear" in name
@@ -135,8 +138,8 @@ def _find_cmvn(config: ModelConfig, given: Path | None, folder: Path) -> Path:
     beside = folder / Path(config.cmvn_file or "global_cmvn").name
     if not beside.is_file():
         raise ExportError(
-            f"the config asks for cmvn statistics ({config.cmvn_file}), the checkpoint does not hold them and {beside} does not "
-            "exist; give the file with --cmvn"
+            f"the config asks for cmvn statistics ({config.cmvn_file}), the checkpoint does not hold them and "
+            f"{beside} does not exist; give the file with --cmvn"
         )
     return beside
 
@@ -147,8 +150,8 @@ def load_model(config: ModelConfig, checkpoint: Path, cmvn: Path | None = None) 
     Args:
         config: settings from `read_config`.
         checkpoint: upstream's `final.pt`.
-        cmvn: statistics file; by default the one that the config names, looked for beside the checkpoint. Buffers inside the
-            checkpoint win over either, as they do upstream.
+        cmvn: statistics file; by default the one that the config names, looked for beside the checkpoint. Buffers
+            inside the checkpoint win over either, as they do upstream.
 
     Raises:
         ExportError: names every tensor that is missing, misshapen, or unknown to the network that the config describes.
@@ -173,4 +176,3 @@ def load_model(config: ModelConfig, checkpoint: Path, cmvn: Path | None = None) 
         raise ExportError(f"checkpoint {checkpoint} does not fit its config:\n  {shown}")
     model.load_state_dict({name: value.to(wanted[name].dtype) for name, value in found.items()}, strict=False)
     return model.eval()
-

@@ -2,8 +2,8 @@
 
     dict of train.yaml  ->  ModelConfig
 
-The old generation keeps `cmvn_file` and `is_json_cmvn` at the top; the new one has `cmvn_conf`, `tokenizer_conf` and `ctc_conf`.
-Upstream switched in December 2023 (PR 2205).
+The old generation keeps `cmvn_file` and `is_json_cmvn` at the top; the new one has `cmvn_conf`, `tokenizer_conf` and
+`ctc_conf`. Upstream switched in December 2023 (PR 2205).
 """
 
 from collections.abc import Mapping
@@ -57,11 +57,13 @@ class EncoderConfig:
     def __post_init__(self) -> None:
         if self.output_size % self.attention_heads:
             raise ExportError(
-                f"train.yaml: output_size ({self.output_size}) is not a multiple of attention_heads ({self.attention_heads})"
+                f"train.yaml: output_size ({self.output_size}) is not a multiple of "
+                f"attention_heads ({self.attention_heads})"
             )
         if self.use_cnn_module and not self.causal and self.cnn_module_kernel % 2 == 0:
             raise ExportError(
-                f"train.yaml: cnn_module_kernel is {self.cnn_module_kernel}; a non-causal convolution needs an odd kernel"
+                f"train.yaml: cnn_module_kernel is {self.cnn_module_kernel}; "
+                "a non-causal convolution needs an odd kernel"
             )
 
     @property
@@ -145,12 +147,16 @@ def _parse_encoder(config: Mapping[str, Any]) -> EncoderConfig:
     values = _section(config, "encoder_conf")
     conformer = kind == "conformer"
     if values.get("concat_after"):
-        raise ExportError("train.yaml: encoder_conf.concat_after is true; upstream dropped it in 2023 and so does this reader")
+        raise ExportError(
+            "train.yaml: encoder_conf.concat_after is true; upstream dropped it in 2023 and so does this reader"
+        )
     if values.get("layer_norm_type", "layer_norm") != "layer_norm":
         raise ExportError(f"train.yaml: encoder_conf.layer_norm_type {values['layer_norm_type']!r} is not supported")
     for key in ("conv_norm_eps",):
         if float(values.get(key, 1e-5)) != float(values.get("norm_eps", 1e-5)):
-            raise ExportError(f"train.yaml: encoder_conf.{key} differs from norm_eps; this reader has one epsilon for both")
+            raise ExportError(
+                f"train.yaml: encoder_conf.{key} differs from norm_eps; this reader has one epsilon for both"
+            )
     return _pick(
         EncoderConfig,
         values,
@@ -159,7 +165,9 @@ def _parse_encoder(config: Mapping[str, Any]) -> EncoderConfig:
         input_dim=int(config.get("input_dim", 80)),
         input_layer=_choice("encoder_conf.input_layer", values.get("input_layer", "conv2d"), SUBSAMPLINGS),
         pos_enc_layer_type=_choice(
-            "encoder_conf.pos_enc_layer_type", values.get("pos_enc_layer_type", "rel_pos" if conformer else "abs_pos"), POSITIONS
+            "encoder_conf.pos_enc_layer_type",
+            values.get("pos_enc_layer_type", "rel_pos" if conformer else "abs_pos"),
+            POSITIONS,
         ),
         selfattention_layer_type=_choice(
             "encoder_conf.selfattention_layer_type",
@@ -193,14 +201,18 @@ def parse_config(config: Mapping[str, Any]) -> ModelConfig:
     if not isinstance(config, Mapping):
         raise ExportError(f"train.yaml should hold settings, found {type(config).__name__}")
     if "output_dim" not in config:
-        raise ExportError("train.yaml: output_dim is missing; use the train.yaml beside final.pt, which the trainer completes")
+        raise ExportError(
+            "train.yaml: output_dim is missing; use the train.yaml beside final.pt, which the trainer completes"
+        )
     tokenizer = _section(config, "tokenizer_conf")
     special = tokenizer.get("special_tokens") or {}
     model = _section(config, "model_conf")
     dataset = _section(config, "dataset_conf")
     fbank = _section(dataset, "fbank_conf")
     if "mfcc_conf" in dataset or dataset.get("feats_type", "fbank") != "fbank":
-        raise ExportError("train.yaml: dataset_conf asks for features other than fbank; only fbank models can be exported")
+        raise ExportError(
+            "train.yaml: dataset_conf asks for features other than fbank; only fbank models can be exported"
+        )
     new_cmvn = _section(config, "cmvn_conf")
     cmvn_file = config.get("cmvn_file") or (new_cmvn.get("cmvn_file") if config.get("cmvn") else None)
     has_bpe = bool(tokenizer.get("bpe_path") or config.get("bpe_model"))

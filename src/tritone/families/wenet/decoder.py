@@ -47,7 +47,7 @@ class TransformerDecoder(nn.Module):
         self.dropout = nn.Dropout(config.positional_dropout_rate)
 
     def forward(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Args: memory (batch, T', width) with lengths (batch,); tokens (batch, L) starting with <sos>, lengths (batch,)."""
+        """Args: memory (batch, T', width) with lengths (batch,); tokens (batch, L) from <sos> on, lengths (batch,)."""
         places = torch.arange(tokens.shape[1], device=tokens.device)
         causal = places.unsqueeze(0) <= places.unsqueeze(1)
         mask = (places < lengths.unsqueeze(1)).unsqueeze(1) & causal

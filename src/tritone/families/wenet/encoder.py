@@ -6,12 +6,19 @@ Source: wenet/transformer/{encoder,encoder_layer}.py.
 """
 
 import math
+from typing import cast
 
 import torch
 from torch import Tensor, nn
 
 from tritone.families.wenet.config import EncoderConfig
-from tritone.families.wenet.layers import ConvolutionModule, MultiHeadedAttention, PositionwiseFeedForward, Subsampling, sinusoids
+from tritone.families.wenet.layers import (
+    ConvolutionModule,
+    MultiHeadedAttention,
+    PositionwiseFeedForward,
+    Subsampling,
+    sinusoids,
+)
 
 
 class GlobalCmvn(nn.Module):
@@ -29,28 +36,34 @@ class GlobalCmvn(nn.Module):
         return (x - self.mean) * self.istd
 
 
+def make_attention(config: EncoderConfig) -> MultiHeadedAttention:
+    return MultiHeadedAttention(
+        config.attention_heads,
+        config.output_size,
+        config.attention_dropout_rate,
+        relative=config.selfattention_layer_type == "rel_selfattn",
+        biases=(config.query_bias, config.key_bias, config.value_bias),
+    )
+
+
+def make_feed_forward(config: EncoderConfig) -> PositionwiseFeedForward:
+    return PositionwiseFeedForward(config.output_size, config.linear_units, config.dropout_rate, config.activation_type)
+
+
 class ConformerLayer(nn.Module):
-    """Half feed-forward, attention, convolution, half feed-forward, each with its norm before or after the residual sum."""
+    """Half feed-forward, attention, convolution, half feed-forward; a norm before or after each residual sum."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         width, eps = config.output_size, config.norm_eps
         self.pre_norm = config.normalize_before
-        self.self_attn = MultiHeadedAttention(
-            config.attention_heads,
-            width,
-            config.attention_dropout_rate,
-            relative=config.selfattention_layer_type == "rel_selfattn",
-            biases=(config.query_bias, config.key_bias, config.value_bias),
-        )
-        self.feed_forward = PositionwiseFeedForward(width, config.linear_units, config.dropout_rate, config.activation_type)
+        self.self_attn = make_attention(config)
+        self.feed_forward = make_feed_forward(config)
         self.norm_ff, self.norm_mha = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
         self.ff_scale = 1.0
         self.feed_forward_macaron: PositionwiseFeedForward | None = None
         if config.macaron_style:
-            self.feed_forward_macaron = PositionwiseFeedForward(
-                width, config.linear_units, config.dropout_rate, config.activation_type
-            )
+            self.feed_forward_macaron = make_feed_forward(config)
             self.norm_ff_macaron = nn.LayerNorm(width, eps=eps)
             self.ff_scale = 0.5
         self.conv_module: ConvolutionModule | None = None
@@ -88,7 +101,9 @@ class ConformerLayer(nn.Module):
         seen = key_value if att_cache is None else torch.cat([att_cache, key_value], dim=2)
         x = self._after(self.norm_mha, x + self.dropout(self.self_attn(inner, seen, mask)))
         if self.conv_module is not None:
-            inner, cnn_cache = self.conv_module(self._before(self.norm_conv, x), frame_mask, cnn_cache, upstream_padding)
+            inner, cnn_cache = self.conv_module(
+                self._before(self.norm_conv, x), frame_mask, cnn_cache, upstream_padding
+            )
             x = self._after(self.norm_conv, x + self.dropout(inner))
         x = self._feed_forward(self.feed_forward, self.norm_ff, x)
         if self.conv_module is not None:
@@ -105,14 +120,8 @@ class TransformerLayer(nn.Module):
         super().__init__()
         width, eps = config.output_size, config.norm_eps
         self.pre_norm = config.normalize_before
-        self.self_attn = MultiHeadedAttention(
-            config.attention_heads,
-            width,
-            config.attention_dropout_rate,
-            relative=config.selfattention_layer_type == "rel_selfattn",
-            biases=(config.query_bias, config.key_bias, config.value_bias),
-        )
-        self.feed_forward = PositionwiseFeedForward(width, config.linear_units, config.dropout_rate, config.activation_type)
+        self.self_attn = make_attention(config)
+        self.feed_forward = make_feed_forward(config)
         self.norm1, self.norm2 = nn.LayerNorm(width, eps=eps), nn.LayerNorm(width, eps=eps)
         self.dropout = nn.Dropout(config.dropout_rate)
 
@@ -148,8 +157,8 @@ def chunk_mask(steps: Tensor, chunk_size: int, left_chunks: int) -> Tensor:
 class Encoder(nn.Module):
     """Subsampling, position encoding and a stack of layers.
 
-    `upstream_padding` brings back upstream's dependence of non-causal models on batch padding (see `ConvolutionModule`);
-    it exists to compare with upstream's batched results and for nothing else.
+    `upstream_padding` brings back upstream's dependence of non-causal models on batch padding (see
+    `ConvolutionModule`); it exists to compare with upstream's batched results and for nothing else.
     """
 
     upstream_padding = False
@@ -186,7 +195,7 @@ class Encoder(nn.Module):
         Args:
             feats: (batch, frames, bins), padded with anything; frames ≥ the subsampling's right context + 1.
             lengths: (batch,) valid frames.
-            chunk_size: encoder frames per chunk, or -1 for full context. Models trained with one static chunk size keep it.
+            chunk_size: encoder frames per chunk, or -1 for full context. Models trained with one static size keep it.
             left_chunks: past chunks to see; -1 for all.
 
         Returns:
@@ -208,7 +217,7 @@ class Encoder(nn.Module):
     @property
     def att_cache_shape(self) -> tuple[int, int, int]:
         """Layers, heads, and columns of one cached frame: stored key, then value."""
-        attention = self.encoders[0].self_attn
+        attention = cast(MultiHeadedAttention, self.encoders[0].self_attn)
         return len(self.encoders), attention.heads, attention.key_size + attention.size
 
     def forward_chunk(
@@ -241,4 +250,9 @@ class Encoder(nn.Module):
             seen.append(key_value[:, :, chunk:])
             convolved.append(lead)
         next_cnn = None if cnn_cache is None else torch.stack(convolved, dim=1)
-        return (self.after_norm(x) if self.config.normalize_before else x), out_lengths, torch.stack(seen, dim=1), next_cnn
+        return (
+            (self.after_norm(x) if self.config.normalize_before else x),
+            out_lengths,
+            torch.stack(seen, dim=1),
+            next_cnn,
+        )

@@ -1,13 +1,15 @@
 """From WeNet's files to a bundle.
 
-    final.pt, train.yaml, units.txt[, global_cmvn]  ->  manifest.json, tokens.txt, encoder.onnx[, streaming_encoder.onnx], weights.bin
+    final.pt, train.yaml, units.txt[, global_cmvn]
+        ->  manifest.json, tokens.txt, encoder.onnx[, streaming_encoder.onnx], weights.bin
 
-Every graph is run before the bundle is written: the largest difference from the torch network is part of the report, and
-a graph that differs by more than float noise is refused.
+Every graph is run before the bundle is written: the largest difference from the torch network is part of the report,
+and a graph that differs by more than float noise is refused.
 """
 
 import hashlib
 import platform
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +25,7 @@ from tritone.errors import ExportError
 from tritone.families.onnx import WEIGHTS_FILE, export_graph, save_graphs
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
-from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
+from tritone.families.wenet.graphs import FrontEnd, OfflineGraph, StreamingGraph, make_fbank
 from tritone.runtime import Graph, open_graph
 
 OFFLINE_FILE = "encoder.onnx"
@@ -36,8 +38,8 @@ CHECK_SECONDS = (0.05, 1.3, 2.9)
 class ExportReport:
     """What an export made and how well the stored graphs follow the torch network.
 
-    `differences`: per graph, the largest |log prob| difference over valid frames of a test signal, in natural-log units.
-    For compressed weights it shows the loss of compression.
+    `differences`: per graph, the largest |log prob| difference over valid frames of a test signal, natural-log
+    units. For compressed weights it shows the loss of compression.
     """
 
     bundle: Bundle
@@ -58,6 +60,7 @@ def export_wenet(
     left_chunks: int = 5,
     name: str | None = None,
     weight_storage: WeightStorage = "fp32",
+    make_front_end: Callable[[ModelConfig], FrontEnd] = make_fbank,
 ) -> ExportReport:
     """Export the encoder and CTC head of a WeNet model.
 
@@ -69,6 +72,7 @@ def export_wenet(
         chunk_size, left_chunks: encoder frames a step, and past chunks a step may attend to.
         name: the model's name; by default the output folder's.
         weight_storage: "fp32", "fp16" or "int8"; the arithmetic is float32 in each.
+        make_front_end: what computes features; replaced only to feed features through a bundle, as parity tests do.
 
     Raises:
         ExportError: a file is missing, damaged or unsupported, or a graph does not reproduce the torch network.
@@ -77,19 +81,22 @@ def export_wenet(
     settings = read_config(config)
     units = read_units(tokens, settings.vocab_size)
     model = load_model(settings, checkpoint, cmvn)
-    offline = OfflineGraph(model).eval()
-    stream = StreamingGraph(model, chunk_size, left_chunks).eval() if streaming else None
+    front_end = make_front_end(settings)
+    offline = OfflineGraph(model, front_end).eval()
+    stream = StreamingGraph(model, front_end, chunk_size, left_chunks).eval() if streaming else None
     with BundleWriter(output) as writer:
         writer.write_tokens(units)
         graphs = {OFFLINE_FILE: _trace_offline(offline)}
         if stream is not None:
             graphs[STREAMING_FILE] = _trace_streaming(stream)
         _check_exact(graphs, offline, stream, writer.folder)
-        save_graphs(graphs, writer.folder, weight_storage, [offline.fbank.dft.numpy(), offline.fbank.mel.numpy()])
+        save_graphs(graphs, writer.folder, weight_storage, [buffer.numpy() for buffer in _constants(front_end)])
         differences = _measure(offline, stream, writer.folder)
         artifacts = [writer.artifact("encoder", OFFLINE_FILE, WEIGHTS_FILE, weight_storage=weight_storage)]
         if stream is not None:
-            artifacts.append(writer.artifact("streaming_encoder", STREAMING_FILE, WEIGHTS_FILE, weight_storage=weight_storage))
+            artifacts.append(
+                writer.artifact("streaming_encoder", STREAMING_FILE, WEIGHTS_FILE, weight_storage=weight_storage)
+            )
         sources = {"checkpoint": checkpoint, "config": config, "tokens": tokens} | ({"cmvn": cmvn} if cmvn else {})
         bundle = writer.commit(
             Manifest(
@@ -124,6 +131,10 @@ def export_wenet(
     parameters = sum(p.numel() for part in (model.encoder, model.ctc) for p in part.parameters())
     size = sum(bundle.file(name).stat().st_size for name in bundle.files)
     return ExportReport(bundle, parameters, size, differences)
+
+
+def _constants(front_end: FrontEnd) -> list[Tensor]:
+    return list(front_end.buffers()) if isinstance(front_end, nn.Module) else []
 
 
 def _features(settings: ModelConfig, offline: OfflineGraph) -> Features:
@@ -259,11 +270,14 @@ def _streaming_difference(graph: StreamingGraph, session: Graph) -> float:
             expected, num_frames, _, *next_states = graph(waveform, num_samples, *expected_states.values())
         expected_states = dict(zip(expected_states, next_states, strict=True))
         names = ["log_probs", "num_frames", *(f"next_{name}" for name in states)]
-        found, frames, *rest = session({"waveform": waveform.numpy(), "num_samples": num_samples.numpy(), **states}, names)
+        found, frames, *rest = session(
+            {"waveform": waveform.numpy(), "num_samples": num_samples.numpy(), **states}, names
+        )
         states = dict(zip(states, rest, strict=True))
         if not np.array_equal(frames, num_frames.numpy()):
-            raise ExportError(f"{STREAMING_FILE} counts {frames.tolist()} frames, the torch network {num_frames.tolist()}")
+            raise ExportError(
+                f"{STREAMING_FILE} counts {frames.tolist()} frames, the torch network {num_frames.tolist()}"
+            )
         count = int(num_frames[0])
         worst = max(worst, float(np.abs(found[0, :count] - expected[0, :count].numpy()).max(initial=0.0)))
     return worst
-

@@ -1,16 +1,26 @@
 """The two graphs that a WeNet bundle holds, as modules ready for ONNX export; contracts in docs/design.md.
 
-    OfflineGraph     waveform, num_samples                     ->  log_probs, num_frames, encoder_out
-    StreamingGraph   waveform, num_samples, offset, caches     ->  the same, and next_offset, next caches
+OfflineGraph     waveform, num_samples                     ->  log_probs, num_frames, encoder_out
+StreamingGraph   waveform, num_samples, offset, caches     ->  the same, and next_offset, next caches
 """
 
-import torch
+from typing import Protocol
+
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.model import AsrModel
+
+
+class FrontEnd(Protocol):
+    """What turns samples into features: `Fbank`, or a stand-in with the same frame arithmetic."""
+
+    frame_length: int
+    frame_shift: int
+
+    def __call__(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
 def make_fbank(config: ModelConfig) -> Fbank:
@@ -25,7 +35,7 @@ def make_fbank(config: ModelConfig) -> Fbank:
     )
 
 
-def samples_for(fbank: Fbank, frames: int) -> int:
+def samples_for(fbank: FrontEnd, frames: int) -> int:
     """Samples that give exactly `frames` fbank frames."""
     return (frames - 1) * fbank.frame_shift + fbank.frame_length
 
@@ -33,9 +43,9 @@ def samples_for(fbank: Fbank, frames: int) -> int:
 class OfflineGraph(nn.Module):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
 
-    def __init__(self, model: AsrModel) -> None:
+    def __init__(self, model: AsrModel, front_end: FrontEnd) -> None:
         super().__init__()
-        self.fbank = make_fbank(model.config)
+        self.fbank = front_end
         self.encoder, self.ctc = model.encoder, model.ctc
         self.sample_rate = model.config.sample_rate
 
@@ -55,6 +65,7 @@ class StreamingGraph(nn.Module):
 
     Args:
         model: a streamable model.
+        front_end: makes features from samples.
         chunk_size: encoder frames a step.
         left_chunks: past chunks a step may attend to, 0 or more.
 
@@ -62,19 +73,19 @@ class StreamingGraph(nn.Module):
         ExportError: the model looks into the future by itself, or a size is out of range.
     """
 
-    def __init__(self, model: AsrModel, chunk_size: int, left_chunks: int) -> None:
+    def __init__(self, model: AsrModel, front_end: FrontEnd, chunk_size: int, left_chunks: int) -> None:
         super().__init__()
         if not model.config.encoder.streamable:
             raise ExportError(
-                "this model cannot be streamed: its convolution modules are not causal (train.yaml: encoder_conf.causal is "
-                "false), so every frame needs future ones. Export it without --streaming."
+                "this model cannot be streamed: its convolution modules are not causal (train.yaml: "
+                "encoder_conf.causal is false), so every frame needs future ones. Export it without --streaming."
             )
         if chunk_size < 1 or left_chunks < 0:
             raise ExportError(
-                f"chunk size {chunk_size} and left chunks {left_chunks}: streaming needs at least 1 frame a chunk and 0 or more "
-                "left chunks (unlimited left context has no fixed cache)"
+                f"chunk size {chunk_size} and left chunks {left_chunks}: streaming needs at least 1 frame a chunk "
+                "and 0 or more left chunks (unlimited left context has no fixed cache)"
             )
-        self.fbank = make_fbank(model.config)
+        self.fbank = front_end
         self.encoder, self.ctc = model.encoder, model.ctc
         self.sample_rate = model.config.sample_rate
         self.chunk_size, self.left_chunks = chunk_size, left_chunks
@@ -105,6 +116,8 @@ class StreamingGraph(nn.Module):
         self, waveform: Tensor, num_samples: Tensor, offset: Tensor, att_cache: Tensor, cnn_cache: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         feats, lengths = self.fbank(waveform, num_samples)
-        encoded, num_frames, next_att, next_cnn = self.encoder.forward_chunk(feats, lengths, offset, att_cache, cnn_cache)
+        encoded, num_frames, next_att, next_cnn = self.encoder.forward_chunk(
+            feats, lengths, offset, att_cache, cnn_cache
+        )
         outputs = (self.ctc(encoded), num_frames, encoded, offset + num_frames, next_att)
         return outputs if next_cnn is None else (*outputs, next_cnn)

@@ -35,7 +35,9 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 
     Computed where they are needed rather than read from a table: upstream's 5,000 rows end a stream after 200 s.
     """
-    rates = torch.exp(torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) * -(math.log(10000.0) / width))
+    rates = torch.exp(
+        torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) * -(math.log(10000.0) / width)
+    )
     angles = positions.to(torch.float32).unsqueeze(-1) * rates
     return torch.stack([torch.sin(angles), torch.cos(angles)], dim=-1).flatten(-2)[..., :width]
 
@@ -56,13 +58,20 @@ def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.
 class MultiHeadedAttention(nn.Module):
     """Scaled dot-product attention; with `relative`, WeNet's position term on the keys.
 
-    WeNet scores ((q+u)·k + (q+v)·p) / sqrt(d) where p belongs to the *absolute* position of the key and is the same for every
-    query (there is no relative shift). That equals q·(k+p) + (u·k + v·p), so a key is stored as [k+p, u·k + v·p] and a query as
-    [q, 1]: one product instead of two, and the position projection of a cached key is never computed again.
+    WeNet scores ((q+u)·k + (q+v)·p) / sqrt(d) where p belongs to the *absolute* position of the key and is the same
+    for every query (there is no relative shift). That equals q·(k+p) + (u·k + v·p), so a key is stored as
+    [k+p, u·k + v·p] and a query as [q, 1]: one product instead of two, and the position projection of a cached key is
+    never computed again.
     """
 
     def __init__(
-        self, heads: int, width: int, dropout: float, *, relative: bool = False, biases: tuple[bool, bool, bool] = (True, True, True)
+        self,
+        heads: int,
+        width: int,
+        dropout: float,
+        *,
+        relative: bool = False,
+        biases: tuple[bool, bool, bool] = (True, True, True),
     ) -> None:
         super().__init__()
         self.heads, self.size, self.relative = heads, width // heads, relative
@@ -135,8 +144,10 @@ class ConvolutionModule(nn.Module):
         self.activation = ACTIVATION_MODULES[activation]()
         self.pointwise_conv2 = nn.Conv1d(width, width, 1)
 
-    def forward(self, x: Tensor, mask: Tensor, cache: Tensor | None, upstream_padding: bool) -> tuple[Tensor, Tensor | None]:
-        """Args: x (batch, frames, width); mask (batch, frames, 1); cache None for zeros. Returns the output and the next cache."""
+    def forward(
+        self, x: Tensor, mask: Tensor, cache: Tensor | None, upstream_padding: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """Take x (batch, frames, width), mask (batch, frames, 1), cache None for zeros; return x and the next cache."""
         x = x * mask
         if self.causal:
             lead = self.kernel - 1
@@ -145,20 +156,17 @@ class ConvolutionModule(nn.Module):
         # a convolution of kernel 1 is a product per frame, and that needs no transpose
         x = F.glu(F.linear(x, self.pointwise_conv1.weight[:, :, 0], self.pointwise_conv1.bias), dim=-1)
         if not self.causal and not upstream_padding:
-            # Upstream lets GLU(bias) of padded frames into the window of the last real ones, so that a result depends on the
-            # batch. Cleared again, every utterance gets what it gets alone.
+            # Upstream lets GLU(bias) of padded frames into the window of the last real ones, so that a result depends
+            # on the batch. Cleared again, every utterance gets what it gets alone.
             x = x * mask
         x = self.depthwise_conv(x.transpose(1, 2))
-        if isinstance(self.norm, nn.BatchNorm1d):
-            x = self.norm(x).transpose(1, 2)
-        else:
-            x = self.norm(x.transpose(1, 2))
+        x = self.norm(x).transpose(1, 2) if isinstance(self.norm, nn.BatchNorm1d) else self.norm(x.transpose(1, 2))
         x = F.linear(self.activation(x), self.pointwise_conv2.weight[:, :, 0], self.pointwise_conv2.bias)
         return x * mask, cache
 
 
 class Subsampling(nn.Module):
-    """Valid 2-D convolutions with ReLU, then a projection; frame j sees input frames rate·j … rate·j + right_context."""
+    """Valid 2-D convolutions with ReLU, then a projection; frame j sees inputs rate·j … rate·j + right_context."""
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()

@@ -35,7 +35,12 @@ class AsrModel(nn.Module):
             self.decoder = TransformerDecoder(config.decoder, config.decoder.num_blocks, config.vocab_size, width, eps)
 
     def decode(
-        self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor, lengths: Tensor, reversed_tokens: Tensor | None = None
+        self,
+        memory: Tensor,
+        memory_lengths: Tensor,
+        tokens: Tensor,
+        lengths: Tensor,
+        reversed_tokens: Tensor | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Logits of the left and, given `reversed_tokens`, of the right decoder; see `TransformerDecoder.forward`."""
         if self.decoder is None:
