@@ -1,0 +1,151 @@
+"""Audio files to waveforms.
+
+    path, bytes or open file  ->  (samples,) float32 at the wanted rate
+
+Every format of libsndfile is read (WAV, FLAC, Ogg Vorbis, Opus, MP3, ...). Channels are mixed down to their mean. Files
+come from strangers: durations are checked in the header first, and decoding is done in blocks, so that no file takes
+more memory than its mono samples.
+"""
+
+import io
+import os
+import struct
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+import soundfile
+import soxr
+
+from tritone.audio.waveform import Waveform
+from tritone.errors import AudioError
+
+BLOCK = 65536  # frames decoded at a time
+MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 1000, 768_000  # Hz; outside of this a header is damaged or malicious
+UNKNOWN_SIZE = 0x7FFF_0000  # bytes; programs that write WAV to a pipe fill in sizes from here up
+CHUNKED = {
+    (b"RIFF", b"WAVE"): ("<I", b"data"),
+    (b"FORM", b"AIFF"): (">I", b"SSND"),
+    (b"FORM", b"AIFC"): (">I", b"SSND"),
+}
+UNKNOWN_FRAMES = 2**62  # libsndfile's count is at least this for FLAC without one, which cannot be read
+OGG_MAX_PAGE = 65307  # bytes
+OGG_LAST_PAGE = 4  # flag in the page header
+KNOWN_FORMATS = "WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile reads"
+
+Source = str | os.PathLike[str] | bytes | BinaryIO
+
+
+def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = None) -> Waveform:
+    """Read an audio file as mono at a sample rate.
+
+    Args:
+        source: a path, the bytes of a file, or a binary file open for reading that can seek.
+        sample_rate: of the result, in Hz; other rates are resampled (soxr, high quality).
+        max_audio_s: refuse longer audio, in seconds, before decoding it; None takes any.
+
+    Returns:
+        (samples,) float32; integer formats are scaled to [-1, 1], channels are averaged.
+
+    Raises:
+        AudioError: no such file, not audio, cut off, empty, too long, or with samples that are not finite.
+    """
+    if isinstance(source, bytes):
+        return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s)
+    if isinstance(source, str | os.PathLike):
+        with _open(Path(source)) as file:
+            return _read(file, str(source), sample_rate, max_audio_s)
+    return _read(source, getattr(source, "name", None) or "the audio data", sample_rate, max_audio_s)
+
+
+def resample(waveform: Waveform, from_rate: int, to_rate: int) -> Waveform:
+    """Resample a waveform; rates in Hz. The same array comes back when the rates agree."""
+    if from_rate == to_rate:
+        return waveform
+    result: Waveform = soxr.resample(waveform, from_rate, to_rate, quality="HQ")
+    return result.astype(np.float32, copy=False)
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        if path.is_dir():
+            raise AudioError(f"{path} is a folder; name an audio file")
+        if path.exists() and not path.is_file():
+            raise AudioError(f"{path} is not a regular file; save the audio to a file first")
+        return path.open("rb")
+    except (OSError, ValueError) as error:  # a name with a NUL character is a ValueError
+        raise AudioError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
+
+
+def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None) -> Waveform:
+    _refuse_truncated(file, name)
+    try:
+        with soundfile.SoundFile(file) as sound:
+            rate, promised = sound.samplerate, sound.frames
+            if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
+                raise AudioError(
+                    f"{name} claims a sample rate of {rate} Hz; expected {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz"
+                )
+            if promised <= 0:
+                raise AudioError(f"{name} has no samples, or is cut off")
+            if promised >= UNKNOWN_FRAMES:
+                raise AudioError(
+                    f"the header of {name} does not tell its length (was it written to a pipe?); rewrite it"
+                )
+            if max_audio_s is not None and promised > max_audio_s * rate:
+                raise AudioError(
+                    f"{name} is {promised / rate:.3f} s long, the limit is {max_audio_s:g} s. "
+                    "Cut it, or raise the limit."
+                )
+            blocks = []
+            remaining = promised  # never more than the header said, whatever the data decodes to
+            while remaining > 0 and len(block := sound.read(min(BLOCK, remaining), dtype="float32", always_2d=True)):
+                blocks.append(block.mean(axis=1, dtype=np.float32))
+                remaining -= len(block)
+    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: soundfile takes *.raw for headerless audio
+        reason = getattr(error, "error_string", None) or str(error)
+        raise AudioError(f"{name} is not audio that can be read ({reason}). Known are {KNOWN_FORMATS}.") from error
+    waveform = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
+    if len(waveform) < promised:
+        detail = f"its header promises {promised / rate:.3f} s, it holds {len(waveform) / rate:.3f} s"
+        raise _cut_off(name, detail)
+    finite = np.isfinite(waveform)
+    if not finite.all():
+        index = int(np.argmin(finite))
+        raise AudioError(
+            f"{name}: the sample at {index / rate:.3f} s is {waveform[index]}; samples must be finite numbers"
+        )
+    return resample(waveform, rate, sample_rate)
+
+
+def _refuse_truncated(file: BinaryIO, name: str) -> None:
+    """Compare what WAV, AIFF and Ogg files promise with what they hold; libsndfile takes them as they are."""
+    start = file.tell()
+    total = file.seek(0, os.SEEK_END)
+    if total == start:
+        raise AudioError(f"{name} is empty (0 bytes)")
+    file.seek(start)
+    head = file.read(12)
+    if (head[:4], head[8:]) in CHUNKED:
+        order, audio = CHUNKED[head[:4], head[8:]]
+        while len(chunk := file.read(8)) == 8:
+            size = struct.unpack(order, chunk[4:])[0]
+            present = total - file.tell()
+            if chunk[:4] == audio:
+                if present < size < UNKNOWN_SIZE:
+                    raise _cut_off(name, f"its header promises {size} bytes of audio, {present} are there")
+                break
+            file.seek(size + size % 2, os.SEEK_CUR)
+    elif head[:4] == b"OggS":
+        file.seek(max(start, total - OGG_MAX_PAGE))
+        tail = file.read(OGG_MAX_PAGE)
+        page = tail[max(tail.rfind(b"OggS"), 0) :]
+        # A page is 27 bytes, the last of which counts its segments, then their sizes, then the segments.
+        whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
+        if not whole or not page[5] & OGG_LAST_PAGE:
+            raise _cut_off(name, "its last page is missing")
+    file.seek(start)
+
+
+def _cut_off(name: str, detail: str) -> AudioError:
+    return AudioError(f"{name} is cut off: {detail}. Copy or download it again.")

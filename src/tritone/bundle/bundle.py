@@ -1,0 +1,290 @@
+"""Reading and writing bundles: folders that hold one exported model.
+
+    name or path  ->  Bundle (manifest, vocabulary, graph files)
+    BundleWriter  ->  a complete folder, or none at all
+
+A bundle may come from a stranger: sizes are limited, and no name in its manifest can point outside its folder.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+from typing import Any
+
+from pydantic import ValidationError
+
+from tritone.bundle.manifest import SCHEMA_VERSION, Artifact, Manifest, Precision, Role, Runtime, WeightStorage
+from tritone.bundle.vocabulary import Vocabulary, write_tokens
+from tritone.errors import BundleError
+
+MANIFEST = "manifest.json"
+MAX_MANIFEST_BYTES = 4 * 2**20
+SHIPPED = Path(__file__).resolve().parent.parent / "bundles"  # package data
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A checked bundle: its folder and its manifest."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path_or_name: str | os.PathLike[str]) -> "Bundle":
+        """Open the bundle in a folder, or a shipped one by its name.
+
+        The manifest is validated, every file that it names must exist, and the token table is read. File contents are
+        compared with their checksums only by `verify`.
+
+        Raises:
+            BundleError: nothing there, or what is there is damaged, incomplete or too new; the message names the field
+                or the file.
+        """
+        path = resolve(path_or_name)
+        bundle = cls(path, _read_manifest(path / MANIFEST))
+        for name in bundle.files:
+            bundle.file(name)
+        _ = bundle.vocabulary
+        return bundle
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The names of all files of the bundle, relative to its folder, each once."""
+        names = [MANIFEST, self.manifest.vocabulary.file]
+        names += [name for artifact in self.manifest.artifacts for name in artifact.files]
+        return tuple(dict.fromkeys(names))
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The token table with its rules for writing text."""
+        return Vocabulary.read(self.file(self.manifest.vocabulary.file), self.manifest.vocabulary)
+
+    def file(self, name: str) -> Path:
+        """The path of a file that the manifest names.
+
+        Raises:
+            BundleError: the name leads out of the folder, or there is no such file.
+        """
+        pure = PurePosixPath(name)
+        if not name or pure.is_absolute() or ".." in pure.parts or "\\" in name or "\0" in name:
+            raise BundleError(f"{self.path}: the manifest names the file {name!r}; names must stay inside the bundle")
+        path = self.path / pure
+        if not path.is_file():
+            raise BundleError(
+                f"{self.path}: the file {name} is missing. Copy the whole bundle folder, or export it again."
+            )
+        if not path.resolve().is_relative_to(self.path.resolve()):
+            raise BundleError(f"{self.path}: the file {name} is a link to {path.resolve()}, outside the bundle")
+        return path
+
+    def has(self, role: Role) -> bool:
+        """Is there a graph for this role?"""
+        return any(artifact.role == role for artifact in self.manifest.artifacts)
+
+    def artifact(self, role: Role, runtime: Runtime = "onnxruntime", precision: Precision | None = None) -> Path:
+        """The path of the graph to open for a role; the first one in the manifest if `precision` is None.
+
+        Raises:
+            BundleError: the bundle has no such graph.
+        """
+        for artifact in self.manifest.artifacts:
+            if (artifact.role, artifact.runtime) == (role, runtime) and precision in (None, artifact.precision):
+                return self.file(artifact.files[0])
+        held = (
+            ", ".join(f"{a.role} ({a.runtime}, {a.precision})" for a in self.manifest.artifacts) or "no graphs at all"
+        )
+        advice = " Export the checkpoint with --streaming." if role == "streaming_encoder" else ""
+        wanted = f"{role} ({runtime}{', ' + precision if precision else ''})"
+        raise BundleError(f"{self.path} has no graph for {wanted}; it holds {held}.{advice}")
+
+    def verify(self) -> None:
+        """Compare every graph file with its checksum.
+
+        Raises:
+            BundleError: a file is not the one that was exported; the message names it.
+        """
+        for artifact in self.manifest.artifacts:
+            for name, expected in zip(artifact.files, artifact.sha256, strict=True):
+                seen = _sha256(self.file(name))
+                if seen != expected.lower():
+                    raise BundleError(
+                        f"{self.path}: the file {name} was altered or damaged (sha256 is {seen}, the manifest says "
+                        f"{expected}). Copy the bundle again, or export it again."
+                    )
+
+
+def shipped_bundles() -> dict[str, Path]:
+    """The bundles that come with the package: name to folder."""
+    if not SHIPPED.is_dir():
+        return {}
+    return {path.name: path for path in sorted(SHIPPED.iterdir()) if (path / MANIFEST).is_file()}
+
+
+def resolve(path_or_name: str | os.PathLike[str]) -> Path:
+    """Find a bundle folder: an existing folder first, then a shipped bundle of this name.
+
+    Raises:
+        BundleError: there is neither; the message lists the shipped names.
+    """
+    path = Path(path_or_name)
+    if path.is_dir():
+        return path
+    shipped = shipped_bundles()
+    name = os.fspath(path_or_name)
+    if name in shipped:
+        return shipped[name]
+    if path.is_file():
+        raise BundleError(f"{path} is a file; a bundle is a folder with a {MANIFEST}")
+    names = ", ".join(shipped) or "none in this installation"
+    raise BundleError(f"there is no bundle folder {name!r}, and no shipped bundle of that name (shipped: {names})")
+
+
+class BundleWriter:
+    """Writes a bundle beside its place and moves it there when it is complete, so that a crash leaves no half bundle.
+
+        with BundleWriter("model") as writer:
+            export(writer.folder / "encoder.onnx")
+            writer.write_tokens(tokens)
+            bundle = writer.commit(Manifest(..., artifacts=(writer.artifact("encoder", "encoder.onnx"),)))
+
+    An existing bundle at the target is replaced; any other folder with content is refused.
+    """
+
+    def __init__(self, target: str | os.PathLike[str]) -> None:
+        """Check the target and make the working `folder`.
+
+        Raises:
+            BundleError: the target exists and is not a bundle, or its parent cannot be written.
+        """
+        self.target = Path(os.path.abspath(target))
+        _check_replaceable(self.target)
+        try:
+            self.target.parent.mkdir(parents=True, exist_ok=True)
+            self.folder = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.", dir=self.target.parent))
+        except OSError as error:
+            raise BundleError(f"cannot write a bundle to {self.target}: {error.strerror}") from error
+
+    def __enter__(self) -> "BundleWriter":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self.folder, ignore_errors=True)  # gone already after `commit`
+
+    def write_tokens(self, tokens: list[str] | tuple[str, ...], name: str = "tokens.txt") -> None:
+        """Write the token table; `tokens` are in the order of their ids."""
+        write_tokens(self.folder / name, tokens)
+
+    def artifact(
+        self,
+        role: Role,
+        *files: str,
+        runtime: Runtime = "onnxruntime",
+        precision: Precision = "fp32",
+        weight_storage: WeightStorage = "fp32",
+    ) -> Artifact:
+        """Describe a graph whose `files` were written to `folder`, the one to open first; computes the checksums."""
+        return Artifact(
+            role=role,
+            runtime=runtime,
+            precision=precision,
+            weight_storage=weight_storage,
+            files=files,
+            sha256=tuple(_sha256(self.folder / name) for name in files),
+        )
+
+    def commit(self, manifest: Manifest) -> Bundle:
+        """Write the manifest, check the whole bundle and move it to the target.
+
+        Raises:
+            BundleError: what was written is not a valid bundle, or the target became something else meanwhile.
+        """
+        (self.folder / MANIFEST).write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        Bundle.open(self.folder).verify()
+        _check_replaceable(self.target)
+        self.folder.chmod(0o777 & ~_umask())  # mkdtemp makes private folders
+        if self.target.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{self.target.name}.old.", dir=self.target.parent))
+            os.replace(self.target, old / "bundle")
+            os.replace(self.folder, self.target)
+            shutil.rmtree(old)
+        else:
+            os.replace(self.folder, self.target)
+        return Bundle.open(self.target)
+
+
+def _read_manifest(path: Path) -> Manifest:
+    try:
+        if path.stat().st_size > MAX_MANIFEST_BYTES:
+            raise BundleError(f"{path} has {path.stat().st_size} bytes; a manifest has at most {MAX_MANIFEST_BYTES}")
+        content: Any = json.loads(path.read_bytes())
+    except FileNotFoundError as error:
+        raise BundleError(
+            f"{path.parent} is not a bundle: it has no {MANIFEST}. `tritone export` makes one."
+        ) from error
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
+        raise BundleError(f"{path} is not valid JSON ({error}). Export the bundle again.") from error
+    if not isinstance(content, dict):
+        raise BundleError(f"{path} must hold a JSON object, got a {type(content).__name__}")
+    version = content.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise BundleError(
+            f"{path} has schema_version {version}; this Tritone reads up to {SCHEMA_VERSION}. "
+            "Upgrade it with `pip install --upgrade tritone`."
+        )
+    try:
+        return Manifest.model_validate(content)
+    except ValidationError as error:
+        faults = [f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {_explain(e)}" for e in error.errors()[:5]]
+        more = f" (and {error.error_count() - 5} more)" if error.error_count() > 5 else ""
+        raise BundleError(f"{path}: {'; '.join(faults)}{more}. Mend the field or export the bundle again.") from error
+
+
+def _explain(fault: Any) -> str:
+    if fault["type"] == "missing":
+        return "this field is required but absent"
+    if fault["type"] == "extra_forbidden":
+        return "unknown field"
+    return f"{fault['msg']}, got {str(fault['input'])[:80]!r}"
+
+
+def _check_replaceable(target: Path) -> None:
+    if not target.exists() and not target.is_symlink():
+        return
+    if not target.is_dir() or target.is_symlink():
+        raise BundleError(f"{target} exists and is not a folder; name another output folder")
+    names = {path.relative_to(target).as_posix() for path in target.rglob("*") if not path.is_dir()}
+    if not names:
+        return
+    try:
+        foreign = names - set(Bundle(target, _read_manifest(target / MANIFEST)).files)
+    except BundleError as error:
+        raise BundleError(f"{target} has content and is not a bundle; name an empty or a new folder") from error
+    if foreign:
+        raise BundleError(
+            f"{target} holds a bundle and other files ({', '.join(sorted(foreign)[:5])}), "
+            "which replacing it would delete. Move them away, or name another folder."
+        )
+
+
+def _umask() -> int:
+    mask = os.umask(0o022)
+    os.umask(mask)
+    return mask
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,182 @@
+"""The token table of a bundle, and how its tokens join into text and words.
+
+    tokens.txt ("token id" a line)  ->  Vocabulary  ->  text, words
+
+Text is the tokens joined by `connect_symbol` (characters) or by nothing (sentencepiece pieces), with `▁` read as a
+space and outer spaces dropped. A word is a run without spaces; every Chinese or Japanese character is a word of its
+own, because those scripts do not write spaces. Both come from one pass, `Speller`, which streams drive token by token.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from tritone.bundle import manifest
+from tritone.errors import BundleError
+
+SPACE = "▁"  # U+2581, sentencepiece's sign for a space; character tables use it as well
+UNKNOWN = "<unk>"
+MAX_TABLE_BYTES = 64 * 2**20  # a bundle may come from anywhere; the largest real tables are below 10 MB
+
+# Kana, CJK ideographs with their extensions and compatibility forms. Hangul is written with spaces, so it is not here.
+IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
+PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>[{IDEOGRAPH}])|[^\\s{IDEOGRAPH}]+")
+LINE = re.compile(r"([^ \t]+)[ \t]+([0-9]+)[ \t]*\r?")
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word: its text, and the positions of the first and the last of its tokens in the token sequence."""
+
+    text: str
+    first: int
+    last: int
+
+
+class Vocabulary:
+    """The tokens of a model and the rules to write them as text."""
+
+    def __init__(self, tokens: Sequence[str], settings: manifest.Vocabulary) -> None:
+        """Take `tokens` in the order of their ids.
+
+        Raises:
+            BundleError: the number of tokens is not `settings.size`, or a special id is outside the table.
+        """
+        if len(tokens) != settings.size:
+            raise BundleError(
+                f"the token table holds {len(tokens)} tokens, but vocabulary.size in the manifest is {settings.size}. "
+                "Export the checkpoint again with the table that it was trained with."
+            )
+        for field in ("blank_id", "unk_id", "sos_id", "eos_id"):
+            value = getattr(settings, field)
+            if value is not None and value >= len(tokens):
+                raise BundleError(f"vocabulary.{field} is {value}, but the largest token id is {len(tokens) - 1}")
+        self.tokens = tuple(tokens)
+        self.settings = settings
+
+    @classmethod
+    def read(cls, path: Path, settings: manifest.Vocabulary) -> "Vocabulary":
+        """Read a token table; raises `BundleError` with the line number where it is malformed."""
+        return cls(read_tokens(path), settings)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @cached_property
+    def silent_ids(self) -> frozenset[int]:
+        """Ids that are never written: blank, start and end of sentence."""
+        ids = {self.settings.blank_id, self.settings.sos_id, self.settings.eos_id}
+        return frozenset(id for id in ids if id is not None)
+
+    def spelling(self, id: int) -> str:
+        """The characters that token `id` adds to a text; empty for blank, start and end of sentence."""
+        if id in self.silent_ids:
+            return ""
+        if id == self.settings.unk_id:
+            return UNKNOWN
+        return self.tokens[id].replace(SPACE, " ")
+
+    def text(self, ids: Iterable[int]) -> str:
+        """Write token ids as text."""
+        return self._spelled(ids).text
+
+    def words(self, ids: Iterable[int]) -> list[Word]:
+        """Group token ids into words; the words stand in `text(ids)` in this order."""
+        return self._spelled(ids).words
+
+    def _spelled(self, ids: Iterable[int]) -> "Speller":
+        speller = Speller(self)
+        for id in ids:
+            speller.add(id)
+        return speller
+
+
+class Speller:
+    """Writes a growing token sequence as text and words; the work per token does not depend on what came before.
+
+    `words` may be read at any time: only its last item can still change.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.words: list[Word] = []
+        self._vocabulary = vocabulary
+        self._connect = vocabulary.settings.connect_symbol if vocabulary.settings.units == "char" else ""
+        self._text = ""
+        self._open = False  # may the next token continue the last word?
+        self._position = 0
+
+    @property
+    def text(self) -> str:
+        """The text so far, without outer spaces."""
+        return self._text.rstrip()
+
+    def add(self, id: int) -> None:
+        """Append one token."""
+        spelling = self._vocabulary.spelling(id)
+        position = self._position
+        self._position += 1
+        if not spelling:
+            return
+        if self._connect and self._text:
+            spelling = self._connect + spelling
+        if not self._text:
+            spelling = spelling.lstrip()
+        self._text += spelling
+        for part in PARTS.finditer(spelling):
+            if part["space"]:
+                self._open = False
+            elif part["ideograph"]:
+                self.words.append(Word(part[0], position, position))
+                self._open = False
+            elif self._open:
+                word = self.words[-1]
+                self.words[-1] = Word(word.text + part[0], word.first, position)
+            else:
+                self.words.append(Word(part[0], position, position))
+                self._open = True
+
+
+def read_tokens(path: Path) -> list[str]:
+    """Read a token table: one `token id` pair a line, ids 0 to n-1 in any order, each once.
+
+    Raises:
+        BundleError: the file is missing, too large or malformed; the message has the line number.
+    """
+    try:
+        if path.stat().st_size > MAX_TABLE_BYTES:
+            raise BundleError(f"{path} has {path.stat().st_size} bytes; a token table has at most {MAX_TABLE_BYTES}")
+        content = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise BundleError(f"cannot read the token table {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise BundleError(f"the token table {path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    tokens: dict[int, str] = {}
+    # Only "\n" ends a line: tables hold characters that `str.splitlines` and `str.split` would take for white space.
+    for number, line in enumerate(content.rstrip("\r\n").split("\n"), start=1):
+        match = LINE.fullmatch(line)
+        if match is None:
+            raise BundleError(f"{path}, line {number}: expected a token and its id, two fields, got {line[:80]!r}")
+        id = int(match[2])
+        if id in tokens:
+            raise BundleError(f"{path}, line {number}: id {id} was already given to {tokens[id]!r}")
+        tokens[id] = match[1]
+    if max(tokens) != len(tokens) - 1:
+        missing = next(id for id in range(len(tokens)) if id not in tokens)
+        raise BundleError(f"{path}: ids must run from 0 to {len(tokens) - 1} without gaps, but {missing} is missing")
+    return [tokens[id] for id in range(len(tokens))]
+
+
+def write_tokens(path: Path, tokens: Sequence[str]) -> None:
+    """Write a token table that `read_tokens` reads back to the same list.
+
+    Raises:
+        ValueError: a token is empty or holds a blank, a tab or a line break.
+    """
+    for id, token in enumerate(tokens):
+        if not token or any(char in token for char in " \t\r\n"):
+            raise ValueError(
+                f"token {id} is {token!r}; tokens cannot be empty or hold blanks; write a space as {SPACE!r}"
+            )
+    path.write_text("".join(f"{token} {id}\n" for id, token in enumerate(tokens)), encoding="utf-8", newline="\n")

@@ -1,0 +1,98 @@
+"""Splitting a pile of utterances into graph calls.
+
+    lengths in samples  ->  batches of similar length, padded to a few standard lengths
+
+Padding costs time, large calls cost memory, and new shapes cost set-up; the plan trades them. It depends on the lengths
+alone, and since a graph's rows do not depend on each other, it never changes a result.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchLimits:
+    """What one graph call may take. An utterance beyond the limits goes alone.
+
+    `max_padded_s` bounds batch * length in seconds; `max_square_s2` bounds batch * length², as the memory of
+    self-attention does; `max_waste` is the part of a call's samples that may be padding; lengths are padded to
+    `steps_per_octave` (a power of two) standard ones between each length and its double.
+    """
+
+    max_batch: int = 64
+    max_padded_s: float = 640.0
+    max_square_s2: float = 300.0**2
+    max_waste: float = 0.25
+    steps_per_octave: int = 16
+
+    def __post_init__(self) -> None:
+        if self.max_batch < 1:
+            raise ValueError(f"max_batch must be at least 1, got {self.max_batch}")
+        if not 0 <= self.max_waste < 1:
+            raise ValueError(f"max_waste is a fraction below 1, got {self.max_waste}")
+        if self.steps_per_octave < 1 or self.steps_per_octave & (self.steps_per_octave - 1):
+            raise ValueError(f"steps_per_octave must be a power of two, got {self.steps_per_octave}")
+
+    @classmethod
+    def for_device(cls, device: str) -> "BatchLimits":
+        """Limits that were found to serve a device well.
+
+        A GPU wants large calls and few shapes. A CPU gains nothing beyond some ten seconds a call, loses cache beyond a
+        minute, and takes any shape, so there its calls are small and its padding is next to nothing.
+        """
+        if device == "cpu":
+            return cls(max_padded_s=32.0, max_waste=0.1, steps_per_octave=64)
+        return cls()
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One graph call: which utterances, and the length all of them are padded to, in samples."""
+
+    indices: tuple[int, ...]
+    num_samples: int
+
+
+def bucket_length(num_samples: int, steps_per_octave: int) -> int:
+    """Round a length up to the next standard one: `steps_per_octave` evenly spaced ones between powers of two."""
+    if num_samples <= 2 * steps_per_octave:
+        return num_samples
+    # Counted from num_samples - 1, so that a power of two belongs to the octave that it ends.
+    step = (1 << ((num_samples - 1).bit_length() - 1)) // steps_per_octave
+    return -(-num_samples // step) * step
+
+
+def plan_batches(lengths: Sequence[int], limits: BatchLimits, *, sample_rate: int, min_samples: int = 1) -> list[Batch]:
+    """Group utterances for graph calls, longest first.
+
+    Args:
+        lengths: samples of each utterance.
+        limits: what one call may take.
+        sample_rate: in Hz.
+        min_samples: the shortest length the graph accepts.
+
+    Returns:
+        Batches that together hold every index once.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    batches: list[Batch] = []
+    members: list[int] = []
+    padded = used = 0
+    for index in order:
+        count = len(members) + 1
+        fits = (
+            count <= limits.max_batch
+            and count * padded <= limits.max_padded_s * sample_rate
+            and count * padded**2 <= limits.max_square_s2 * sample_rate**2
+            and used + lengths[index] >= (1 - limits.max_waste) * count * padded
+        )
+        if members and not fits:
+            batches.append(Batch(tuple(members), padded))
+            members, used = [], 0
+        if not members:
+            padded = bucket_length(max(lengths[index], min_samples), limits.steps_per_octave)
+        members.append(index)
+        used += lengths[index]
+    if members:
+        batches.append(Batch(tuple(members), padded))
+    return batches

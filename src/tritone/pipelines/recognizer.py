@@ -1,0 +1,168 @@
+"""Recognition in process: the same pipelines that serve, without a server.
+
+recognizer = Recognizer(Bundle.open("demo-asr"))
+recognizer.transcribe(["a.wav", "b.flac"])  ->  [Transcript, Transcript]
+with recognizer.stream() as stream: stream.accept(samples); stream.finish()
+"""
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import soxr
+
+from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE, read_audio, resample
+from tritone.audio.waveform import Waveform, check_waveform
+from tritone.bundle.bundle import Bundle
+from tritone.errors import AudioError, StreamError
+from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S, CtcPipeline
+from tritone.pipelines.streaming import Step, StreamingCtcPipeline
+from tritone.transcript import Transcript
+
+MAX_PILE_S = 1800.0  # audio decoded ahead of recognition, seconds; bounds memory when there are thousands of files
+
+Input = str | os.PathLike[str] | npt.NDArray[np.floating[Any]]
+
+
+class Recognizer:
+    """A model ready to transcribe. Graphs are opened when they are first needed; may be used from several threads."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        max_audio_s: float = DEFAULT_MAX_AUDIO_S,
+    ) -> None:
+        """Take an opened bundle; `device` and `threads` as in `tritone.load`, `max_audio_s` limits `transcribe`."""
+        self.bundle = bundle
+        self.sample_rate = bundle.manifest.sample_rate
+        self.max_audio_s = max_audio_s
+        self._options: dict[str, Any] = {"device": device, "threads": threads}
+        self._lock = threading.Lock()
+        self._offline: CtcPipeline | None = None
+        self._streaming: StreamingCtcPipeline | None = None
+
+    @property
+    def offline(self) -> CtcPipeline:
+        """The pipeline for whole utterances."""
+        with self._lock:
+            if self._offline is None:
+                self._offline = open_offline(self.bundle, max_audio_s=self.max_audio_s, **self._options)
+            return self._offline
+
+    @property
+    def streaming(self) -> StreamingCtcPipeline:
+        """The pipeline for streams; raises `BundleError` if the bundle was exported without one."""
+        with self._lock:
+            if self._streaming is None:
+                self._streaming = open_streaming(self.bundle, **self._options)
+            return self._streaming
+
+    def transcribe(self, inputs: Sequence[Input], sample_rate: int | None = None) -> list[Transcript]:
+        """Transcribe audio files and waveforms.
+
+        Args:
+            inputs: paths, or arrays (samples,) of a floating type in [-1, 1]; both kinds may be mixed.
+            sample_rate: of the arrays, in Hz; None means the model's. Other rates are resampled; files know their own.
+
+        Returns:
+            One transcript for each input, in their order.
+
+        Raises:
+            AudioError: an input cannot be used; the message starts with its position. Nothing is returned then.
+        """
+        if isinstance(inputs, str | os.PathLike) or (isinstance(inputs, np.ndarray) and inputs.ndim < 2):
+            raise ValueError("transcribe takes a sequence of paths or arrays; put a single one in a list")
+        transcripts: list[Transcript] = []
+        for pile in self._piles(inputs, sample_rate):
+            transcripts += self.offline.recognize(pile)
+        return transcripts
+
+    def stream(self, sample_rate: int | None = None) -> "Stream":
+        """Start a stream of audio at a sample rate in Hz; None means the model's. Streams may be of any length."""
+        return Stream(self.streaming, sample_rate or self.sample_rate)
+
+    def _piles(self, inputs: Sequence[Input], sample_rate: int | None) -> Iterator[list[Waveform]]:
+        pile: list[Waveform] = []
+        waiting = 0
+        for position, source in enumerate(inputs):
+            try:
+                pile.append(self._waveform(source, sample_rate or self.sample_rate))
+            except AudioError as error:
+                raise AudioError(f"input {position}: {error}") from error
+            waiting += len(pile[-1])
+            if waiting > MAX_PILE_S * self.sample_rate:
+                yield pile
+                pile, waiting = [], 0
+        if pile:
+            yield pile
+
+    def _waveform(self, source: Input, sample_rate: int) -> Waveform:
+        if isinstance(source, str | os.PathLike):
+            return read_audio(source, self.sample_rate, max_audio_s=self.max_audio_s)
+        checked = check_waveform(source, sample_rate=sample_rate, max_audio_s=self.max_audio_s)
+        return resample(checked, sample_rate, self.sample_rate)
+
+
+class Stream:
+    """Live audio going in, transcripts coming out. Ends with `finish`, or with `close` if the rest does not matter."""
+
+    def __init__(self, pipeline: StreamingCtcPipeline, sample_rate: int) -> None:
+        """Open a stream; raises `ServerBusyError` if the pipeline has no free slot."""
+        if not MIN_SAMPLE_RATE <= sample_rate <= MAX_SAMPLE_RATE:
+            raise ValueError(f"sample_rate must be {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz, got {sample_rate}")
+        self.sample_rate = sample_rate
+        self._pipeline = pipeline
+        self._resampler: soxr.ResampleStream | None = None
+        if sample_rate != pipeline.sample_rate:
+            self._resampler = soxr.ResampleStream(sample_rate, pipeline.sample_rate, 1, dtype="float32")
+        self._slot = pipeline.open()
+        # A stream that is dropped without a word must not keep its slot.
+        self._give_up = weakref.finalize(self, pipeline.close, self._slot)
+
+    def __enter__(self) -> "Stream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def accept(self, samples: npt.ArrayLike) -> Transcript:
+        """Take the next samples, (samples,) of a floating type in [-1, 1], any number of them.
+
+        Returns:
+            The transcript of all audio so far; its end may still change.
+
+        Raises:
+            AudioError: the samples cannot be used; the stream goes on without them.
+            StreamError: the stream has ended.
+        """
+        return self._advance(samples, final=False)
+
+    def finish(self) -> Transcript:
+        """End the stream and return its whole transcript; raises `StreamError` if it has ended before."""
+        return self._advance(np.zeros(0, dtype=np.float32), final=True)
+
+    def close(self) -> None:
+        """Give the stream up; does nothing if it has ended."""
+        self._give_up()
+
+    def _advance(self, samples: npt.ArrayLike, final: bool) -> Transcript:
+        if not self._give_up.alive:
+            raise StreamError("this stream has ended; start another one")
+        checked = check_waveform(samples, sample_rate=self.sample_rate, allow_empty=True)
+        if self._resampler is not None:
+            checked = self._resampler.resample_chunk(checked, last=final)
+        (transcript,) = self._pipeline.advance([Step(self._slot, checked, final)])
+        if final:
+            self._give_up.detach()
+        return transcript

@@ -1,0 +1,130 @@
+"""ONNX graphs on onnxruntime, on the CPU or on a CUDA device.
+
+The session folds constants when it is created, so weights stored as int8 or fp16 are widened to float32 once, not at
+every call.
+Weights in a file beside the graph are found by onnxruntime, which refuses names that lead out of the graph's folder.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+from tritone.errors import BundleError, OperatorError
+from tritone.runtime.graph import Array, TensorSpec
+
+DTYPES = {
+    "tensor(float)": np.float32,
+    "tensor(float16)": np.float16,
+    "tensor(double)": np.float64,
+    "tensor(int64)": np.int64,
+    "tensor(int32)": np.int32,
+    "tensor(int8)": np.int8,
+    "tensor(uint8)": np.uint8,
+    "tensor(bool)": np.bool_,
+}
+ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites nobody can act on
+
+
+class OnnxGraph:
+    """One onnxruntime session."""
+
+    def __init__(self, path: Path, device: str = "cpu", threads: int | None = None) -> None:
+        """Open a graph.
+
+        Args:
+            path: the .onnx file; external weights lie beside it.
+            device: `cpu`, `cuda` or `cuda:<index>`.
+            threads: CPU threads per call; None takes every CPU this process may use.
+
+        Raises:
+            OperatorError: CUDA was asked for and is not there. There is no silent fall-back to the CPU.
+            BundleError: the file is not a graph that onnxruntime can open.
+            ValueError: the device name or the number of threads makes no sense.
+        """
+        providers, options = _providers(device), _options(threads)
+        try:
+            self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
+        except Exception as error:  # onnxruntime's exceptions have no common base of their own
+            if device != "cpu" and "CUDA" in str(error):
+                raise OperatorError(f"onnxruntime could not start on {device}: {error}") from error
+            raise BundleError(f"onnxruntime cannot open {path}: {error}. Export the bundle again.") from error
+        if device != "cpu" and self._session.get_providers()[0] != "CUDAExecutionProvider":
+            raise OperatorError(
+                f"onnxruntime has CUDA support but could not start it on {device}: the driver, CUDA or cuDNN does not "
+                "fit this onnxruntime-gpu. Run `tritone doctor`, or use device cpu."
+            )
+        self._session.disable_fallback()
+        self.path = path
+        self.device = device
+        self.inputs: Mapping[str, TensorSpec] = {node.name: _spec(node) for node in self._session.get_inputs()}
+        self.outputs: Mapping[str, TensorSpec] = {node.name: _spec(node) for node in self._session.get_outputs()}
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """Run the graph on host arrays and return the named outputs, in the order asked for."""
+        results: list[Array] = self._session.run(list(outputs), dict(inputs))
+        return results
+
+
+def available_devices() -> list[str]:
+    """The device kinds the installed onnxruntime was built for: `cpu` and perhaps `cuda`."""
+    cuda = ["cuda"] if "CUDAExecutionProvider" in onnxruntime.get_available_providers() else []
+    return ["cpu", *cuda]
+
+
+def _options(threads: int | None) -> onnxruntime.SessionOptions:
+    if threads is not None and threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = ERRORS_ONLY
+    options.intra_op_num_threads = threads or _usable_cpus()
+    options.inter_op_num_threads = 1
+    options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
+    # Every call has new shapes: a memory plan per shape would be kept for each of them and hardly ever used again. The
+    # arena stays, since without it large tensors are mapped and unmapped by the kernel at every call.
+    options.enable_mem_pattern = False
+    # Idle threads sleep: the cores are shared with the server and with other instances, and spinning gained no time.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+def _usable_cpus() -> int:
+    # onnxruntime's own default counts the machine's cores, also those that a container or `taskset` took away.
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _providers(device: str) -> list[Any]:
+    match = re.fullmatch(r"cpu|cuda(?::([0-9]+))?", device)
+    if match is None:
+        raise ValueError(f"device must be cpu, cuda or cuda:<index>, got {device!r}")
+    if device == "cpu":
+        return ["CPUExecutionProvider"]
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        raise OperatorError(
+            f"device {device} was asked for, but the installed onnxruntime {onnxruntime.__version__} has no CUDA "
+            "support. Replace it: `pip uninstall onnxruntime`, then `pip install onnxruntime-gpu`; or use device cpu."
+        )
+    if hasattr(onnxruntime, "preload_dlls"):
+        onnxruntime.preload_dlls()  # finds CUDA and cuDNN where pip installed them; since onnxruntime 1.21
+    cuda = {
+        "device_id": match[1] or "0",
+        # The default search times every algorithm for each new shape, and lengths here are always new.
+        "cudnn_conv_algo_search": "HEURISTIC",
+        "arena_extend_strategy": "kSameAsRequested",
+    }
+    return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
+
+
+def _spec(node: Any) -> TensorSpec:
+    if node.type not in DTYPES:
+        raise BundleError(f"the graph's tensor {node.name} is a {node.type}, which Tritone does not handle")
+    return TensorSpec(
+        np.dtype(DTYPES[node.type]), tuple(axis if isinstance(axis, int) else None for axis in node.shape)
+    )

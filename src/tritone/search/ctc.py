@@ -1,0 +1,91 @@
+"""CTC decoding: frame log-probabilities to tokens.
+
+    log_probs (batch, frames, vocab) float32  ->  tokens with frames and confidences
+
+The best label of each frame is taken, repeats are merged, blanks dropped. `ctc_greedy` does a whole batch; `CtcGreedy`
+joins the results of consecutive chunks of one stream, so that any cutting gives the tokens of the whole.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.search.hypothesis import Token
+
+
+def ctc_greedy(
+    log_probs: npt.NDArray[np.floating[Any]], num_frames: npt.NDArray[np.integer[Any]], blank_id: int
+) -> list[list[Token]]:
+    """Decode a batch.
+
+    Args:
+        log_probs: (batch, frames, vocab) natural logarithms; what lies at or beyond `num_frames` is ignored.
+        num_frames: (batch,) valid frames of each row.
+        blank_id: the CTC blank.
+
+    Returns:
+        The tokens of each row; frames count from the start of the row.
+    """
+    batch, frames, _ = log_probs.shape
+    if batch == 0 or frames == 0:
+        return [[] for _ in range(batch)]
+    ids = log_probs.argmax(axis=2)
+    scores = np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]
+    # One flat sequence for the whole batch: a blank after each row keeps the rows apart.
+    width = frames + 1
+    flat = np.full((batch, width), blank_id, dtype=ids.dtype)
+    valid = np.arange(frames) < np.asarray(num_frames)[:, None]
+    np.copyto(flat[:, :frames], ids, where=valid)
+    flat_scores = np.zeros((batch, width), dtype=scores.dtype)
+    np.copyto(flat_scores[:, :frames], scores, where=valid)
+    flat, flat_scores = flat.reshape(-1), flat_scores.reshape(-1)
+
+    starts = np.flatnonzero(np.concatenate(([True], flat[1:] != flat[:-1])))
+    ends = np.append(starts[1:], len(flat))
+    best = np.maximum.reduceat(flat_scores, starts)
+    spoken = flat[starts] != blank_id
+    starts, ends, best = starts[spoken], ends[spoken], best[spoken]
+
+    tokens: list[list[Token]] = [[] for _ in range(batch)]
+    rows, first = np.divmod(starts, width)
+    last = ends - rows * width
+    for row, id, start, end, score in zip(
+        rows.tolist(), flat[starts].tolist(), first.tolist(), last.tolist(), best.tolist(), strict=True
+    ):
+        tokens[row].append(Token(id, start, end, min(math.exp(score), 1.0)))
+    return tokens
+
+
+class CtcGreedy:
+    """The greedy decoding of one stream: joins what `ctc_greedy` found in consecutive chunks."""
+
+    def __init__(self) -> None:
+        self.num_frames = 0  # frames seen
+        self._last: Token | None = None
+
+    def join(self, tokens: Sequence[Token], num_frames: int) -> tuple[list[Token], bool]:
+        """Place the tokens of the next chunk in the stream.
+
+        Args:
+            tokens: from `ctc_greedy`, frames counted from the start of the chunk.
+            num_frames: valid frames of the chunk.
+
+        Returns:
+            The tokens with frames counted from the start of the stream, and whether the first of them replaces the last
+            token returned before, because its repeats go on across the border.
+        """
+        offset = self.num_frames
+        self.num_frames += num_frames
+        placed = [Token(t.id, t.start_frame + offset, t.end_frame + offset, t.confidence) for t in tokens]
+        if not placed:
+            return [], False
+        first, last = placed[0], self._last
+        continues = last is not None and (last.id, last.end_frame) == (first.id, first.start_frame)
+        if last is not None and continues:
+            confidence = max(last.confidence, first.confidence)
+            placed[0] = Token(first.id, last.start_frame, first.end_frame, confidence)
+        self._last = placed[-1]
+        return placed, continues

@@ -1,0 +1,186 @@
+"""A tiny CTC bundle whose answers can be worked out by hand, for tests that need a whole model but no network.
+
+A frame is 640 samples (40 ms) and needs 160 more after it, so that streaming windows overlap. Its level is
+`round(64 * mean(samples))`, and the token it says is `(level - level of the frame before) mod 40`: levels are compared
+with the past, so a stream that got another stream's state says something else. Silence is blank, as are frames like the
+one before. Each frame's token has probability 0.95.
+
+    write_toy_bundle(path)  ->  a bundle with both roles, weights in a shared external file
+    toy_waveform("hello")   ->  audio that it transcribes to "hello"
+"""
+
+import string
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from tritone.bundle import BundleWriter
+from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, State, Streaming, Vocabulary
+
+SAMPLE_RATE = 16000
+FRAME = 640  # samples
+CONTEXT = 160  # samples a frame needs after its own
+CHUNK = 4  # frames per streaming step
+MIN_SAMPLES = FRAME + CONTEXT
+WINDOW = CHUNK * FRAME + CONTEXT
+SHIFT = CHUNK * FRAME
+LEVELS = 64  # per unit of amplitude
+CONFIDENCE = 0.95
+TOKENS = ["<blank>", "<unk>", "▁", *string.ascii_lowercase, *string.digits, "<sos/eos>"]
+
+
+def write_toy_bundle(path: Path, streaming: bool = True, name: str = "toy") -> Path:
+    """Write the bundle to `path` and return `path`; without `streaming` it has the offline role alone."""
+    size = len(TOKENS)
+    with BundleWriter(path) as writer:
+        table = np.full((size, size), np.log((1 - CONFIDENCE) / (size - 1)), dtype=np.float32)
+        np.fill_diagonal(table, np.log(CONFIDENCE))
+        (writer.folder / "weights.bin").write_bytes(table.tobytes())
+        writer.write_tokens(TOKENS)
+        onnx.save(_graph(streaming=False), writer.folder / "encoder.onnx")
+        artifacts = [writer.artifact("encoder", "encoder.onnx", "weights.bin")]
+        if streaming:
+            onnx.save(_graph(streaming=True), writer.folder / "streaming_encoder.onnx")
+            artifacts.append(writer.artifact("streaming_encoder", "streaming_encoder.onnx", "weights.bin"))
+        states = (State(name="offset", shape=(), dtype="int64"), State(name="level", shape=(1,), dtype="float32"))
+        manifest = Manifest(
+            name=name,
+            kind="ctc",
+            sample_rate=SAMPLE_RATE,
+            features=Features(frame_length=400, frame_shift=160),
+            encoder=Encoder(subsampling_rate=4, output_dim=1, min_samples=MIN_SAMPLES),
+            vocabulary=Vocabulary(
+                size=size, units="char", blank_id=0, unk_id=1, sos_id=size - 1, eos_id=size - 1, connect_symbol=""
+            ),
+            streaming=Streaming(
+                chunk_size=CHUNK, left_chunks=1, window_samples=WINDOW, shift_samples=SHIFT, states=states
+            )
+            if streaming
+            else None,
+            artifacts=tuple(artifacts),
+            provenance=Provenance(family="toy"),
+        )
+        writer.commit(manifest)
+    return path
+
+
+def toy_waveform(text: str, frames_per_token: int = 1) -> npt.NDArray[np.float32]:
+    """Audio at `SAMPLE_RATE` that the toy bundle transcribes to `text` (lower-case letters, digits, inner spaces).
+
+    Every character lasts `frames_per_token` frames; equal neighbours get a blank frame between them.
+    """
+    frames: list[int] = []
+    previous = None
+    for char in text.replace(" ", "▁"):
+        frames += [0] if char == previous else []
+        frames += [TOKENS.index(char)] * frames_per_token
+        previous = char
+    return frames_waveform(frames)
+
+
+def frames_waveform(frame_tokens: Sequence[int]) -> npt.NDArray[np.float32]:
+    """Audio whose frames say the given token ids, one each."""
+    levels = np.cumsum(frame_tokens) % len(TOKENS)
+    samples = np.repeat(levels, FRAME) / LEVELS
+    return np.concatenate((samples, np.zeros(CONTEXT))).astype(np.float32)
+
+
+def _graph(*, streaming: bool) -> onnx.ModelProto:
+    size = len(TOKENS)
+    node = helper.make_node
+    constants: dict[str, npt.NDArray[Any]] = {
+        "zero": np.array(0, np.int64),
+        "one": np.array(1, np.int64),
+        "first": np.array([0], np.int64),
+        "second": np.array([1], np.int64),
+        "minus_one": np.array([-1], np.int64),
+        "frame": np.array(FRAME, np.int64),
+        "min_samples": np.array(MIN_SAMPLES, np.int64),
+        "size": np.array(size, np.int64),
+        "levels": np.array(LEVELS, np.float32),
+        "no_level": np.array(0, np.float32),
+        "block": np.array([0, -1, FRAME], np.int64),
+        "last_axis": np.array([2], np.int64),
+    }
+    nodes = [
+        # frames = (samples - min_samples) // frame + 1, of the tensor and of each row
+        node("Shape", ["waveform"], ["shape"]),
+        node("Gather", ["shape", "second"], ["samples"]),
+        *_count_frames("samples", "frames"),
+        *_count_frames("num_samples", "counted"),
+        node("Less", ["num_samples", "min_samples"], ["too_short"]),
+        node("Where", ["too_short", "zero", "counted"], ["num_frames"]),
+        # level = round(64 * mean) of each frame
+        node("Mul", ["frames", "frame"], ["used"]),
+        node("Slice", ["waveform", "first", "used", "second"], ["framed"]),
+        node("Reshape", ["framed", "block"], ["blocks"]),
+        node("ReduceMean", ["blocks"], ["means"], axes=[2], keepdims=0),
+        node("Mul", ["means", "levels"], ["scaled"]),
+        node("Round", ["scaled"], ["level_of_frame"]),
+        # token = (level - level before) mod size
+        node("Slice", ["level_of_frame", "first", "minus_one", "second"], ["all_but_last"]),
+        node("Concat", ["level_before", "all_but_last"], ["before"], axis=1),
+        node("Sub", ["level_of_frame", "before"], ["difference"]),
+        node("Cast", ["difference"], ["whole"], to=TensorProto.INT64),
+        node("Mod", ["whole", "size"], ["tokens"]),
+        node("Gather", ["table", "tokens"], ["log_probs"]),
+        node("Unsqueeze", ["difference", "last_axis"], ["encoder_out"]),
+    ]
+    inputs = [
+        helper.make_tensor_value_info("waveform", TensorProto.FLOAT, ["batch", WINDOW if streaming else "samples"]),
+        helper.make_tensor_value_info("num_samples", TensorProto.INT64, ["batch"]),
+    ]
+    frames = CHUNK if streaming else "frames"
+    outputs = [
+        helper.make_tensor_value_info("log_probs", TensorProto.FLOAT, ["batch", frames, size]),
+        helper.make_tensor_value_info("num_frames", TensorProto.INT64, ["batch"]),
+        helper.make_tensor_value_info("encoder_out", TensorProto.FLOAT, ["batch", frames, 1]),
+    ]
+    if streaming:
+        nodes = [
+            node("Equal", ["offset", "zero"], ["at_start"]),
+            node("Unsqueeze", ["at_start", "second"], ["row_at_start"]),
+            node("Where", ["row_at_start", "no_level", "level"], ["level_before"]),
+            *nodes,
+            node("Add", ["offset", "num_frames"], ["next_offset"]),
+            node("Gather", ["level_of_frame", "minus_one"], ["next_level"], axis=1),
+        ]
+        inputs += [
+            helper.make_tensor_value_info("offset", TensorProto.INT64, ["batch"]),
+            helper.make_tensor_value_info("level", TensorProto.FLOAT, ["batch", 1]),
+        ]
+        outputs += [
+            helper.make_tensor_value_info("next_offset", TensorProto.INT64, ["batch"]),
+            helper.make_tensor_value_info("next_level", TensorProto.FLOAT, ["batch", 1]),
+        ]
+    else:
+        index = nodes.index(next(n for n in nodes if n.op_type == "Concat"))
+        nodes[index:index] = [
+            node("Gather", ["level_of_frame", "first"], ["level_at_start"], axis=1),
+            node("Mul", ["level_at_start", "no_level"], ["level_before"]),
+        ]
+    initializers = [numpy_helper.from_array(value, key) for key, value in constants.items()]
+    graph = helper.make_graph(nodes, "toy", inputs, outputs, [*initializers, _external_table(size)])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return model
+
+
+def _count_frames(samples: str, result: str) -> list[onnx.NodeProto]:
+    return [
+        helper.make_node("Sub", [samples, "min_samples"], [f"{result}_beyond"]),
+        helper.make_node("Div", [f"{result}_beyond", "frame"], [f"{result}_steps"]),
+        helper.make_node("Add", [f"{result}_steps", "one"], [result]),
+    ]
+
+
+def _external_table(size: int) -> onnx.TensorProto:
+    tensor = TensorProto(name="table", data_type=TensorProto.FLOAT, dims=[size, size])
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, value in (("location", "weights.bin"), ("offset", "0"), ("length", str(size * size * 4))):
+        tensor.external_data.add(key=key, value=value)
+    return tensor

@@ -1,0 +1,155 @@
+"""Reading audio files: formats, rates, channels, and files that are not what they seem."""
+
+import io
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+from tritone.audio import read_audio, resample
+from tritone.errors import AudioError
+
+RATE = 16000
+
+
+def tone(seconds: float, rate: int, hz: float = 440.0) -> np.ndarray:
+    return (0.5 * np.sin(2 * np.pi * hz * np.arange(int(seconds * rate)) / rate)).astype(np.float32)
+
+
+def encoded(samples: np.ndarray, rate: int, format: str = "WAV", subtype: str | None = None) -> bytes:
+    buffer = io.BytesIO()
+    soundfile.write(buffer, samples, rate, format=format, subtype=subtype)
+    return buffer.getvalue()
+
+
+def test_sixteen_bit_wav_is_scaled_to_one(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.wav", np.array([0, 16384, -32768, 32767], np.int16), RATE)
+    np.testing.assert_array_equal(
+        read_audio(tmp_path / "a.wav", RATE), np.array([0, 0.5, -1, 32767 / 32768], np.float32)
+    )
+
+
+def test_channels_are_averaged() -> None:
+    stereo = np.stack((np.full(100, 0.5), np.full(100, -0.25)), axis=1)
+    samples = read_audio(encoded(stereo, RATE, subtype="FLOAT"), RATE)
+    assert samples.shape == (100,)
+    np.testing.assert_array_equal(samples, np.float32(0.125))
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype", "rate"),
+    [
+        ("WAV", "PCM_24", 8000),
+        ("WAV", "ULAW", 8000),
+        ("FLAC", "PCM_16", 44100),
+        ("OGG", "VORBIS", 16000),
+        ("OGG", "OPUS", 48000),
+        ("MP3", None, 22050),
+        ("AIFF", "PCM_16", 16000),
+    ],
+)
+def test_every_format_and_rate_gives_the_same_tone(format: str, subtype: str | None, rate: int) -> None:
+    samples = read_audio(encoded(tone(2, rate), rate, format, subtype), RATE)
+    assert samples.dtype == np.float32
+    assert abs(len(samples) - 2 * RATE) <= 1
+    middle = samples[RATE // 2 : -RATE // 2]  # away from the edges, where codecs and resamplers settle
+    spectrum = np.abs(np.fft.rfft(middle))
+    assert np.argmax(spectrum) == 440
+    assert 2 * spectrum[440] / len(middle) == pytest.approx(0.5, rel=0.05)  # lossy codecs change the level a little
+
+
+def test_resampling_keeps_the_duration_and_is_skipped_at_equal_rates() -> None:
+    wave = tone(1, 8000)
+    assert len(resample(wave, 8000, 16000)) == 16000
+    assert resample(wave, 8000, 8000) is wave
+
+
+def test_an_open_file_and_bytes_read_like_the_path(tmp_path: Path) -> None:
+    path = tmp_path / "a.flac"
+    path.write_bytes(encoded(tone(0.1, RATE), RATE, "FLAC"))
+    expected = read_audio(path, RATE)
+    np.testing.assert_array_equal(read_audio(path.read_bytes(), RATE), expected)
+    with path.open("rb") as file:
+        np.testing.assert_array_equal(read_audio(file, RATE), expected)
+
+
+@pytest.mark.parametrize(
+    ("format", "subtype"),
+    [("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS"), ("OGG", "OPUS"), ("AIFF", "PCM_16"), ("MP3", None)],
+)
+@pytest.mark.parametrize("part", [0.5, 0.98])
+def test_a_file_that_was_cut_off_is_refused(format: str, subtype: str | None, part: float) -> None:
+    # Noise, so that every part of a compressed file carries sound.
+    noise = np.random.default_rng(0).normal(scale=0.1, size=2 * RATE)
+    data = encoded(noise, RATE, format, subtype)
+    with pytest.raises(AudioError, match=r"the audio data is (cut off|not audio)"):
+        read_audio(data[: int(len(data) * part)], RATE)
+
+
+def test_a_wav_written_to_a_pipe_is_read_to_its_end() -> None:
+    data = bytearray(encoded(tone(0.5, RATE), RATE))
+    position = data.index(b"data") + 4
+    data[position : position + 4] = struct.pack("<I", 0xFFFFFFFF)
+    assert len(read_audio(bytes(data), RATE)) == RATE // 2
+
+
+def test_flac_without_a_length_asks_to_be_rewritten() -> None:
+    data = bytearray(encoded(tone(0.5, RATE), RATE, "FLAC"))
+    data[21] &= 0xF0  # the 36 bits of the sample count in STREAMINFO
+    data[22:26] = bytes(4)
+    with pytest.raises(AudioError, match="does not tell its length"):
+        read_audio(bytes(data), RATE)
+
+
+def test_text_named_wav_is_called_not_audio(tmp_path: Path) -> None:
+    (tmp_path / "a.wav").write_text("hello, I am a text\n" * 100)
+    with pytest.raises(AudioError, match=r"a\.wav is not audio that can be read \(Format not recognised.*FLAC"):
+        read_audio(tmp_path / "a.wav", RATE)
+
+
+def test_headerless_audio_is_refused_by_its_content(tmp_path: Path) -> None:
+    (tmp_path / "a.raw").write_bytes(bytes(1000))
+    with pytest.raises(AudioError, match=r"a\.raw is not audio"):
+        read_audio(tmp_path / "a.raw", RATE)
+
+
+def test_missing_files_folders_and_empty_files_are_told_apart(tmp_path: Path) -> None:
+    with pytest.raises(AudioError, match=r"cannot read .*nothing\.wav.*No such file"):
+        read_audio(tmp_path / "nothing.wav", RATE)
+    with pytest.raises(AudioError, match="is a folder"):
+        read_audio(tmp_path, RATE)
+    (tmp_path / "empty.wav").touch()
+    with pytest.raises(AudioError, match=r"empty\.wav is empty \(0 bytes\)"):
+        read_audio(tmp_path / "empty.wav", RATE)
+    with pytest.raises(AudioError, match="not a regular file"):
+        read_audio("/dev/null", RATE)
+    with pytest.raises(AudioError, match="null"):
+        read_audio("a\0b.wav", RATE)
+
+
+def test_a_header_without_samples_is_refused() -> None:
+    with pytest.raises(AudioError, match="has no samples"):
+        read_audio(encoded(np.zeros(0), RATE), RATE)
+
+
+def test_the_limit_is_checked_in_the_header_and_names_both_durations() -> None:
+    data = encoded(tone(2, RATE), RATE)
+    assert len(read_audio(data, RATE, max_audio_s=2)) == 2 * RATE
+    with pytest.raises(AudioError, match=r"is 2\.000 s long, the limit is 1\.5 s"):
+        read_audio(data, RATE, max_audio_s=1.5)
+
+
+def test_an_absurd_sample_rate_is_refused_before_resampling() -> None:
+    data = bytearray(encoded(tone(1, RATE), RATE))
+    data[24:28] = struct.pack("<I", 2)  # a second of audio that claims to last two hours
+    with pytest.raises(AudioError, match="claims a sample rate of 2 Hz"):
+        read_audio(bytes(data), RATE)
+
+
+def test_a_sample_that_is_not_finite_is_named_by_its_time() -> None:
+    samples = tone(1, RATE)
+    samples[8000] = np.nan
+    with pytest.raises(AudioError, match=r"sample at 0\.500 s is nan"):
+        read_audio(encoded(samples, RATE, subtype="FLOAT"), RATE)

@@ -1,0 +1,252 @@
+"""The pipelines on the toy model: order, batches, cutting, slots."""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import toy
+from tritone.bundle import Bundle
+from tritone.errors import BundleError, ServerBusyError, StreamError
+from tritone.pipelines import CtcPipeline, Step, StreamingCtcPipeline, Transcript, open_offline, open_streaming
+from tritone.pipelines.batching import BatchLimits
+from tritone.pipelines.samples import SampleQueue
+
+TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
+
+
+@pytest.fixture(scope="module")
+def offline(toy_bundle: Path) -> CtcPipeline:
+    return open_offline(Bundle.open(toy_bundle), threads=1)
+
+
+@pytest.fixture(scope="module")
+def streaming(toy_bundle: Path) -> StreamingCtcPipeline:
+    return open_streaming(Bundle.open(toy_bundle), threads=1, capacity=8, max_batch=3)
+
+
+def stream_in_chunks(pipeline: StreamingCtcPipeline, waveform: np.ndarray, size: int) -> list[Transcript]:
+    slot = pipeline.open()
+    starts = range(0, max(len(waveform), 1), size)
+    return [pipeline.advance([Step(slot, waveform[s : s + size], s == starts[-1])])[0] for s in starts]
+
+
+class TestOffline:
+    def test_results_come_in_the_order_of_the_input(self, offline: CtcPipeline) -> None:
+        waveforms = [toy.toy_waveform(text, 1 + index % 3) for index, text in enumerate(TEXTS)]
+        assert [result.text for result in offline.recognize(waveforms)] == TEXTS
+        assert [result.text for result in offline.recognize(waveforms[::-1])] == TEXTS[::-1]
+
+    def test_a_transcript_has_tokens_and_words_in_seconds(self, offline: CtcPipeline) -> None:
+        (result,) = offline.recognize([toy.toy_waveform("ab c", frames_per_token=2)])
+        assert [(span.text, span.start_s, span.end_s) for span in result.tokens] == [
+            ("a", 0.0, 0.08),
+            ("b", 0.08, 0.16),
+            ("▁", 0.16, 0.24),
+            ("c", 0.24, 0.32),
+        ]
+        assert [(span.text, span.start_s, span.end_s) for span in result.words] == [
+            ("ab", 0.0, 0.16),
+            ("c", 0.24, 0.32),
+        ]
+        assert [span.confidence for span in result.words] == pytest.approx([toy.CONFIDENCE] * 2)
+        assert result.confidence == pytest.approx(toy.CONFIDENCE)
+        assert result.audio_s == (8 * toy.FRAME + toy.CONTEXT) / toy.SAMPLE_RATE
+        assert result.is_final
+
+    @pytest.mark.parametrize("num_samples", [1, toy.MIN_SAMPLES - 1, toy.MIN_SAMPLES, 16000])
+    def test_what_is_too_short_or_silent_gives_empty_text(self, offline: CtcPipeline, num_samples: int) -> None:
+        (result,) = offline.recognize([np.zeros(num_samples, np.float32)])
+        assert (result.text, result.tokens, result.words, result.confidence) == ("", (), (), 1.0)
+        assert result.audio_s == num_samples / toy.SAMPLE_RATE
+
+    def test_nothing_in_nothing_out(self, offline: CtcPipeline) -> None:
+        assert offline.recognize([]) == []
+
+    def test_two_hundred_utterances_do_not_depend_on_batch_or_order(self, toy_bundle: Path) -> None:
+        rng = np.random.default_rng(5)
+        waveforms = [toy.frames_waveform(rng.integers(0, 39, rng.integers(0, 60)).tolist()) for _ in range(200)]
+        bundle = Bundle.open(toy_bundle)
+        alone = [open_alone.recognize([w])[0] for open_alone in [open_offline(bundle, threads=1)] for w in waveforms]
+        order = rng.permutation(200)
+        for limits in (BatchLimits(max_waste=0.9), BatchLimits(max_batch=7), BatchLimits.for_device("cpu")):
+            pipeline = open_offline(bundle, threads=1, limits=limits)
+            together = pipeline.recognize([waveforms[index] for index in order])
+            assert together == [alone[index] for index in order]
+
+    def test_the_graph_sees_the_planned_batches_padded_with_zeros(self, offline: CtcPipeline, monkeypatch: Any) -> None:
+        calls: list[dict[str, np.ndarray]] = []
+        run = offline._graph
+
+        def spy(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
+            calls.append(dict(inputs))
+            return run(inputs, outputs)
+
+        monkeypatch.setattr(offline, "_graph", spy)
+        monkeypatch.setattr(offline, "limits", BatchLimits(max_waste=0.5, steps_per_octave=1))
+        offline.recognize([np.ones(1000, np.float32), np.ones(1500, np.float32), np.ones(10, np.float32)])
+        (call,) = calls
+        assert call["num_samples"].tolist() == [1500, 1000]
+        assert call["waveform"].shape == (2, 2048)
+        assert call["waveform"].sum(axis=1).tolist() == [1500, 1000]
+
+    def test_warming_up_runs_up_to_the_given_length(self, offline: CtcPipeline) -> None:
+        offline.warm_up(max_audio_s=2)
+
+    def test_a_bundle_without_the_role_is_refused(self, toy_bundle: Path, tmp_path: Path) -> None:
+        bundle = Bundle.open(toy.write_toy_bundle(tmp_path / "b", streaming=False))
+        with pytest.raises(BundleError, match="Export the checkpoint with --streaming"):
+            open_streaming(bundle)
+
+    def test_a_bundle_whose_graph_vanished_after_opening_is_an_error(self, toy_bundle: Path, tmp_path: Path) -> None:
+        bundle = Bundle.open(shutil.copytree(toy_bundle, tmp_path / "b"))
+        (tmp_path / "b" / "encoder.onnx").unlink()
+        with pytest.raises(BundleError, match=r"encoder\.onnx is missing"):
+            open_offline(bundle)
+
+
+class TestStreaming:
+    def test_partial_results_hold_the_text_so_far(self, streaming: StreamingCtcPipeline) -> None:
+        # A window of 4 frames needs 2720 samples, the next one 2560 more.
+        results = stream_in_chunks(streaming, toy.toy_waveform("abcdefghij"), toy.SHIFT)
+        assert [result.text for result in results] == ["", "abcd", "abcdefghij"]
+        assert [result.is_final for result in results] == [False, False, True]
+        assert [result.audio_s for result in results] == [0.16, 0.32, 0.41]
+
+    @settings(max_examples=60)
+    @given(st.data())
+    def test_any_cutting_gives_the_offline_result(
+        self, offline: CtcPipeline, streaming: StreamingCtcPipeline, data: st.DataObject
+    ) -> None:
+        frames = data.draw(st.lists(st.integers(0, 4), max_size=14))
+        waveform = toy.frames_waveform(frames)
+        waveform = waveform[: len(waveform) - data.draw(st.integers(0, 200))]
+        cuts = sorted(data.draw(st.lists(st.integers(0, len(waveform)), max_size=8)))
+        slot = streaming.open()
+        for start, end in zip([0, *cuts], [*cuts, len(waveform)], strict=True):
+            (result,) = streaming.advance([Step(slot, waveform[start:end], final=end == len(waveform))])
+            if result.is_final:
+                break
+        assert [result] == offline.recognize([waveform])
+        assert streaming.num_open == 0
+
+    def test_single_samples_give_the_same_as_all_at_once(
+        self, offline: CtcPipeline, streaming: StreamingCtcPipeline
+    ) -> None:
+        waveform = toy.toy_waveform("abc", frames_per_token=2)
+        assert stream_in_chunks(streaming, waveform, 1)[-1] == offline.recognize([waveform])[0]
+        assert stream_in_chunks(streaming, waveform, 10**6) == offline.recognize([waveform])
+
+    def test_interleaved_streams_keep_their_states(self, streaming: StreamingCtcPipeline) -> None:
+        rng = np.random.default_rng(1)
+        texts = {}
+        waiting = [("".join(rng.choice(list("abcxyz019"), rng.integers(1, 40)))) for _ in range(40)]
+        running: dict[int, tuple[str, np.ndarray]] = {}
+        while waiting or running:
+            while waiting and len(running) < streaming.capacity:
+                text = waiting.pop()
+                running[streaming.open()] = (text, toy.toy_waveform(text))
+            chosen = [slot for slot in running if rng.random() < 0.6]
+            steps = []
+            for slot in chosen:
+                text, waveform = running[slot]
+                size = int(rng.integers(0, 6000))
+                steps.append(Step(slot, waveform[:size], final=size >= len(waveform)))
+                running[slot] = (text, waveform[size:])
+            for step, result in zip(steps, streaming.advance(steps), strict=True):
+                if step.final:
+                    text, _ = running.pop(step.slot)
+                    texts[text] = result.text
+        assert len(texts) == 40
+        assert all(said == heard for said, heard in texts.items())
+        assert streaming.num_open == 0
+
+    def test_one_call_catches_up_on_many_windows_of_several_streams(self, streaming: StreamingCtcPipeline) -> None:
+        slots = [streaming.open() for _ in range(5)]
+        texts = ["a" * length for length in (1, 30, 7, 2, 15)]
+        steps = [Step(slot, toy.toy_waveform(text), final=True) for slot, text in zip(slots, texts, strict=True)]
+        assert [result.text for result in streaming.advance(steps)] == texts
+
+    def test_a_slot_is_clean_for_the_next_stream(self, toy_bundle: Path) -> None:
+        pipeline = open_streaming(Bundle.open(toy_bundle), threads=1, capacity=1)
+        for text in ("hello", "hello", "a"):
+            assert pipeline.open() == 0
+            assert pipeline.advance([Step(0, toy.toy_waveform(text), final=True)])[0].text == text
+        pipeline.open()
+        pipeline.advance([Step(0, toy.toy_waveform("half of someth"))])
+        pipeline.close(0)
+        assert pipeline.open() == 0
+        assert pipeline.advance([Step(0, toy.toy_waveform("ing else"), final=True)])[0].text == "ing else"
+
+    def test_a_full_pipeline_is_busy_until_a_stream_ends(self, toy_bundle: Path) -> None:
+        pipeline = open_streaming(Bundle.open(toy_bundle), threads=1, capacity=2)
+        first, _ = pipeline.open(), pipeline.open()
+        with pytest.raises(ServerBusyError, match="all 2 stream slots are taken"):
+            pipeline.open()
+        pipeline.advance([Step(first, np.zeros(0, np.float32), final=True)])
+        assert pipeline.open() == first
+
+    def test_an_unknown_slot_changes_nothing_for_its_neighbours(self, streaming: StreamingCtcPipeline) -> None:
+        slot = streaming.open()
+        chunk = toy.toy_waveform("abcd")
+        with pytest.raises(StreamError, match="no open stream in slot 77"):
+            streaming.advance([Step(slot, chunk), Step(77, chunk)])
+        with pytest.raises(ValueError, match="one step per slot"):
+            streaming.advance([Step(slot, chunk), Step(slot, chunk)])
+        assert streaming.advance([Step(slot, chunk, final=True)])[0].text == "abcd"
+        with pytest.raises(StreamError, match=f"no open stream in slot {slot}"):
+            streaming.close(slot)
+
+    def test_a_failing_graph_leaves_the_audio_for_another_try(
+        self, streaming: StreamingCtcPipeline, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: object) -> None:
+            raise RuntimeError("out of memory")
+
+        slot = streaming.open()
+        with monkeypatch.context() as patch:
+            patch.setattr(streaming, "_graph", fail)
+            with pytest.raises(RuntimeError, match="out of memory"):
+                streaming.advance([Step(slot, toy.toy_waveform("abcd"))])
+        assert streaming.advance([Step(slot, np.zeros(0, np.float32), final=True)])[0].text == "abcd"
+
+    def test_a_long_stream_holds_no_audio_back(self, streaming: StreamingCtcPipeline) -> None:
+        slot = streaming.open()
+        minute = toy.toy_waveform("abcdefghij" * 150)[: 60 * toy.SAMPLE_RATE]
+        for _ in range(10):
+            for start in range(0, len(minute), 16000):
+                streaming.advance([Step(slot, minute[start : start + 16000])])
+        pending = streaming._streams[slot].pending
+        assert len(pending) < toy.WINDOW
+        assert len(pending._buffer) <= 4 * (toy.WINDOW + 16000)
+        streaming.close(slot)
+
+    def test_warming_up_leaves_all_slots_free(self, streaming: StreamingCtcPipeline) -> None:
+        streaming.warm_up()
+        assert streaming.num_open == 0
+
+    def test_sizes_that_make_no_sense_are_refused(self, toy_bundle: Path) -> None:
+        with pytest.raises(ValueError, match="capacity and max_batch must be at least 1"):
+            open_streaming(Bundle.open(toy_bundle), capacity=0)
+
+
+@given(st.lists(st.one_of(st.integers(0, 9000), st.integers(-9000, -1)), max_size=30))
+def test_a_sample_queue_behaves_like_a_list(moves: list[int]) -> None:
+    queue, model, next_sample = SampleQueue(), np.zeros(0, np.float32), 0
+    for move in moves:
+        if move >= 0:
+            samples = np.arange(next_sample, next_sample + move, dtype=np.float32)
+            next_sample += move
+            queue.push(samples)
+            model = np.concatenate((model, samples))
+        else:
+            queue.drop(-move)
+            model = model[-move:]
+        assert len(queue) == len(model)
+        np.testing.assert_array_equal(queue.peek(500), model[:500])
+        np.testing.assert_array_equal(queue.peek(10**6), model)

@@ -1,0 +1,143 @@
+"""`tritone.load`: recognition in process."""
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+
+import toy
+import tritone
+from tritone.audio import resample
+from tritone.errors import AudioError, BundleError, StreamError
+
+NOTHING_HEAVY = """
+import sys, tritone
+heavy = {"numpy", "onnxruntime", "pydantic", "soundfile", "torch", "tritonclient"} & set(sys.modules)
+assert not heavy, heavy
+assert tritone.__version__
+"""
+
+
+@pytest.fixture(scope="module")
+def recognizer(toy_bundle: Path) -> tritone.Recognizer:
+    return tritone.load(toy_bundle, threads=1)
+
+
+def test_files_and_arrays_are_transcribed_together(recognizer: tritone.Recognizer, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.flac", toy.toy_waveform("from a file"), toy.SAMPLE_RATE)
+    results = recognizer.transcribe(
+        [
+            tmp_path / "a.flac",
+            toy.toy_waveform("from an array"),
+            str(tmp_path / "a.flac"),
+            toy.toy_waveform("x").astype(float),
+        ]
+    )
+    assert [result.text for result in results] == ["from a file", "from an array", "from a file", "x"]
+
+
+def test_arrays_at_another_rate_are_resampled(recognizer: tritone.Recognizer) -> None:
+    waveform = resample(toy.toy_waveform("forty eight"), toy.SAMPLE_RATE, 48000)
+    assert recognizer.transcribe([waveform], sample_rate=48000)[0].text == "forty eight"
+
+
+def test_an_error_names_the_input(recognizer: tritone.Recognizer, tmp_path: Path) -> None:
+    good = toy.toy_waveform("ok")
+    with pytest.raises(AudioError, match=r"input 1: sample 3 .* is nan"):
+        recognizer.transcribe([good, np.array([0, 0, 0, np.nan], np.float32)])
+    with pytest.raises(AudioError, match=r"input 0: cannot read .*none\.wav"):
+        recognizer.transcribe([tmp_path / "none.wav", good])
+    with pytest.raises(AudioError, match="input 0: empty audio"):
+        recognizer.transcribe([np.zeros(0, np.float32)])
+
+
+def test_a_single_input_must_be_put_in_a_list(recognizer: tritone.Recognizer) -> None:
+    for single in ("a.wav", Path("a.wav"), np.zeros(16000, np.float32)):
+        with pytest.raises(ValueError, match="put a single one in a list"):
+            recognizer.transcribe(single)  # type: ignore[arg-type]
+
+
+def test_audio_over_the_limit_is_refused(toy_bundle: Path, tmp_path: Path) -> None:
+    recognizer = tritone.load(toy_bundle, threads=1, max_audio_s=0.5)
+    waveform = np.zeros(8001, np.float32)
+    soundfile.write(tmp_path / "a.wav", waveform, toy.SAMPLE_RATE)
+    for source in (waveform, tmp_path / "a.wav"):
+        with pytest.raises(AudioError, match=r"the limit is 0\.5 s"):
+            recognizer.transcribe([source])
+
+
+def test_more_audio_than_is_held_at_once_comes_back_in_order(
+    recognizer: tritone.Recognizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritone.pipelines.recognizer.MAX_PILE_S", 1.0)
+    texts = [f"number {index}" for index in range(30)]
+    assert [r.text for r in recognizer.transcribe([toy.toy_waveform(text) for text in texts])] == texts
+
+
+@pytest.mark.parametrize("rate", [16000, 48000])
+def test_a_stream_gives_partial_results_and_the_offline_text(recognizer: tritone.Recognizer, rate: int) -> None:
+    waveform = resample(toy.toy_waveform("one two three"), toy.SAMPLE_RATE, rate)
+    with recognizer.stream(rate) as stream:
+        partials = [stream.accept(chunk) for chunk in np.array_split(waveform, 17)]
+        final = stream.finish()
+    assert final.text == "one two three"
+    assert final.is_final
+    assert not any(partial.is_final for partial in partials)
+    assert all(final.text.startswith(partial.text) for partial in partials)
+    assert any(partial.text for partial in partials)
+
+
+def test_a_stream_survives_a_bad_chunk(recognizer: tritone.Recognizer) -> None:
+    first, second = np.array_split(toy.toy_waveform("carry on"), 2)
+    stream = recognizer.stream()
+    stream.accept(first)
+    with pytest.raises(AudioError, match="is inf"):
+        stream.accept([0.0, np.inf])
+    stream.accept(np.zeros(0, np.float32))
+    stream.accept(second)
+    assert stream.finish().text == "carry on"
+
+
+def test_an_ended_stream_takes_nothing_more(recognizer: tritone.Recognizer) -> None:
+    stream = recognizer.stream()
+    assert stream.finish().text == ""
+    for late in (stream.finish, lambda: stream.accept(np.zeros(10, np.float32))):
+        with pytest.raises(StreamError, match="has ended"):
+            late()
+    stream.close()
+
+
+def test_streams_give_their_slots_back_however_they_end(recognizer: tritone.Recognizer) -> None:
+    recognizer.stream().finish()
+    recognizer.stream().close()
+    with recognizer.stream():
+        assert recognizer.streaming.num_open == 1
+    recognizer.stream()
+    gc.collect()
+    assert recognizer.streaming.num_open == 0
+
+
+def test_a_missing_bundle_is_refused_at_once(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="there is no bundle folder"):
+        tritone.load(tmp_path / "nothing")
+
+
+def test_a_bundle_without_streaming_still_transcribes(tmp_path: Path) -> None:
+    recognizer = tritone.load(toy.write_toy_bundle(tmp_path / "b", streaming=False), threads=1)
+    assert recognizer.transcribe([toy.toy_waveform("yes")])[0].text == "yes"
+    with pytest.raises(BundleError, match="with --streaming"):
+        recognizer.stream()
+
+
+def test_importing_tritone_loads_nothing_heavy() -> None:
+    subprocess.run([sys.executable, "-c", NOTHING_HEAVY], check=True, timeout=60)
+
+
+def test_everything_promised_can_be_imported() -> None:
+    assert [name for name in tritone.__all__ if getattr(tritone, name) is None] == []
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        _ = tritone.nonsense
