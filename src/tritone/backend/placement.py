@@ -1,0 +1,43 @@
+"""What Triton tells a starting model about itself: its bundle, its device, its share of the threads."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritone.backend.settings import Settings
+from tritone.bundle.bundle import Bundle
+
+
+@dataclass(frozen=True)
+class Placement:
+    """One model instance. `device` is "cpu" or "cuda:<index>"; `threads` are this instance's own."""
+
+    bundle: Bundle
+    settings: Settings
+    device: str
+    threads: int
+    max_batch: int
+
+
+def placement(args: Mapping[str, str]) -> Placement:
+    """Read the `args` of `TritonPythonModel.initialize`.
+
+    Raises:
+        BundleError: the bundle is missing or damaged.
+        ValueError: a parameter in `config.pbtxt` is unknown or unfit.
+    """
+    config = json.loads(args["model_config"])
+    settings = Settings.from_model_config(config)
+    folder = Path(args["model_repository"]) / args["model_version"] / settings.bundle
+    # Triton writes one group per GPU out as `count` instances on each; all of them share this machine's cores.
+    groups = config.get("instance_group", [])
+    instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
+    on_gpu = args["model_instance_kind"] == "GPU"
+    return Placement(
+        bundle=Bundle.open(folder),
+        settings=settings,
+        device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
+        threads=settings.threads_of(instances),
+        max_batch=max(1, config["max_batch_size"]),
+    )

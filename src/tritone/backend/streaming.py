@@ -1,0 +1,119 @@
+"""The model that Triton runs for streams: one pipeline step for the chunks of many streams.
+
+A chunk that cannot be used gets an error and is ignored, as if it had not been sent: its stream stays open and goes on
+with the next chunk. START opens and END closes the stream even on such a chunk.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from tritone.backend.placement import placement
+from tritone.backend.replies import error_reply, reply
+from tritone.backend.requests import waveforms_of
+from tritone.backend.streams import StreamId, StreamTable
+from tritone.backend.wire import SEQUENCE_END, SEQUENCE_START
+from tritone.errors import AudioError, OperatorError, TritoneError
+from tritone.pipelines import Step, Transcript, open_streaming
+
+
+class StepError(OperatorError):
+    """The pipeline failed for no reason that a request gave; nobody knows the state of its streams any more."""
+
+
+class TritonPythonModel:
+    """Triton's interface; the names are its own."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
+        place = placement(args)
+        self._settings = place.settings
+        self._pipeline = open_streaming(
+            place.bundle,
+            device=place.device,
+            threads=place.threads,
+            capacity=place.settings.max_streams,
+            max_batch=place.max_batch,
+        )
+        self._pipeline.warm_up()
+        self._streams = StreamTable(
+            self._pipeline.open,
+            self._pipeline.close,
+            capacity=place.settings.max_streams,
+            idle_timeout_s=place.settings.idle_timeout_s,
+        )
+
+    def execute(self, requests: Sequence[Any]) -> list[Any]:
+        """Answer a batch of chunks, each of its own stream."""
+        if expired := self._streams.expire():
+            pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
+        answers: list[Any] = []
+        for wave in _waves(requests):
+            answers += self._advance(wave)
+        return answers
+
+    def _advance(self, requests: Sequence[Any]) -> list[Any]:
+        parsed = [self._parse(request) for request in requests]
+        results = iter(self._step([item for item in parsed if not isinstance(item, TritoneError)]))
+        answers = []
+        for request, item in zip(requests, parsed, strict=True):
+            stream, final = request.correlation_id(), bool(_flags(request) & SEQUENCE_END)
+            outcome = item if isinstance(item, TritoneError) else next(results)
+            if isinstance(outcome, Transcript):
+                if final:
+                    self._streams.forget(stream)
+                answers.append(reply(request, [outcome]))
+            else:
+                if final or isinstance(outcome, StepError):
+                    self._streams.close(stream)
+                answers.append(error_reply(outcome))
+        return answers
+
+    def _step(self, steps: Sequence[Step]) -> Sequence[Transcript | TritoneError]:
+        try:
+            return self._pipeline.advance(steps) if steps else []
+        except Exception as error:
+            pb_utils.Logger.log_error(f"a step of {len(steps)} streams failed: {type(error).__name__}: {error}")
+            return [StepError(f"the step failed ({type(error).__name__}: {error}). Start the stream again.")] * len(
+                steps
+            )
+
+    def _parse(self, request: Any) -> Step | TritoneError:
+        stream, flags = request.correlation_id(), _flags(request)
+        final = bool(flags & SEQUENCE_END)
+        try:
+            slot = self._streams.start(stream) if flags & SEQUENCE_START else self._streams.touch(stream)
+        except TritoneError as error:
+            return error
+        try:
+            (waveform,) = waveforms_of(
+                request,
+                sample_rate=self._settings.sample_rate,
+                max_audio_s=self._settings.max_audio_s,
+                allow_empty=True,  # END may come on a chunk without samples
+            )
+        except TritoneError as error:
+            after = "END closed the stream" if final else "the stream goes on without it"
+            return AudioError(f"stream {stream}: {str(error).rstrip('.')}. The chunk was ignored; {after}.")
+        return Step(slot, waveform, final)
+
+
+def _flags(request: Any) -> int:
+    # Triton refuses id 0 from clients; its own warm-up comes with it, and without flags.
+    return int(request.flags()) if request.correlation_id() != 0 else SEQUENCE_START | SEQUENCE_END
+
+
+def _waves(requests: Sequence[Any]) -> Iterator[list[Any]]:
+    """Cut a batch where a stream comes a second time, as when it was restarted while a chunk was still queued."""
+    wave: list[Any] = []
+    seen: set[StreamId] = set()
+    for request in requests:
+        stream = request.correlation_id()
+        if stream in seen:
+            yield wave
+            wave, seen = [], set()
+        wave.append(request)
+        seen.add(stream)
+    if wave:
+        yield wave

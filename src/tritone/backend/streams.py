@@ -1,0 +1,92 @@
+"""Who holds which stream slot: stream ids of the wire ↔ slots of a pipeline, with expiry of the idle.
+
+Triton does not tell a model that a client went away without END, so the clock here is our own.
+"""
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from tritone.errors import ServerBusyError, StreamError
+
+Slot = TypeVar("Slot")
+StreamId = int | str
+
+
+class StreamTable(Generic[Slot]):
+    """Open streams by their id, at most `capacity`, each closed after `idle_timeout_s` without a touch."""
+
+    def __init__(
+        self,
+        open_slot: Callable[[], Slot],
+        close_slot: Callable[[Slot], None],
+        *,
+        capacity: int,
+        idle_timeout_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._open_slot = open_slot
+        self._close_slot = close_slot
+        self._capacity = capacity
+        self._idle_timeout_s = idle_timeout_s
+        self._clock = clock
+        # In order of last use, so the idle ones come first.
+        self._streams: OrderedDict[StreamId, tuple[Slot, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def start(self, stream: StreamId) -> Slot:
+        """Open `stream`; if it is open already, it starts anew and its old state is dropped.
+
+        Raises:
+            ServerBusyError: every slot is taken.
+        """
+        self.close(stream)
+        if len(self._streams) >= self._capacity:
+            raise ServerBusyError(
+                f"stream {stream}: all {self._capacity} streams of this model instance are taken. Try again when one "
+                f"has ended (idle ones end after {self._idle_timeout_s:g} s), or build the model with a larger "
+                "--max-streams."
+            )
+        slot = self._open_slot()
+        self._streams[stream] = (slot, self._clock())
+        return slot
+
+    def touch(self, stream: StreamId) -> Slot:
+        """Give the slot of an open stream, and count it as used now.
+
+        Raises:
+            StreamError: the stream is not open.
+        """
+        if stream not in self._streams:
+            raise StreamError(
+                f"stream {stream} is not open: it was never started, has ended, or sent nothing for "
+                f"{self._idle_timeout_s:g} s. Start it again with a chunk that carries START."
+            )
+        slot, _ = self._streams.pop(stream)
+        self._streams[stream] = (slot, self._clock())
+        return slot
+
+    def close(self, stream: StreamId) -> None:
+        """Free the slot of `stream`; no matter if it is not open."""
+        held = self._streams.pop(stream, None)
+        if held is not None:
+            self._close_slot(held[0])
+
+    def forget(self, stream: StreamId) -> None:
+        """Drop `stream` without closing its slot: the pipeline has freed it with the final step."""
+        self._streams.pop(stream, None)
+
+    def expire(self) -> list[StreamId]:
+        """Close the streams that have been idle too long, and name them."""
+        limit = self._clock() - self._idle_timeout_s
+        expired = []
+        for stream, (_, used) in self._streams.items():
+            if used > limit:
+                break
+            expired.append(stream)
+        for stream in expired:
+            self.close(stream)
+        return expired

@@ -1,0 +1,10 @@
+"""The names on the wire: tensors of a speech model, the same as in the deployments this project replaces."""
+
+WAV = "WAV"  # FP32 (samples,) in [-1, 1]
+WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV
+TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
+DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
+
+# Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
+SEQUENCE_START = 1
+SEQUENCE_END = 2

@@ -1,0 +1,84 @@
+"""`tritone build`: bundles to a Triton model repository."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritone.repository import ModelOptions, build_repository
+from tritone.repository.build import Modes
+from tritone.repository.config import Device
+
+DEFAULTS = ModelOptions()
+
+
+def build(
+    bundles: Annotated[
+        list[str], typer.Argument(metavar="BUNDLE...", help="Bundle folders or names of shipped bundles.")
+    ],
+    output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
+    name: Annotated[
+        list[str] | None,
+        typer.Option(help="Model name, once for each bundle; the bundle's own if not given."),
+    ] = None,
+    mode: Annotated[
+        Modes, typer.Option(help="What to serve: NAME for offline, NAME-streaming for streaming, or both.")
+    ] = "both",
+    instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
+    device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
+    gpus: Annotated[str, typer.Option(help="With --device gpu: indices like 0,1; every GPU if not given.")] = "",
+    threads: Annotated[int, typer.Option(help="CPU threads of an instance; 0 shares the cores.")] = DEFAULTS.threads,
+    max_batch_size: Annotated[int, typer.Option(help="Most requests in one call.")] = DEFAULTS.max_batch_size,
+    preferred_batch_sizes: Annotated[str, typer.Option(help="Batch sizes worth waiting for, like 8,16.")] = "",
+    queue_delay_ms: Annotated[
+        float, typer.Option(help="How long to wait for a batch to fill.")
+    ] = DEFAULTS.queue_delay_ms,
+    queue_limit: Annotated[
+        int,
+        typer.Option(help="Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."),
+    ] = DEFAULTS.queue_limit,
+    queue_timeout_ms: Annotated[
+        float,
+        typer.Option(help="Refuse an offline request that waited this long; 0: never. Use 2 instances."),
+    ] = DEFAULTS.queue_timeout_ms,
+    max_audio_s: Annotated[
+        float, typer.Option(help="Longest audio of one request, in seconds.")
+    ] = DEFAULTS.max_audio_s,
+    max_streams: Annotated[int, typer.Option(help="Streams open at once in a streaming model.")] = DEFAULTS.max_streams,
+    stream_idle_timeout_s: Annotated[
+        float, typer.Option(help="Close a stream that sends nothing for this long, in seconds.")
+    ] = DEFAULTS.stream_idle_timeout_s,
+    link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
+) -> None:
+    """Write a Triton model repository that serves BUNDLE..."""
+    try:
+        options = ModelOptions(
+            instances=instances,
+            device=device,
+            gpus=_numbers(gpus),
+            threads=threads,
+            max_batch_size=max_batch_size,
+            preferred_batch_sizes=_numbers(preferred_batch_sizes),
+            queue_delay_ms=queue_delay_ms,
+            queue_limit=queue_limit,
+            queue_timeout_ms=queue_timeout_ms,
+            max_audio_s=max_audio_s,
+            max_streams=max_streams,
+            stream_idle_timeout_s=stream_idle_timeout_s,
+        )
+        built = build_repository(
+            bundles, output, names=name or None, modes=mode, options=options, link=link, force=force
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    for model in built:
+        typer.echo(f"{model.name}\t{model.mode}\t{model.path}")
+    typer.echo(f"Serve it with: tritone serve {output}", err=True)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"expected numbers separated by commas, like 0,1; got {text!r}") from None

@@ -1,0 +1,225 @@
+"""Writing a Triton model repository from bundles.
+
+    REPO/
+      NAME/                config.pbtxt, 1/model.py, 1/bundle/...     whole utterances
+      NAME-streaming/      config.pbtxt, 1/model.py, 1/bundle/...     chunk by chunk
+
+A model is served offline under NAME and streaming under NAME-streaming, whichever of them are built. A repository needs
+nothing outside its folder, unless its bundles are links.
+"""
+
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tritone.backend.settings import Mode, Settings
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
+from tritone.errors import BundleError, OperatorError
+from tritone.repository.config import ModelOptions, from_text, mode_of, model_config, to_text, warmup_files
+
+VERSION = "1"
+BYTES_PER_SAMPLE = 4
+CONFIG = "config.pbtxt"
+STREAMING_SUFFIX = "-streaming"
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+SHIM = '"""Written by `tritone build`."""\n\nfrom tritone.backend.{mode} import TritonPythonModel\n'
+MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
+ROLES: dict[Mode, Role] = {"offline": "encoder", "streaming": "streaming_encoder"}
+
+Modes = Literal["offline", "streaming", "both"]
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """A model of a repository: its name, how it is served, its folder."""
+
+    name: str
+    mode: Mode
+    path: Path
+
+
+def build_repository(
+    bundles: Sequence[str | Path],
+    output: str | Path,
+    *,
+    names: Sequence[str] | None = None,
+    modes: Modes = "both",
+    options: ModelOptions | None = None,
+    link: bool = False,
+    force: bool = False,
+) -> list[BuiltModel]:
+    """Write the models of some bundles into a repository; other models in it stay as they are.
+
+    Args:
+        bundles: folders, or names of shipped bundles.
+        output: the repository; made if it does not exist.
+        names: one for each bundle; None takes them from the manifests.
+        modes: "both" builds what each bundle has graphs for; the others insist.
+        options: how to serve them, the same for all.
+        link: point at the bundles instead of copying them.
+        force: replace folders that Tritone did not write.
+
+    Returns:
+        The models written.
+
+    Raises:
+        BundleError: a bundle cannot be read, or has no graph for a mode that was asked for.
+        OperatorError: something else is in the way at the output.
+        ValueError: a name is unfit or used twice.
+    """
+    options = options or ModelOptions()
+    opened = [Bundle.open(bundle) for bundle in bundles]
+    if not opened:
+        raise ValueError("no bundle given")
+    if names is not None and len(names) != len(opened):
+        raise ValueError(f"{len(opened)} bundles need as many names, got {len(names)}")
+    names = list(names) if names is not None else [bundle.manifest.name for bundle in opened]
+    output = Path(output)
+    plan = [
+        (BuiltModel(name + (STREAMING_SUFFIX if mode == "streaming" else ""), mode, Path()), bundle)
+        for name, bundle in zip(names, opened, strict=True)
+        for mode in _modes(bundle, modes)
+    ]
+    _check_names([model.name for model, _ in plan], output, force)
+    output.mkdir(parents=True, exist_ok=True)
+    built = []
+    # Everything is written beside its place first: a failure leaves the repository as it was.
+    with tempfile.TemporaryDirectory(prefix=".tritone-build-", dir=output) as folder:
+        for model, bundle in plan:
+            _write(Path(folder) / model.name, model, bundle, options, link)
+        for model, _ in plan:
+            path = output / model.name
+            _replace(Path(folder) / model.name, path, Path(folder) / f"{model.name}.old")
+            built.append(BuiltModel(model.name, model.mode, path))
+    return built
+
+
+def read_repository(path: str | Path) -> list[BuiltModel]:
+    """List the models of a repository that Tritone wrote.
+
+    Raises:
+        OperatorError: there is no such folder, it holds no model at all, or a `config.pbtxt` cannot be read.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise OperatorError(f"{path} is not a folder. Make a repository with `tritone build BUNDLE --output {path}`.")
+    if (path / "manifest.json").is_file():
+        raise OperatorError(f"{path} is a bundle. Make a repository of it: `tritone build {path} --output REPO`.")
+    if (path / CONFIG).is_file():
+        raise OperatorError(f"{path} is a single model; the repository is the folder that holds it: {path.parent}")
+    folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not folder.name.startswith(".")]
+    if not any((folder / CONFIG).is_file() or (folder / VERSION).is_dir() for folder in folders):
+        raise OperatorError(f"{path} is not a model repository: no folder in it has a {CONFIG}. See `tritone build`.")
+    models = []
+    for folder in folders:
+        if is_ours(folder):
+            try:
+                config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
+            except OperatorError as error:
+                raise OperatorError(f"{folder / CONFIG}: {error}") from error
+            models.append(BuiltModel(folder.name, mode_of(config), folder))
+    return models
+
+
+def is_all_ours(path: str | Path) -> bool:
+    """Whether every model of a repository was written by `tritone build`."""
+    folders = [folder for folder in Path(path).iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    return all(is_ours(folder) for folder in folders)
+
+
+def shared_memory_bytes(path: str | Path) -> int:
+    """The shared memory that the models of a repository take when all their batches are full of the longest audio.
+
+    Chunks of streams count as one second each. Models that are not ours, or cannot be read, count nothing.
+    """
+    total = 0
+    for folder in Path(path).iterdir():
+        if not is_ours(folder):
+            continue
+        try:
+            config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
+            settings = Settings.from_parameters({key: value.string_value for key, value in config.parameters.items()})
+        except (OperatorError, ValueError):  # Triton tells about it when it loads the model
+            continue
+        seconds = settings.max_audio_s if mode_of(config) == "offline" else 1.0
+        instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+        total += int(instances * config.max_batch_size * seconds * settings.sample_rate * BYTES_PER_SAMPLE)
+    return total
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether `folder` is a model that `tritone build` wrote."""
+    shim = folder / VERSION / "model.py"
+    return (
+        (folder / CONFIG).is_file()
+        and shim.is_file()
+        and bool(MODEL_IN_SHIM.search(shim.read_text(encoding="utf-8", errors="replace")))
+    )
+
+
+def _modes(bundle: Bundle, modes: Modes) -> list[Mode]:
+    wanted: list[Mode] = ["offline", "streaming"] if modes == "both" else [modes]
+    found = [mode for mode in wanted if bundle.has(ROLES[mode])]
+    if found:
+        return found
+    if modes == "both":
+        raise BundleError(f"{bundle.path} has no graph that could be served; export it again.")
+    advice = " with --streaming" if modes == "streaming" else ""
+    raise BundleError(f"{bundle.path} has no {modes} graph ({ROLES[modes]}). Export it again{advice}.")
+
+
+def _check_names(names: Sequence[str], output: Path, force: bool) -> None:
+    seen: set[str] = set()
+    for name in names:
+        if not NAME.fullmatch(name):
+            raise ValueError(
+                f"model name {name!r}: letters, digits, '.', '_' and '-' are allowed, the first a letter or digit. "
+                "Choose one with --name."
+            )
+        if name in seen:
+            raise ValueError(f"two models would be named {name!r}. Give each bundle a name of its own with --name.")
+        seen.add(name)
+        path = output / name
+        if path.is_symlink() or (path.exists() and not path.is_dir()):
+            raise OperatorError(f"{path} is in the way: it is not a folder. Remove it, or choose another name.")
+        if path.is_dir() and any(path.iterdir()) and not is_ours(path) and not force:
+            raise OperatorError(f"{path} was not written by Tritone. Choose another name, or replace it with --force.")
+    if output.exists() and not output.is_dir():
+        raise OperatorError(f"{output} is not a folder.")
+    if (output / "manifest.json").exists():
+        raise OperatorError(f"{output} is a bundle; choose another folder for the repository.")
+
+
+def _write(folder: Path, model: BuiltModel, bundle: Bundle, options: ModelOptions, link: bool) -> None:
+    version = folder / VERSION
+    version.mkdir(parents=True)
+    config = model_config(model.name, model.mode, options, sample_rate=bundle.manifest.sample_rate)
+    (folder / CONFIG).write_text(to_text(config), encoding="utf-8")
+    (folder / "warmup").mkdir()
+    for name, content in warmup_files(config).items():
+        (folder / "warmup" / name).write_bytes(content)
+    (version / "model.py").write_text(SHIM.format(mode=model.mode), encoding="utf-8")
+    if link:
+        (version / "bundle").symlink_to(bundle.path.resolve(), target_is_directory=True)
+        return
+    for name in bundle.files:
+        target = version / "bundle" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(bundle.file(name), target)
+
+
+def _replace(new: Path, path: Path, old: Path) -> None:
+    if path.exists():
+        os.rename(path, old)
+    try:
+        os.rename(new, path)
+    except OSError:
+        if old.exists():
+            os.rename(old, path)
+        raise

@@ -1,0 +1,191 @@
+"""A served model's `config.pbtxt`, made of typed objects through Triton's own protobuf.
+
+    ModelOptions + bundle facts  ->  ModelConfig  ->  text
+
+A misspelt field fails where it is written, and Triton reads exactly what was meant.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from google.protobuf import text_format
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritone.backend.settings import Mode, Settings
+from tritone.backend.wire import DETAILS, TRANSCRIPTS, WAV, WAV_LENS
+from tritone.errors import OperatorError
+
+Device = Literal["cpu", "gpu"]
+
+# Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
+# model is asked and can refuse with the limit. A refused stream holds its candidate until END or the idle time, so the
+# spare ones bound how many refusals fit in that time; a candidate costs Triton about 600 bytes.
+SPARE_CANDIDATES = 4096
+# Our clock shall end an idle stream before Triton's does: our message says why, Triton's only that START is missing.
+IDLE_GRACE_S = 5.0
+WARMUP_S = 10.0  # of silence
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """How models are served. Times are in the unit that the name says.
+
+    `instances`: processes, on each GPU of `gpus` or in all on the CPU. `threads`: of one instance, 0 shares the cores.
+    `max_batch_size`: requests (offline) or chunks of different streams in one call. `preferred_batch_sizes`: sizes
+    worth waiting for, at most `queue_delay_ms`. `queue_limit`, `queue_timeout_ms`: offline requests that may wait, and
+    how long before they are rejected; 0 sets no limit, and a limit has a cost (see `_dynamic_batching`).
+    `max_audio_s`: the longest waveform of one request. `max_streams`: open streams of a streaming model, shared by its
+    instances. `stream_idle_timeout_s`: when an idle one is closed.
+    """
+
+    instances: int = 1
+    device: Device = "cpu"
+    gpus: tuple[int, ...] = ()
+    threads: int = 0
+    max_batch_size: int = 32
+    preferred_batch_sizes: tuple[int, ...] = ()
+    queue_delay_ms: float = 5.0
+    queue_limit: int = 0
+    queue_timeout_ms: float = 0.0
+    max_audio_s: float = 120.0
+    max_streams: int = 256
+    stream_idle_timeout_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+        for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+        if self.device not in ("cpu", "gpu"):
+            raise ValueError(f"device must be cpu or gpu, got {self.device!r}")
+        if self.device == "cpu" and self.gpus:
+            raise ValueError(f"gpus {self.gpus} are named, but the device is cpu")
+        if len(set(self.gpus)) < len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
+            raise ValueError(f"gpus must be different indices from 0, got {self.gpus}")
+        if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
+            raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
+
+    @property
+    def streams_per_instance(self) -> int:
+        """Stream slots of one instance, so that all of them together have at least `max_streams`."""
+        processes = self.instances * max(1, len(self.gpus))
+        return -(-self.max_streams // processes)
+
+
+def model_config(name: str, mode: Mode, options: ModelOptions, *, sample_rate: int) -> Any:
+    """Describe one model to Triton.
+
+    Args:
+        name: of the model, the same as its folder.
+        sample_rate: of its waveforms, in Hz.
+
+    Returns:
+        `tritonclient.grpc.model_config_pb2.ModelConfig`.
+    """
+    settings = Settings(
+        sample_rate=sample_rate,
+        threads=options.threads,
+        max_audio_s=options.max_audio_s,
+        max_streams=options.streams_per_instance,
+        idle_timeout_s=options.stream_idle_timeout_s,
+    )
+    warmup_samples = int(min(WARMUP_S, options.max_audio_s) * sample_rate)
+    config = pb.ModelConfig(
+        name=name,
+        backend="python",
+        max_batch_size=options.max_batch_size,
+        input=[
+            # Ragged: requests of different lengths share a batch, and nobody pads.
+            pb.ModelInput(name=WAV, data_type=pb.TYPE_FP32, dims=[-1], allow_ragged_batch=True),
+            pb.ModelInput(name=WAV_LENS, data_type=pb.TYPE_INT32, dims=[1]),
+        ],
+        output=[
+            pb.ModelOutput(name=TRANSCRIPTS, data_type=pb.TYPE_STRING, dims=[1]),
+            pb.ModelOutput(name=DETAILS, data_type=pb.TYPE_STRING, dims=[1]),
+        ],
+        instance_group=[_instances(options)],
+        model_warmup=[_warmup(warmup_samples)],
+        parameters={key: pb.ModelParameter(string_value=value) for key, value in settings.to_parameters().items()},
+    )
+    if mode == "offline":
+        config.dynamic_batching.CopyFrom(_dynamic_batching(options))
+    else:
+        config.sequence_batching.CopyFrom(_sequence_batching(options))
+    return config
+
+
+def to_text(config: Any) -> str:
+    """Write a model configuration as `config.pbtxt`."""
+    return str(text_format.MessageToString(config))
+
+
+def from_text(text: str) -> Any:
+    """Read a `config.pbtxt`.
+
+    Raises:
+        OperatorError: it is not one; the message has line and column.
+    """
+    try:
+        return text_format.Parse(text, pb.ModelConfig())
+    except text_format.ParseError as error:
+        raise OperatorError(f"not a Triton model configuration: {error}") from error
+
+
+def mode_of(config: Any) -> Mode:
+    """Whether a configuration is of an offline or a streaming model."""
+    return "streaming" if config.HasField("sequence_batching") else "offline"
+
+
+def _instances(options: ModelOptions) -> Any:
+    if options.device == "cpu":
+        return pb.ModelInstanceGroup(count=options.instances, kind=pb.ModelInstanceGroup.KIND_CPU)
+    # Without `gpus` Triton puts instances on every GPU that it sees.
+    return pb.ModelInstanceGroup(count=options.instances, kind=pb.ModelInstanceGroup.KIND_GPU, gpus=options.gpus)
+
+
+def warmup_files(config: Any) -> dict[str, bytes]:
+    """The files that the configuration's warm-up reads, by their name in the model's folder `warmup`."""
+    (sample,) = config.model_warmup
+    (num_samples,) = sample.inputs[WAV].dims
+    return {sample.inputs[WAV_LENS].input_data_file: num_samples.to_bytes(4, "little")}
+
+
+def _warmup(num_samples: int) -> Any:
+    # Pipelines warm themselves up; this request goes through Triton's own path, whose first use costs some 20 ms.
+    inputs = {
+        WAV: pb.ModelWarmup.Input(data_type=pb.TYPE_FP32, dims=[num_samples], zero_data=True),
+        WAV_LENS: pb.ModelWarmup.Input(data_type=pb.TYPE_INT32, dims=[1], input_data_file=WAV_LENS),
+    }
+    return pb.ModelWarmup(name="silence", batch_size=1, count=1, inputs=inputs)
+
+
+def _dynamic_batching(options: ModelOptions) -> Any:
+    batching = pb.ModelDynamicBatching(
+        preferred_batch_size=options.preferred_batch_sizes,
+        max_queue_delay_microseconds=_microseconds(options.queue_delay_ms),
+    )
+    # Only on request: with any limit Triton 2.51 stops preparing the next batch while one runs, and a model with one
+    # instance then now and then sleeps 0.5 s under load: in 10 to 26 of 60 bursts of 16 requests; with two in none.
+    if options.queue_limit or options.queue_timeout_ms:
+        batching.default_queue_policy.timeout_action = pb.ModelQueuePolicy.REJECT
+        batching.default_queue_policy.max_queue_size = options.queue_limit
+        batching.default_queue_policy.default_timeout_microseconds = _microseconds(options.queue_timeout_ms)
+    return batching
+
+
+def _sequence_batching(options: ModelOptions) -> Any:
+    # No control inputs: flags and stream id come with the request itself, four tensors a chunk cheaper.
+    return pb.ModelSequenceBatching(
+        max_sequence_idle_microseconds=_microseconds((options.stream_idle_timeout_s + IDLE_GRACE_S) * 1000),
+        oldest=pb.ModelSequenceBatching.StrategyOldest(
+            max_candidate_sequences=options.streams_per_instance + SPARE_CANDIDATES,
+            preferred_batch_size=options.preferred_batch_sizes,
+            max_queue_delay_microseconds=_microseconds(options.queue_delay_ms),
+        ),
+    )
+
+
+def _microseconds(milliseconds: float) -> int:
+    return round(milliseconds * 1000)

@@ -1,0 +1,220 @@
+"""What a server needs before it can start, each thing checked on its own with the fix beside it.
+
+run_checks(...)  ->  list[Check]     what `tritone doctor` prints
+require(...)     ->  Engine, warnings; or ServerSetupError that lists every fix
+"""
+
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tritone.errors import ServerSetupError
+from tritone.server.engine import PYTHON, Engine, find_engine, find_libpython
+from tritone.server.options import ServerOptions
+from tritone.server.ports import holder, is_free
+
+SHARED_MEMORY = Path("/dev/shm")
+GPU = Path("/dev/nvidiactl")
+MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
+WHEEL_GLIBC = (2, 35)  # of the manylinux tag of nvidia-pytriton
+
+Status = Literal["ok", "warning", "broken"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One finding: what was looked at, how it is, what was seen, and what to do when it is not ok."""
+
+    name: str
+    status: Status
+    seen: str
+    fix: str = ""
+
+
+def run_checks(
+    server: str | Path | None = None, options: ServerOptions | None = None, shared_memory: int = MIN_SHARED_MEMORY
+) -> list[Check]:
+    """Look at everything a server needs.
+
+    Args:
+        server: path of tritonserver; None searches as `find_engine` does.
+        options: whose ports are looked at.
+        shared_memory: bytes that /dev/shm should have free.
+    """
+    options = options or ServerOptions()
+    try:
+        engine = find_engine(server)
+    except ServerSetupError as error:
+        checks = [check_platform(), Check("tritonserver", "broken", "not found", str(error))]
+    else:
+        checks = [check_platform(wheel=engine.is_wheel), check_engine(engine), check_stub(engine)]
+    checks += [check_packages(), check_libpython(), check_gpu(), check_shared_memory(shared_memory)]
+    return checks + [check_port(options.host, service, port) for service, port in options.ports.items()]
+
+
+def require(
+    server: str | Path | None = None, options: ServerOptions | None = None, shared_memory: int = MIN_SHARED_MEMORY
+) -> tuple[Engine, list[Check]]:
+    """Find the engine and make sure that it can start.
+
+    Returns:
+        The engine, and what does not prevent the start but may hurt later.
+
+    Raises:
+        ServerSetupError: something that is needed is broken; the message names every such thing and its fix.
+    """
+    engine = find_engine(server)
+    checks = run_checks(server, options, shared_memory)
+    broken = [check for check in checks if check.status == "broken"]
+    if broken:
+        lines = "\n".join(f"  {check.name}: {check.seen}. {check.fix}" for check in broken)
+        raise ServerSetupError(f"the server cannot start here:\n{lines}")
+    return engine, [check for check in checks if check.status == "warning"]
+
+
+def check_platform(wheel: bool = True) -> Check:
+    """Operating system, processor and C library. `wheel`: whether the limits of the wheel nvidia-pytriton hold."""
+    seen = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    if sys.platform != "linux":
+        return Check("platform", "broken", seen, "tritonserver runs on Linux; use NVIDIA's container.")
+    library, version = platform.libc_ver()
+    seen += f", {library or 'unknown C library'} {version}".rstrip()
+    if wheel and platform.machine() != "x86_64":
+        return Check("platform", "broken", seen, "The wheel nvidia-pytriton is for x86-64; use NVIDIA's container.")
+    if wheel and (library != "glibc" or _version(version) < WHEEL_GLIBC):
+        return Check(
+            "platform",
+            "broken",
+            seen,
+            "The wheel nvidia-pytriton needs glibc {}.{} or newer: Debian 12, Ubuntu 22.04.".format(*WHEEL_GLIBC),
+        )
+    return Check("platform", "ok", seen)
+
+
+def check_packages(names: Sequence[str] = ("numpy", "onnxruntime")) -> Check:
+    """The packages that a served model imports."""
+    missing = [name for name in names if importlib.util.find_spec(name) is None]
+    if missing:
+        return Check("packages", "broken", f"{', '.join(missing)} missing", f"pip install {' '.join(missing)}")
+    return Check("packages", "ok", ", ".join(names))
+
+
+def check_gpu(device: Path = GPU) -> Check:
+    """Whether there is a GPU, and whether the installed onnxruntime can use it. Serving on the CPU needs neither."""
+    if not device.exists():
+        return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU")
+    try:
+        import onnxruntime
+    except ImportError:
+        return Check("gpu", "ok", "NVIDIA GPU")  # that it is missing is told by `check_packages`
+    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        return Check("gpu", "ok", f"NVIDIA GPU, onnxruntime {onnxruntime.__version__} with CUDA")
+    return Check(
+        "gpu",
+        "warning",
+        f"NVIDIA GPU, but onnxruntime {onnxruntime.__version__} is without CUDA",
+        "For --device gpu: pip uninstall onnxruntime, then pip install onnxruntime-gpu.",
+    )
+
+
+def check_libpython() -> Check:
+    """The shared library of the running Python, which Triton's stub is linked with."""
+    found = find_libpython()
+    if found:
+        return Check("libpython", "ok", str(found))
+    return Check(
+        "libpython",
+        "broken",
+        f"no libpython{PYTHON}.so.1.0",
+        f"Debian and Ubuntu: apt-get install libpython{PYTHON}. Fedora: dnf install python{PYTHON}-libs. "
+        "pyenv: reinstall this Python with PYTHON_CONFIGURE_OPTS=--enable-shared.",
+    )
+
+
+def check_shared_memory(needed: int = MIN_SHARED_MEMORY, folder: Path = SHARED_MEMORY) -> Check:
+    """Free space of /dev/shm, through which Triton hands audio to the models. `needed` is in bytes."""
+    if not os.access(folder, os.W_OK):
+        return Check("shared memory", "broken", f"{folder} is not writable", f"mount -t tmpfs tmpfs {folder}")
+    free = shutil.disk_usage(folder).free
+    seen = f"{free >> 20} MiB free in {folder}"
+    if free >= needed:
+        return Check("shared memory", "ok", seen)
+    mebibytes = -(-needed >> 20)
+    fix = f"Full batches may need {mebibytes} MiB: start the container with --shm-size {mebibytes}m, or --ipc=host."
+    # A server starts with 1 MiB an instance and grows; too little shows only under load.
+    return Check("shared memory", "broken" if free < (8 << 20) else "warning", seen, fix)
+
+
+def check_engine(engine: Engine) -> Check:
+    """Whether the program starts at all, i.e. its libraries are there."""
+    try:
+        started = subprocess.run(
+            [str(engine.executable), "--help"],
+            env=engine.environment(),
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Check("tritonserver", "broken", f"{engine.executable} does not run: {error}", "Reinstall it.")
+    if "--model-repository" not in started.stdout + started.stderr:
+        words = (started.stderr or started.stdout).strip().splitlines() or [f"exit code {started.returncode}"]
+        return Check(
+            "tritonserver",
+            "broken",
+            f"{engine.executable} does not start: {words[-1]}",
+            "Install what it misses, or reinstall it (pip install --force-reinstall nvidia-pytriton).",
+        )
+    return Check("tritonserver", "ok", f"{engine.executable} ({engine.origin})")
+
+
+def check_stub(engine: Engine) -> Check:
+    """Whether Triton's Python backend can run models in this version of Python."""
+    versions = engine.stub_pythons
+    if not engine.stub.is_file():
+        have = f"it has stubs for {', '.join(versions)}" if versions else "it has no Python backend"
+        return Check(
+            "python backend",
+            "broken",
+            f"{engine.executable} cannot run Python {PYTHON}: {have}",
+            "Run Tritone with one of those versions, or pip install nvidia-pytriton into this one.",
+        )
+    if versions and PYTHON not in versions:
+        return Check(
+            "python backend",
+            "broken",
+            f"the stub {engine.stub} embeds Python {', '.join(versions)}, this is {PYTHON}",
+            "Install Tritone into that Python, or build the stub for this one (python_backend, target "
+            "triton-python-backend-stub).",
+        )
+    return Check("python backend", "ok", f"stub for Python {PYTHON}")
+
+
+def check_port(host: str, service: str, port: int) -> Check:
+    """Whether `service` can listen on `port`."""
+    name = f"{service} port"
+    if is_free(host, port):
+        return Check(name, "ok", f"{host}:{port} is free")
+    return Check(
+        name,
+        "broken",
+        f"{host}:{port} is taken by {holder(port)}",
+        f"Stop it, or choose another port with --{service}-port.",
+    )
+
+
+def worst(checks: Iterable[Check]) -> Status:
+    """The worst status among `checks`."""
+    return max((check.status for check in checks), key=("ok", "warning", "broken").index, default="ok")
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(".") if part.isdigit())

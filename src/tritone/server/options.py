@@ -1,0 +1,63 @@
+"""How a server is started: addresses, time limits, logging. The one place where the defaults are written."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+LogLevel = Literal["error", "warning", "info", "verbose"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerOptions:
+    """Options of one server process.
+
+    `host`: the address all three services listen on. `start_timeout_s`: from start to ready, model loading and
+    warm-up included. `drain_s`: how long requests in flight and open streams may go on after SIGTERM; `stop_timeout_s`,
+    longer than that: from SIGTERM to SIGKILL. `extra`: more arguments for tritonserver, as they are.
+    """
+
+    host: str = "127.0.0.1"
+    http_port: int = 8000
+    grpc_port: int = 8001
+    metrics_port: int = 8002
+    log_level: LogLevel = "warning"
+    start_timeout_s: float = 300.0
+    drain_s: int = 10
+    stop_timeout_s: float = 30.0
+    extra: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name, port in self.ports.items():
+            if not 1 <= port <= 65535:
+                raise ValueError(f"{name} port must be 1 to 65535, got {port}")
+        if len(set(self.ports.values())) < len(self.ports):
+            raise ValueError(f"the ports must differ, got {', '.join(f'{k} {v}' for k, v in self.ports.items())}")
+        if self.log_level not in ("error", "warning", "info", "verbose"):
+            raise ValueError(f"log_level must be error, warning, info or verbose, got {self.log_level!r}")
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The three ports by the name of their service."""
+        return {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
+
+    @property
+    def reach(self) -> str:
+        """The address under which this machine itself reaches the server."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
+
+    def address(self, service: str) -> str:
+        """Where this machine itself reaches a service, as host:port."""
+        host = f"[{self.reach}]" if ":" in self.reach else self.reach
+        return f"{host}:{self.ports[service]}"
+
+    def arguments(self) -> list[str]:
+        """The arguments that tritonserver understands."""
+        level = ("error", "warning", "info", "verbose").index(self.log_level)
+        return [
+            *(f"--{service}-address={self.host}" for service in self.ports),
+            *(f"--{service}-port={port}" for service, port in self.ports.items()),
+            f"--log-warning={int(level >= 1)}",
+            f"--log-info={int(level >= 2)}",
+            f"--log-verbose={int(level >= 3)}",
+            f"--exit-timeout-secs={self.drain_s}",
+            *self.extra,
+        ]

@@ -1,0 +1,323 @@
+"""One running `tritonserver`, from start to the last trace of it.
+
+    with TritonServer(engine, repository, options) as server:   # ready, or ServerSetupError with Triton's own words
+        server.wait()
+
+Nothing is left behind: no process of its group, no shared memory region, no temporary folder.
+"""
+
+import http.client
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, TextIO
+
+from tritone import errors
+from tritone.errors import ServerSetupError
+from tritone.repository import is_all_ours, shared_memory_bytes
+from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
+from tritone.server.engine import Engine
+from tritone.server.options import ServerOptions
+
+POLL_S = 0.05
+WAIT_STEP_S = 0.2
+TAIL_LINES = 400
+FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
+PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
+# What Triton says at start about a GPU that is not there.
+NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
+TABLE = re.compile(r"^[+|]|^\s*$")
+
+
+class TritonServer:
+    """A tritonserver process on one model repository, as a context manager."""
+
+    def __init__(
+        self,
+        repository: str | Path,
+        options: ServerOptions | None = None,
+        *,
+        server: str | Path | None = None,
+        log: TextIO | None = None,
+    ) -> None:
+        """Args:
+        repository: folder of models.
+        options: addresses and limits.
+        server: path of tritonserver; None searches for it.
+        log: where the server's output goes as it comes; None keeps only the last lines, for error messages.
+        """
+        self.repository = Path(repository)
+        self.options = options or ServerOptions()
+        self._server = server
+        self._log = log
+        self._tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
+        self._folder: Path | None = None
+        self._is_up = False
+        self._interrupted: int | None = None  # the signal that came while the server started
+        self._kill_at: float | None = None  # set by the first wish to stop
+        self._region_prefix = f"tritone_{os.getpid()}_{secrets.token_hex(4)}_"
+
+    @property
+    def http_address(self) -> str:
+        """Where HTTP clients on this machine connect, as host:port."""
+        return self.options.address("http")
+
+    @property
+    def grpc_address(self) -> str:
+        """Where gRPC clients on this machine connect, as host:port."""
+        return self.options.address("grpc")
+
+    @property
+    def pid(self) -> int:
+        """Process id of the running server."""
+        return self._running().pid
+
+    @property
+    def tail(self) -> list[str]:
+        """The last lines the server wrote."""
+        return list(self._tail)
+
+    def __enter__(self) -> "TritonServer":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start and wait until every model is ready.
+
+        Raises:
+            ServerSetupError: something is missing, a model failed to load, or it took longer than `start_timeout_s`.
+        """
+        if self._process is not None:
+            raise RuntimeError("this server was started already")
+        if not self.repository.is_dir():
+            raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
+        needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
+        engine, warnings = require(self._server, self.options, needed)
+        for check in warnings:
+            self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
+        self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
+        try:
+            self._launch(engine)
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def wait(self, timeout_s: float | None = None) -> int:
+        """Wait until the server ends by itself or after `terminate`.
+
+        Returns:
+            Its exit code; 128 + n when signal n killed it.
+
+        Raises:
+            TimeoutError: it still runs after `timeout_s`.
+        """
+        process = self._running()
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return _exit_code(process.wait(WAIT_STEP_S))
+            now = time.monotonic()
+            if self._kill_at is not None and now > self._kill_at:
+                self._tail.append(
+                    f"tritonserver did not end within {self.options.stop_timeout_s:g} s of SIGTERM: killed"
+                )
+                self._kill()
+            elif deadline is not None and now > deadline:
+                raise TimeoutError(f"tritonserver still runs after {timeout_s:g} s")
+
+    def terminate(self) -> None:
+        """Ask the server to finish what is in flight and end. Does not wait; safe in a signal handler."""
+        process = self._running()
+        if self._kill_at is None:
+            self._kill_at = time.monotonic() + self.options.stop_timeout_s
+            process.send_signal(signal.SIGTERM)
+
+    def stop(self) -> int | None:
+        """End the server: SIGTERM, after `stop_timeout_s` SIGKILL, and clean up after it. May be called again.
+
+        Returns:
+            Its exit code as `wait` gives it; None if it never ran.
+        """
+        code = None
+        if self._process is not None:
+            self.terminate()
+            code = self.wait()
+            # Its stubs are in its group; those that it did not take along end here.
+            self._kill()
+        if self._reader is not None:
+            self._reader.join()
+            self._reader = None
+        for region in SHARED_MEMORY.glob(f"{self._region_prefix}*"):
+            region.unlink(missing_ok=True)
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+        return code
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models of the repository as Triton lists them: `name`, `version`, `state`, and `reason` if it has one."""
+        connection = http.client.HTTPConnection(self.options.reach, self.options.http_port, timeout=10)
+        try:
+            connection.request("POST", "/v2/repository/index")
+            answer = json.loads(connection.getresponse().read())
+        finally:
+            connection.close()
+        return sorted(answer, key=lambda model: model["name"])
+
+    @contextmanager
+    def forwarding_signals(self) -> Iterator[None]:
+        """Inside, SIGINT and SIGTERM to this process end the server instead; use it around `start`, in the main thread.
+
+        While the server starts, a signal gives up the start with SystemExit; once it is up the server may finish what
+        is in flight, and a second signal kills it.
+        """
+
+        def forward(number: int, frame: FrameType | None) -> None:
+            if self._kill_at is not None:
+                self._kill()
+            elif self._is_up:
+                self.terminate()
+            else:
+                # Raising here could hit the very moment between the fork and our knowing of it; `start` raises.
+                self._interrupted = number
+
+        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _kill(self) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self._running().pid, signal.SIGKILL)
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None:
+            raise RuntimeError("the server was not started")
+        return self._process
+
+    def _launch(self, engine: Engine) -> None:
+        assert self._folder is not None
+        command = [
+            str(engine.executable),
+            f"--model-repository={self.repository.resolve()}",
+            f"--backend-directory={engine.assemble(self._folder)}",
+            # A name of our own lets `stop` remove the regions that a killed server leaves in /dev/shm.
+            f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
+            *self.options.arguments(),
+        ]
+        if is_all_ours(self.repository):
+            # Our configurations are complete; asking each model for what is missing starts every one of them twice.
+            command.insert(1, "--disable-auto-complete-config")
+        self._process = subprocess.Popen(
+            command,
+            env=engine.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            # A group of its own: Ctrl-C in a terminal reaches only us, and the stubs can be ended with the server.
+            start_new_session=True,
+        )
+        self._reader = threading.Thread(target=self._read, name="tritonserver-log", daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self._process is not None
+        assert self._process.stdout is not None
+        with self._process.stdout as lines:
+            for line in lines:
+                if not GPU.exists() and self.options.log_level != "verbose" and NO_GPU.search(line):
+                    continue
+                self._say(line)
+
+    def _say(self, line: str) -> None:
+        self._tail.append(line.rstrip("\n"))
+        if self._log is not None:
+            try:
+                self._log.write(line)
+                self._log.flush()
+            except (OSError, ValueError):
+                # Nobody reads it any more. The pipe must be drained all the same, or the server would stop at it.
+                self._log = None
+
+    def _await_ready(self) -> None:
+        process = self._running()
+        deadline = time.monotonic() + self.options.start_timeout_s
+        while not self._is_ready():
+            if self._interrupted is not None:
+                raise SystemExit(128 + self._interrupted)
+            if process.poll() is not None:
+                self._settle_log()
+                raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
+            if time.monotonic() > deadline:
+                raise ServerSetupError(
+                    f"tritonserver was not ready after {self.options.start_timeout_s:g} s. It said:\n{self._words()}"
+                )
+            time.sleep(POLL_S)
+        # Another server may have taken the port between our check and the start; then ours is about to end.
+        if process.poll() is not None:
+            raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
+        self._is_up = True
+
+    def _is_ready(self) -> bool:
+        connection = http.client.HTTPConnection(self.options.reach, self.options.http_port, timeout=5)
+        try:
+            connection.request("GET", "/v2/health/ready")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+    def _explain_exit(self, code: int) -> str:
+        failures: dict[str, str] = {}
+        for line in self._tail:
+            if match := FAILED_MODEL.search(line):
+                # Triton prints a Python error with its traceback, on one line with escapes; the tail keeps all of it.
+                reason, _, frames = match["reason"].replace("\\n", "\n").replace('\\"', '"').partition("\n\nAt:\n")
+                kind = PYTHON_ERROR.match(reason)
+                if kind and hasattr(errors, kind["name"]):  # one of ours says it all
+                    failures[match["model"]] = reason[kind.end() :]
+                else:
+                    place = frames.split("\n")[0].strip()
+                    failures[match["model"]] = reason.strip().rstrip('"') + (f" (at {place})" if place else "")
+        if failures:
+            told = "\n".join(f"  {model}: {reason}" for model, reason in failures.items())
+            return f"tritonserver ended with code {code}: models did not load:\n{told}"
+        return f"tritonserver ended with code {code} before it was ready. It said:\n{self._words()}"
+
+    def _words(self, count: int = 25) -> str:
+        lines = [line for line in self._tail if not TABLE.search(line)]
+        return "\n".join(f"  {line}" for line in lines[-count:]) or "  (nothing)"
+
+    def _settle_log(self) -> None:
+        # The stubs hold the pipe too; they end moments after the server.
+        if self._reader is not None:
+            self._reader.join(timeout=2)
+
+
+def _exit_code(returncode: int) -> int:
+    return returncode if returncode >= 0 else 128 - returncode

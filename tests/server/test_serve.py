@@ -1,0 +1,157 @@
+"""`tritone serve` as a process: starts, tells, ends, and leaves nothing behind."""
+
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from serving import Ask, RawClient, alive, descendants, quiet_options
+from toy import toy_waveform
+from tritone.errors import ServerSetupError
+from tritone.repository import build_repository
+from tritone.server import ServerOptions, TritonServer, free_ports
+
+Serve = Callable[..., "subprocess.Popen[str]"]
+WAIT_S = 60
+
+
+@pytest.fixture
+def repository(toy_bundle: Path, tmp_path: Path) -> Path:
+    build_repository([toy_bundle], tmp_path / "repo", modes="offline")
+    return tmp_path / "repo"
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start `tritone serve`; what is still running at the end of the test is killed with everything below it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", *map(str, arguments)]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            for child in [*descendants(process.pid), psutil.Process(process.pid)]:
+                child.kill()
+        process.communicate()
+
+
+def ports(options: ServerOptions) -> list[str]:
+    return [part for service, port in options.ports.items() for part in (f"--{service}-port", str(port))]
+
+
+def lines_until(process: "subprocess.Popen[str]", pattern: str) -> list[str]:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return lines
+    raise AssertionError(f"{pattern!r} never came; it said {lines} and {process.communicate()[1]}")
+
+
+def regions(pid: int) -> set[str]:
+    """The shared memory regions of servers that process `pid` has started."""
+    return {path.name for path in Path("/dev/shm").glob(f"tritone_{pid}_*")}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_the_server_cleanly_and_no_child_is_left(
+    serve: Serve, repository: Path, number: signal.Signals
+) -> None:
+    options = quiet_options()
+    process = serve(repository, *ports(options))
+    table = "".join(lines_until(process, "^Serving on"))
+    assert re.search(r"toy +1 +offline +READY", table)
+    assert RawClient(f"127.0.0.1:{options.grpc_port}").ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
+    children = descendants(process.pid)
+    assert {"tritonserver", "triton_python_b"} <= {child.name()[:15] for child in children}
+    assert len(regions(process.pid)) == 1
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0, errors
+    assert alive(children) == []
+    assert regions(process.pid) == set()
+
+
+def test_a_signal_during_the_start_leaves_no_child(serve: Serve, repository: Path) -> None:
+    process = serve(repository, *ports(quiet_options()), "--log-level", "info")
+    assert process.stderr is not None
+    next(line for line in process.stderr if "loading: toy" in line)
+    children = descendants(process.pid)
+    assert "tritonserver" in {child.name() for child in children}
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + signal.SIGTERM
+    assert alive(children) == []
+    assert regions(process.pid) == set()
+
+
+class ClosedPipe(io.StringIO):
+    """A log that nobody reads any more."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError
+
+
+def test_the_server_outlives_the_reader_of_its_log(repository: Path) -> None:
+    with TritonServer(repository, quiet_options(log_level="info"), log=ClosedPipe()) as server:
+        assert RawClient(server.grpc_address).ask(Ask(model="toy", wav=toy_waveform("still here"))) == "still here"
+    assert any("Started GRPCInferenceService" in line for line in server.tail)
+
+
+def test_when_triton_dies_serve_ends_with_its_code_and_cleans_up(serve: Serve, repository: Path) -> None:
+    process = serve(repository, *ports(quiet_options()))
+    lines_until(process, "^Serving on")
+    children = descendants(process.pid)
+    next(child for child in children if child.name() == "tritonserver").kill()
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 128 + signal.SIGKILL
+    assert alive(children) == []
+    assert regions(process.pid) == set()
+
+
+def test_a_model_that_does_not_load_is_named_with_its_reason(serve: Serve, repository: Path) -> None:
+    (repository / "toy" / "1" / "bundle" / "weights.bin").unlink()
+    process = serve(repository, *ports(quiet_options()))
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    told = errors[errors.index("error: tritonserver ended") :]
+    assert re.search(r"models did not load:\n  toy: .*weights\.bin is missing\. Copy the whole bundle", told), told
+    assert "Traceback" not in told
+
+
+def test_a_taken_port_is_told_before_anything_starts(server: TritonServer, repository: Path) -> None:
+    (free,) = free_ports(1)
+    taken = quiet_options(http_port=free, grpc_port=server.options.grpc_port)
+    with pytest.raises(
+        ServerSetupError, match=rf"grpc port: .*is taken by pid {server.pid} \(tritonserver\).*--grpc-port"
+    ):
+        TritonServer(repository, taken).start()
+
+
+def test_what_is_no_repository_is_explained(serve: Serve, toy_bundle: Path) -> None:
+    process = serve(toy_bundle, *ports(quiet_options()))
+    output, errors = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, output) == (1, "")
+    assert "is a bundle. Make a repository of it: `tritone build" in errors
+
+
+def test_a_start_that_takes_too_long_is_given_up_without_leftovers(repository: Path) -> None:
+    server = TritonServer(repository, quiet_options(start_timeout_s=0.001))
+    before, children = regions(os.getpid()), descendants(os.getpid())
+    with pytest.raises(ServerSetupError, match=r"not ready after 0\.001 s"):
+        server.start()
+    assert alive(descendants(os.getpid())) == alive(children)
+    assert regions(os.getpid()) == before

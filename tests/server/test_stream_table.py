@@ -1,0 +1,71 @@
+"""The book of open streams, with a clock that the test moves."""
+
+import pytest
+
+from tritone.backend.streams import StreamTable
+from tritone.errors import ServerBusyError, StreamError
+
+
+class Slots:
+    """Hands out slots 0, 1, ... and remembers which were closed."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.opened = 0
+        self.closed: list[int] = []
+        self.table = StreamTable(self.open, self.closed.append, capacity=2, idle_timeout_s=10, clock=lambda: self.now)
+
+    def open(self) -> int:
+        self.opened += 1
+        return self.opened - 1
+
+
+def test_a_stream_keeps_its_slot_until_it_is_closed() -> None:
+    slots = Slots()
+    assert slots.table.start("a") == slots.table.touch("a") == 0
+    slots.table.close("a")
+    assert slots.closed == [0]
+    with pytest.raises(StreamError, match="stream a is not open"):
+        slots.table.touch("a")
+
+
+def test_starting_an_open_stream_again_closes_its_old_slot_first() -> None:
+    slots = Slots()
+    slots.table.start(1)
+    slots.table.start(2)
+    assert slots.table.start(1) == 2
+    assert slots.closed == [0]
+    assert len(slots.table) == 2
+
+
+def test_a_stream_too_many_is_refused_with_the_limit() -> None:
+    slots = Slots()
+    slots.table.start(1)
+    slots.table.start(2)
+    with pytest.raises(ServerBusyError, match=r"all 2 streams .* 10 s"):
+        slots.table.start(3)
+    assert slots.opened == 2
+
+
+def test_only_streams_idle_for_the_whole_time_expire() -> None:
+    slots = Slots()
+    slots.table.start("idle")
+    slots.table.start("busy")
+    slots.now = 9.0
+    slots.table.touch("busy")
+    assert slots.table.expire() == []
+    slots.now = 10.0
+    assert slots.table.expire() == ["idle"]
+    assert slots.closed == [0]
+    slots.now = 19.0
+    assert slots.table.expire() == ["busy"]
+    assert len(slots.table) == 0
+
+
+def test_a_finished_stream_is_forgotten_without_closing_the_slot_twice() -> None:
+    slots = Slots()
+    slots.table.start("a")
+    slots.table.forget("a")
+    slots.table.close("a")
+    assert slots.closed == []
+    assert len(slots.table) == 0

@@ -1,0 +1,147 @@
+"""A raw Triton client and a few questions about running servers, for tests that check the server without our client."""
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+import tritonclient.grpc as triton
+
+from tritone.server import ServerOptions, free_ports
+
+TIMEOUT_S = 30.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """One request. `lens` None sends the true length; `stream` 0 is no stream."""
+
+    model: str
+    wav: Any
+    lens: int | Sequence[int] | None = None
+    stream: int | str = 0
+    start: bool = False
+    end: bool = False
+    outputs: tuple[str, ...] = ("TRANSCRIPTS",)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """An error that Triton answered: gRPC status name, message."""
+
+    status: str
+    message: str
+
+
+class RawClient:
+    """The wire contract over tritonclient's gRPC, with nothing of Tritone's own."""
+
+    def __init__(self, address: str) -> None:
+        self.grpc = triton.InferenceServerClient(address)
+
+    def ask(self, ask: Ask, timeout_s: float = TIMEOUT_S) -> Any:
+        """Send one request; gives `text` of one row, a list of texts for several, or a `Refusal`."""
+        return self.together([ask], timeout_s)[0]
+
+    def together(self, asks: Sequence[Ask], timeout_s: float = TIMEOUT_S) -> list[Any]:
+        """Send requests at once, as a batcher likes them, and wait for all; see `ask` for what comes back."""
+        answers: list[Any] = [None] * len(asks)
+        done = [threading.Event() for _ in asks]
+
+        def finish(index: int) -> Callable[[Any, Any], None]:
+            def callback(result: Any, error: Any) -> None:
+                answers[index] = result if error is None else _refusal(error)
+                done[index].set()
+
+            return callback
+
+        for index, ask in enumerate(asks):
+            try:
+                self.grpc.async_infer(
+                    ask.model,
+                    _inputs(ask),
+                    finish(index),
+                    outputs=[triton.InferRequestedOutput(name) for name in ask.outputs],
+                    sequence_id=ask.stream,
+                    sequence_start=ask.start,
+                    sequence_end=ask.end,
+                    client_timeout=timeout_s,
+                )
+            except triton.InferenceServerException as error:
+                answers[index] = _refusal(error)
+                done[index].set()
+        for each in done:
+            assert each.wait(timeout_s + 5), "a request was never answered"
+        return [_text(ask, answer) for ask, answer in zip(asks, answers, strict=True)]
+
+    def batches(self, model: str) -> Counter[int]:
+        """How many batches of each size `model` has run."""
+        statistics = self.grpc.get_inference_statistics(model, as_json=True)["model_stats"][0]
+        sizes = statistics.get("batch_stats", [])
+        return Counter({int(each["batch_size"]): int(each["compute_infer"]["count"]) for each in sizes})
+
+
+def batches_of(client: RawClient, asks: Sequence[Ask]) -> tuple[list[Any], Counter[int]]:
+    """Send requests to one model at once; gives their answers and the sizes of the batches that they were run in."""
+    model, rows = asks[0].model, sum(len(np.atleast_2d(ask.wav)) for ask in asks)
+    before = client.batches(model)
+    answers = client.together(asks)
+    deadline = time.monotonic() + TIMEOUT_S
+    # Triton counts a batch shortly after it has answered it.
+    while (new := client.batches(model) - before).total() == 0 or sum(k * v for k, v in new.items()) < rows:
+        assert time.monotonic() < deadline, f"Triton's statistics account for {new}, {rows} rows were sent"
+    return answers, new
+
+
+def in_one_batch(client: RawClient, asks: Sequence[Ask], attempts: int = 10) -> list[Any]:
+    """Send requests until all of them shared one batch, as Triton's statistics tell; gives that batch's answers."""
+    for _ in range(attempts):
+        answers, batches = batches_of(client, asks)
+        if batches.total() == 1:
+            return answers
+    raise AssertionError(f"{len(asks)} requests did not share a batch in {attempts} attempts")
+
+
+def quiet_options(**changes: object) -> ServerOptions:
+    """Options on free ports that do not wait for abandoned streams when the server stops."""
+    http_port, grpc_port, metrics_port = free_ports(3)
+    defaults = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port, "drain_s": 1}
+    return ServerOptions(**(defaults | changes))  # type: ignore[arg-type]
+
+
+def descendants(pid: int) -> list[psutil.Process]:
+    """The processes below `pid`."""
+    return psutil.Process(pid).children(recursive=True)
+
+
+def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
+    """Those that still run; a zombie that waits for a foreign parent does not."""
+    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+
+
+def _inputs(ask: Ask) -> list[Any]:
+    wav: npt.NDArray[Any] = np.asarray(ask.wav)
+    wav = wav[None] if wav.ndim == 1 else wav
+    lens = np.full(len(wav), wav.shape[1] if ask.lens is None else ask.lens, dtype=np.int32)[:, None]
+    types = {np.dtype(np.float32): "FP32", np.dtype(np.float64): "FP64", np.dtype(np.int16): "INT16"}
+    inputs = [triton.InferInput("WAV", wav.shape, types[wav.dtype]), triton.InferInput("WAV_LENS", lens.shape, "INT32")]
+    inputs[0].set_data_from_numpy(wav)
+    inputs[1].set_data_from_numpy(lens)
+    return inputs
+
+
+def _refusal(error: Any) -> Refusal:
+    return Refusal(str(error.status() or ""), str(error.message()))
+
+
+def _text(ask: Ask, answer: Any) -> Any:
+    if isinstance(answer, Refusal):
+        return answer
+    columns = [[cell.decode() for cell in answer.as_numpy(name)[:, 0]] for name in ask.outputs]
+    rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
+    return rows[0] if len(rows) == 1 else rows
