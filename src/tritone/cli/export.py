@@ -25,7 +25,9 @@ def wenet(
         Path | None, typer.Option(help="global_cmvn, when it is neither in the checkpoint nor beside it.")
     ] = None,
     streaming: Annotated[bool, typer.Option("--streaming", help="Export a streaming graph too.")] = False,
-    chunk_size: Annotated[int, typer.Option(help="Encoder frames a streaming step (16 frames = 640 ms at 40 ms).")] = 16,
+    chunk_size: Annotated[
+        int, typer.Option(help="Encoder frames a streaming step (16 frames = 640 ms at 40 ms).")
+    ] = 16,
     left_chunks: Annotated[int, typer.Option(help="Past chunks a streaming step may attend to.")] = 5,
     name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
     weights: Annotated[
@@ -53,7 +55,9 @@ def wenet(
         name=name,
         weight_storage=weights,  # type: ignore[arg-type]
     )
-    typer.echo(f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True)
+    typer.echo(
+        f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True
+    )
     for graph, difference in report.differences.items():
         typer.echo(f"  {graph}: largest difference from the torch network {difference:.2e} (log probability)", err=True)
     typer.echo(report.bundle.path)

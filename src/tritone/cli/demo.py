@@ -1,0 +1,148 @@
+"""`tritone demo`: a real Triton answers, on this machine, from the bundle and the clips that come with the package."""
+
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from tritone.demo import SHIPPED_CLIPS, Clip, Measured, pool, read_clips, run_demo
+from tritone.demo.run import CONCURRENCY
+from tritone.errors import OperatorError
+
+
+def demo(
+    bundle: Annotated[str, typer.Option(help="What to serve: a bundle folder, or a shipped one by name.")] = "demo-asr",
+    clips: Annotated[Path, typer.Option(help="Folder with clips.jsonl and its files.")] = SHIPPED_CLIPS,
+    realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
+) -> None:
+    """Start Triton on the shipped model, transcribe the shipped clips offline and streaming, print a table, stop it."""
+    # A pipe has no width of its own, and a narrow table would cut the texts.
+    screen = Console(stderr=True)
+    output = Console() if Console().is_terminal else Console(width=200)
+    recordings = read_clips(clips)
+    with _sigterm_raises(), _Screen(screen) as observer:
+        results, wall_s = run_demo(bundle, recordings, observer, realtime=realtime)
+    output.print(_table(results, wall_s, realtime))
+    failed = [result for result in results if result.error is not None]
+    if failed:
+        told = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
+        raise OperatorError(f"{len(failed)} of {len(results)} transcriptions failed:\n{told}")
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    """An exception ends the server on its way out; the default action would leave it running."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Screen:
+    """Shows the stages and the growing texts on stderr: on a terminal in one changing line, else line by line."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+        self._shown = ""
+
+    def __enter__(self) -> "_Screen":
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def stage(self, text: str) -> None:
+        self._console.print(Text(f"{text} ..."))
+
+    def partial(self, clip: Clip, text: str) -> None:
+        if text == self._shown:
+            return
+        self._shown = text
+        line = Text.assemble((f"  {clip.name}  ", "dim"), text)
+        if self._live:
+            self._live.update(line, refresh=True)
+        else:
+            self._console.print(line, soft_wrap=True)
+
+    def measured(self, result: Measured) -> None:
+        self._shown = ""
+        if self._live:
+            self._live.update(Text(""), refresh=True)
+        said = Text(result.text, "green") if result.error is None else Text(f"failed: {result.error}", "red")
+        self._console.print(Text.assemble((f"  {result.clip.name}  ", "dim"), said), soft_wrap=True)
+
+
+def _table(results: Sequence[Measured], wall_s: float, realtime: bool) -> Table:
+    table = Table(title="Tritone demo")
+    for name in ("clip", "voice", "mode"):
+        table.add_column(name, no_wrap=True)
+    for name in ("text", "reference"):
+        table.add_column(name, min_width=12, overflow="fold")
+    for name in ("WER %", "audio s", "RTF", "latency"):
+        table.add_column(name, justify="right", no_wrap=True)
+    totals = []
+    for mode in ("offline", "streaming"):
+        rows = [result for result in results if result.mode == mode]
+        if not rows:
+            continue
+        for row in rows:
+            table.add_row(
+                row.clip.name,
+                row.clip.voice,
+                mode,
+                _marked(row),
+                Text(row.clip.reference),
+                f"{100 * row.word_errors.rate:.1f}",
+                f"{row.audio_s:.2f}",
+                f"{row.rtf:.3f}",
+                f"{row.latency_s * 1000:.0f} ms",
+            )
+        table.add_section()
+        counts = pool(row.word_errors for row in rows)
+        audio_s = sum(row.audio_s for row in rows)
+        busy_s = wall_s if mode == "offline" else sum(row.compute_s for row in rows)
+        totals.append(
+            (
+                f"all {len(rows)}",
+                "",
+                mode,
+                f"word errors: {counts.errors} in {counts.reference_words}",
+                "",
+                f"{100 * counts.rate:.1f}",
+                f"{audio_s:.2f}",
+                f"{busy_s / audio_s:.3f}" if audio_s else "",
+                f"{1000 * sum(row.latency_s for row in rows) / len(rows):.0f} ms",
+            )
+        )
+    for total in totals:
+        table.add_row(*total, style="bold")
+    table.caption = (
+        f"offline: {CONCURRENCY} requests at a time; streaming: one clip after the other"
+        f"{', at the speed of speech' if realtime else ''}. Latency: offline from the request to its text, streaming "
+        "from the end of the audio to the final text. RTF: time waiting for answers / audio time. Last rows: all "
+        "clips, mean latency."
+    )
+    return table
+
+
+def _marked(row: Measured) -> Text:
+    if row.error is not None:
+        return Text("failed", "red")
+    return Text(row.text, "" if row.word_errors.errors == 0 else "yellow")

@@ -1,0 +1,72 @@
+"""The `tritone` command: finds the subcommand, runs it, turns errors into one line and an exit code.
+
+Exit codes: 0 all worked, 1 something failed, 2 wrong usage, 130 interrupted.
+"""
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from tritone.errors import TritoneError
+
+COMMANDS = ("export", "build", "serve", "transcribe", "demo", "doctor")
+"""In the order of the road. Each is a function (or `app`) in the module of its name, imported when it is called."""
+
+
+class Commands(TyperGroup):
+    """Loads a subcommand's module on first use, so that `tritone transcribe` does not wait for what `serve` imports."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name not in COMMANDS:
+            return None
+        module = import_module(f"tritone.cli.{cmd_name}")
+        commands = getattr(module, "app", None)
+        if commands is None:
+            commands = typer.Typer(add_completion=False)
+            commands.command(cmd_name)(getattr(module, cmd_name))
+        command = typer.main.get_command(commands)
+        command.name = cmd_name
+        return command
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except TritoneError as error:
+            if ctx.params.get("debug"):
+                raise
+            typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+        except KeyboardInterrupt as error:
+            raise typer.Exit(130) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        typer.echo(f"tritone {version('tritone')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Take a trained speech model into production on NVIDIA Triton: checkpoint, bundle, repository, server, text."""

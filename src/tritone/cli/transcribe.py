@@ -1,0 +1,122 @@
+"""`tritone transcribe`: audio files to text, by a running server or in this process."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated, Literal
+
+import typer
+
+from tritone.cli.sources import BundleSource, Outcome, ServerSource, Source
+from tritone.cli.transcript_printer import TranscriptPrinter
+from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.errors import InputError, TritoneError
+from tritone.transcript import Transcript
+
+WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-asr)"
+
+
+def transcribe(
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="FILE...", help="Audio of any format libsndfile reads, any rate; channels are averaged."
+        ),
+    ],
+    url: Annotated[
+        str | None,
+        typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+    ] = None,
+    bundle: Annotated[
+        str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
+    protocol: Annotated[
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
+    ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
+    ] = False,
+    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: as fast as it was spoken.")] = False,
+    chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+) -> None:
+    """Transcribe FILE... by a server (--url) or in this process (--bundle). Exit code 0 only if every file worked."""
+    if (url is None) == (bundle is None):
+        raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
+    for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
+    for_bundle = {"--device": device}
+    misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
+    if misplaced:
+        raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
+    if realtime and not streaming:
+        raise typer.BadParameter("--realtime goes with --streaming")
+    printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps)
+    with _source(url, bundle, model, protocol, concurrency, timeout_s, device, timestamps, streaming) as source:
+        if streaming:
+            for index, path in enumerate(files):
+                printer.show(_stream(source, index, path, chunk_ms, realtime, printer))
+        else:
+            with printer.progress() as advance:
+                for outcome in source.offline(files):
+                    printer.show(outcome)
+                    advance()
+    if printer.failed:
+        raise typer.Exit(1)
+
+
+@contextmanager
+def _source(
+    url: str | None,
+    bundle: str | None,
+    model: str | None,
+    protocol: str | None,
+    concurrency: int | None,
+    timeout_s: float | None,
+    device: str | None,
+    details: bool,
+    streaming: bool,
+) -> Iterator[Source]:
+    # Either way brings imports that the other one should not wait for.
+    if url is not None:
+        from tritone.client import Client
+
+        try:
+            client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        with client:
+            yield ServerSource(client, model, details, concurrency or DEFAULT_CONCURRENCY)
+    elif bundle is not None:
+        from tritone import load
+
+        try:
+            recognizer = load(bundle, device=device or "cpu")
+            # Opens the graph: what is wrong with it concerns all files.
+            _ = recognizer.streaming if streaming else recognizer.offline
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        yield BundleSource(recognizer)
+
+
+def _stream(
+    source: Source, index: int, path: str, chunk_ms: float, realtime: bool, printer: TranscriptPrinter
+) -> Outcome:
+    last: Transcript | None = None
+    try:
+        with printer.partials(path) as show:
+            for last in source.streaming(path, chunk_ms, realtime):
+                show(last)
+    except TritoneError as error:
+        return Outcome(index, path, error=error)
+    if last is None:
+        return Outcome(index, path, error=InputError(f"{path}: the stream gave no result"))
+    return Outcome(index, path, last)

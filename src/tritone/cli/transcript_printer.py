@@ -1,0 +1,95 @@
+"""How `tritone transcribe` shows results: data on stdout in the order of the files, progress and partials on stderr."""
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+from rich.text import Text
+
+from tritone.cli.sources import Outcome
+from tritone.transcript import Transcript
+
+
+class TranscriptPrinter:
+    """Prints outcomes; `failed` tells whether one of them was an error."""
+
+    def __init__(self, *, num_files: int, as_json: bool, timestamps: bool) -> None:
+        self.failed = False
+        self._num_files = num_files
+        self._as_json = as_json
+        self._timestamps = timestamps
+        self._waiting: dict[int, Outcome] = {}
+        self._next = 0
+        self._console = Console(stderr=True)
+
+    def show(self, outcome: Outcome) -> None:
+        """Print the outcome once those of all files before it are printed."""
+        self._waiting[outcome.index] = outcome
+        while self._next in self._waiting:
+            self._print(self._waiting.pop(self._next))
+            self._next += 1
+
+    @contextmanager
+    def progress(self) -> Iterator[Callable[[], None]]:
+        """A progress bar for several files on a terminal; gives the function that moves it by one file."""
+        if self._num_files == 1 or not self._console.is_terminal:
+            yield lambda: None
+            return
+        columns = (BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        # Lines on a terminal must go above the bar; elsewhere stdout is data and stays as it is.
+        with Progress(*columns, console=self._console, transient=True, redirect_stdout=sys.stdout.isatty()) as bar:
+            task = bar.add_task("files", total=self._num_files)
+            yield lambda: bar.advance(task)
+
+    @contextmanager
+    def partials(self, path: str) -> Iterator[Callable[[Transcript], None]]:
+        """Show a growing text: as JSON lines, as one changing line on a terminal, or not at all."""
+        if self._as_json:
+            yield self._partial_lines(path)
+        elif self._console.is_terminal:
+            with Live(console=self._console, transient=True, auto_refresh=False) as live:
+                yield lambda transcript: live.update(Text(transcript.text, style="dim"), refresh=True)
+        else:
+            yield lambda transcript: None
+
+    def _partial_lines(self, path: str) -> Callable[[Transcript], None]:
+        shown = ""
+
+        def show(transcript: Transcript) -> None:
+            nonlocal shown
+            if transcript.text != shown and not transcript.is_final:
+                shown = transcript.text
+                self._line({"path": path, "text": shown, "partial": True})
+
+        return show
+
+    def _print(self, outcome: Outcome) -> None:
+        if outcome.transcript is None:
+            self.failed = True
+            if self._as_json:
+                self._line({"path": outcome.path, "error": str(outcome.error)})
+            else:
+                message = str(outcome.error)
+                known = outcome.path in message
+                print(f"error: {message if known else f'{outcome.path}: {message}'}", file=sys.stderr, flush=True)
+        elif self._as_json:
+            self._line({"path": outcome.path} | self._fields(outcome.transcript))
+        else:
+            text = outcome.transcript.text
+            print(text if self._num_files == 1 else f"{outcome.path}\t{text}", flush=True)
+            if self._timestamps:
+                for word in outcome.transcript.words:
+                    print(f"{word.start_s:9.2f} {word.end_s:8.2f}  {word.text}", flush=True)
+
+    def _fields(self, transcript: Transcript) -> dict[str, Any]:
+        fields = transcript.to_dict()
+        wanted = ("text", "audio_s", "confidence", "words", "tokens") if self._timestamps else ("text",)
+        return {name: fields[name] for name in wanted}
+
+    def _line(self, record: dict[str, Any]) -> None:
+        print(json.dumps(record, ensure_ascii=False), flush=True)

@@ -1,0 +1,98 @@
+"""Talking to Triton by HTTP: one background thread runs an event loop for all requests and connections."""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import aiohttp
+from tritonclient.http import InferInput, InferRequestedOutput
+from tritonclient.http import aio as triton
+from tritonclient.utils import InferenceServerException
+
+from tritone.client.endpoint import Endpoint
+from tritone.client.failure import explain
+from tritone.client.transport import NUM_SAMPLES, WAVEFORM, Call, read_reply
+from tritone.errors import ServerUnreachableError
+from tritone.transcript import Transcript
+
+Reply = TypeVar("Reply")
+
+NO_LIMIT = 0  # connections; the caller's concurrency decides
+CLOSE_TIMEOUT_S = 5.0
+
+
+class HttpTransport:
+    """See `Transport`. Thread-safe: the calling threads only hand work to the loop."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._closed = False
+        self._lock = threading.Lock()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="tritone-http", daemon=True)
+        self._thread.start()
+        # aiohttp wants its session to be born inside the loop that will use it.
+        self._client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
+
+    async def _connect(self) -> triton.InferenceServerClient:
+        # Time limits are set per request below, so the session itself has none.
+        return triton.InferenceServerClient(
+            self._endpoint.address, conn_limit=NO_LIMIT, conn_timeout=None, ssl=self._endpoint.tls
+        )
+
+    def infer(self, call: Call) -> Future[Transcript]:
+        return self._submit(self._infer(call), f"model '{call.model}'", call.timeout_s)
+
+    async def _infer(self, call: Call) -> Transcript:
+        waveform, num_samples = call.tensors()
+        inputs = [InferInput(WAVEFORM, waveform.shape, "FP32"), InferInput(NUM_SAMPLES, num_samples.shape, "INT32")]
+        inputs[0].set_data_from_numpy(waveform)
+        inputs[1].set_data_from_numpy(num_samples)
+        reply = await self._client.infer(
+            call.model,
+            inputs,
+            outputs=[InferRequestedOutput(name) for name in call.outputs],
+            sequence_id=call.sequence_id,
+            sequence_start=call.start,
+            sequence_end=call.end,
+        )
+        return read_reply(call, reply, self._endpoint)
+
+    def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
+        return self._submit(self._client.get_model_repository_index(), "list the models", timeout_s).result()
+
+    def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
+        task = f"read the configuration of model '{model}'"
+        return self._submit(self._client.get_model_config(model), task, timeout_s).result()
+
+    def close(self) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(CLOSE_TIMEOUT_S)
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(CLOSE_TIMEOUT_S)
+        self._loop.close()
+
+    async def _shut(self) -> None:
+        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.close()
+
+    def _submit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> "Future[Reply]":
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise ServerUnreachableError(f"{self._endpoint}: {task}: this client has been closed")
+            return asyncio.run_coroutine_threadsafe(self._limit(work, task, timeout_s), self._loop)
+
+    async def _limit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> Reply:
+        try:
+            return await asyncio.wait_for(work, timeout_s)
+        except (InferenceServerException, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+            raise explain(error, self._endpoint, task, timeout_s) from error

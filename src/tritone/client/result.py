@@ -1,0 +1,33 @@
+"""What the client hands back for one input."""
+
+from dataclasses import dataclass
+
+from tritone.errors import TritoneError
+from tritone.transcript import Transcript
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptResult:
+    """A transcript, or the error that took its place.
+
+    `source` is the path that was given, or "input 3" for an array; `index` its place among the inputs.
+    `audio_s` is the length of the audio, `latency_s` the time from sending it to having the text, both in seconds.
+    """
+
+    source: str
+    index: int
+    transcript: Transcript | None = None
+    error: TritoneError | None = None
+    audio_s: float = 0.0
+    latency_s: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        return self.error is None
+
+    @property
+    def text(self) -> str:
+        """The text. Raises the input's own error if there is none."""
+        if self.transcript is None:
+            raise self.error or RuntimeError(f"{self.source}: neither a transcript nor an error")
+        return self.transcript.text

@@ -1,0 +1,146 @@
+"""A stream on a server: samples go up in chunks, the text so far comes back after each."""
+
+import secrets
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.audio.waveform import Waveform, check_waveform
+from tritone.client.models import ModelInfo
+from tritone.client.transport import Call, Transport
+from tritone.client.waveforms import StreamResampler, mono
+from tritone.errors import StreamError, TritoneError
+from tritone.transcript import Transcript
+
+DEFAULT_CHUNK_MS = 160.0
+"""Small enough to add little to the server's own chunk, large enough that requests do not dominate, in milliseconds."""
+
+GOODBYE_TIMEOUT_S = 5.0
+
+
+class ClientStream:
+    """One utterance being recognised while it is spoken. Made by `Client.stream`; for one thread at a time.
+
+    Leaving the `with` block by an exception tells the server to free the stream's slot; leaving it without `finish()`
+    does the same and drops what was not finished.
+    """
+
+    def __init__(
+        self,
+        transport: Transport,
+        model: ModelInfo,
+        *,
+        sample_rate: int | None,
+        details: bool,
+        chunk_ms: float,
+        timeout_s: float,
+    ) -> None:
+        self.model = model
+        self._transport = transport
+        self._details = details
+        self._timeout_s = timeout_s
+        self.sample_rate = model.sample_rate if sample_rate is None else sample_rate
+        self._resampler = StreamResampler(self.sample_rate, model.sample_rate)
+        self._chunk_samples = round(chunk_ms / 1000 * model.sample_rate)
+        if self._chunk_samples < 1:
+            raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
+        # Ids live in one space per server: random ones keep independent clients apart. 0 means "no sequence".
+        self.id = secrets.randbelow(2**63 - 1) + 1
+        self._pending: list[Waveform] = []
+        self._num_pending = 0
+        self._started = False
+        self._over = False
+        self._latest = Transcript(text="", is_final=False)
+
+    def accept(self, samples: npt.NDArray[Any]) -> Transcript:
+        """Send audio of any length and return the transcript so far; the end of its text may still change.
+
+        Args:
+            samples: (samples,) or (samples, channels) in [-1, 1] at the rate the stream was opened with; may be empty.
+
+        Raises:
+            AudioError: the samples cannot be used; nothing was sent and the stream goes on without them.
+            StreamError: the stream is over.
+            TritoneError: the server refused, could not be reached, was full or too slow; that ends the stream.
+        """
+        self._require_open()
+        self._gather(self._resampler.push(self._checked(samples)))
+        while self._num_pending >= self._chunk_samples:
+            self._send(self._take(self._chunk_samples))
+        return self._latest
+
+    def finish(self) -> Transcript:
+        """Send what is left, end the stream and return its whole transcript. Raises as `accept` does."""
+        self._require_open()
+        self._gather(self._resampler.flush())
+        while self._num_pending > self._chunk_samples:
+            self._send(self._take(self._chunk_samples))
+        self._send(self._take(self._num_pending), end=True)
+        self._over = True
+        return self._latest
+
+    def close(self) -> None:
+        """Free the stream's slot on the server if `finish()` has not; errors on the way do not matter any more."""
+        if self._over:
+            return
+        self._over = True
+        if self._started:
+            with suppress(TritoneError):
+                self._infer(np.zeros(0, np.float32), end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
+
+    def __enter__(self) -> "ClientStream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise StreamError(f"stream {self.id} on '{self.model.name}' is over; open a new one with Client.stream()")
+
+    def _checked(self, samples: npt.NDArray[Any]) -> Waveform:
+        return check_waveform(mono(samples), sample_rate=self.sample_rate, allow_empty=True)
+
+    def _gather(self, samples: Waveform) -> None:
+        if samples.size:
+            self._pending.append(samples)
+            self._num_pending += samples.size
+
+    def _take(self, count: int) -> Waveform:
+        pieces = self._pending
+        pending = pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, np.float32), *pieces])
+        self._pending = [pending[count:]] if pending.size > count else []
+        self._num_pending -= count
+        return pending[:count]
+
+    def _send(self, samples: Waveform, *, end: bool = False) -> None:
+        try:
+            self._latest = self._infer(samples, end=end, timeout_s=self._timeout_s)
+        except BaseException:
+            # After a lost answer nobody knows what the server has heard, so the stream cannot go on.
+            self.close()
+            raise
+
+    def _infer(self, samples: Waveform, *, end: bool, timeout_s: float) -> Transcript:
+        call = Call(
+            model=self.model.name,
+            waveform=samples,
+            timeout_s=timeout_s,
+            details=self._details,
+            batched=self.model.batched,
+            sequence_id=self.id,
+            start=not self._started,
+            end=end,
+        )
+        self._started = True
+        future = self._transport.infer(call)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise

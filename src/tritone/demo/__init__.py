@@ -1,0 +1,17 @@
+"""What `tritone demo` shows: the shipped clips through a real Triton, offline and streaming, scored."""
+
+from tritone.demo.clips import SHIPPED_CLIPS, Clip, read_clips
+from tritone.demo.run import Observer, run_demo
+from tritone.demo.score import Measured, WordErrors, count_word_errors, pool
+
+__all__ = [
+    "SHIPPED_CLIPS",
+    "Clip",
+    "Measured",
+    "Observer",
+    "WordErrors",
+    "count_word_errors",
+    "pool",
+    "read_clips",
+    "run_demo",
+]

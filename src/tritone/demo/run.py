@@ -1,0 +1,155 @@
+"""The demo itself: bundle -> repository -> Triton -> text, offline all clips at once, then streaming one by one."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tritone.audio.files import read_audio
+from tritone.audio.waveform import Waveform
+from tritone.client import Client
+from tritone.client.playback import TextStream, play
+from tritone.demo.clips import Clip
+from tritone.demo.score import Measured
+from tritone.errors import OperatorError, TritoneError
+from tritone.repository import BuiltModel, ModelOptions, build_repository
+from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.transcript import Transcript
+
+CONCURRENCY = 4
+CHUNK_MS = 160.0
+
+
+class Observer(Protocol):
+    """Hears of the demo while it runs."""
+
+    def stage(self, text: str) -> None:
+        """Something that takes a moment begins."""
+
+    def partial(self, clip: Clip, text: str) -> None:
+        """The text of a stream so far."""
+
+    def measured(self, result: Measured) -> None:
+        """A clip is done in one mode."""
+
+
+def run_demo(
+    bundle: str | Path, clips: Sequence[Clip], observer: Observer, *, realtime: bool = False
+) -> tuple[list[Measured], float]:
+    """Serve a bundle and transcribe clips offline and, if the bundle can, streaming. The server is gone afterwards.
+
+    Args:
+        bundle: a folder, or the name of a shipped bundle.
+        clips: what to transcribe.
+        observer: is told what happens meanwhile.
+        realtime: stream at the speed of speech.
+
+    Returns:
+        What was measured: offline for every clip, then streaming; and the wall time of the offline part in seconds,
+        during which up to `CONCURRENCY` requests were in flight.
+
+    Raises:
+        OperatorError: the bundle cannot be served, or the server did not end well.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritone-demo-") as folder:
+        repository = Path(folder) / "repository"
+        observer.stage(f"building a model repository from {bundle}")
+        built = build_repository([bundle], repository, options=ModelOptions(max_batch_size=8, max_streams=16))
+        http, grpc, metrics = free_ports(3)
+        options = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=2)
+        observer.stage("starting Triton")
+        with TritonServer(repository, options) as server:
+            results, wall_s = _measure(server.grpc_address, built, clips, observer, realtime)
+            observer.stage("stopping Triton")
+            code = server.stop()
+        if code:
+            words = "\n".join(server.tail[-10:])
+            raise OperatorError(f"Triton ended with exit code {code}. Its last words:\n{words}")
+    return results, wall_s
+
+
+def _measure(
+    address: str, built: Sequence[BuiltModel], clips: Sequence[Clip], observer: Observer, realtime: bool
+) -> tuple[list[Measured], float]:
+    names = {model.mode: model.name for model in built}
+    results: list[Measured] = []
+    wall_s = 0.0
+    with Client(address) as client:
+        if "offline" in names:
+            observer.stage(f"transcribing {len(clips)} clips with {names['offline']}, {CONCURRENCY} at a time")
+            started = time.perf_counter()
+            offline = _offline(client, names["offline"], clips)
+            wall_s = time.perf_counter() - started
+            for result in offline:
+                observer.measured(result)
+            results += offline
+        if "streaming" in names:
+            observer.stage(f"streaming {len(clips)} clips to {names['streaming']}")
+            for clip in clips:
+                result = _streaming(client, names["streaming"], clip, observer, realtime)
+                observer.measured(result)
+                results.append(result)
+    return results, wall_s
+
+
+def _offline(client: Client, model: str, clips: Sequence[Clip]) -> list[Measured]:
+    found = client.transcribe([clip.path for clip in clips], model, concurrency=CONCURRENCY)
+    return [
+        Measured(
+            clip=clip,
+            mode="offline",
+            text=result.text if result.ok else "",
+            error=None if result.ok else str(result.error),
+            audio_s=result.audio_s,
+            latency_s=result.latency_s,
+            compute_s=result.latency_s,
+        )
+        for clip, result in zip(clips, found, strict=True)
+    ]
+
+
+def _streaming(client: Client, model: str, clip: Clip, observer: Observer, realtime: bool) -> Measured:
+    try:
+        rate = client.model(model, kind="streaming").sample_rate
+        waveform = read_audio(clip.path, rate)
+        audio_s = len(waveform) / rate
+        with client.stream(model, chunk_ms=CHUNK_MS) as opened:
+            stream = _Timed(opened)
+            for transcript in play(stream, waveform, sample_rate=rate, chunk_ms=CHUNK_MS, realtime=realtime):
+                observer.partial(clip, transcript.text)
+    except TritoneError as error:
+        return Measured(clip=clip, mode="streaming", error=str(error))
+    return Measured(
+        clip=clip,
+        mode="streaming",
+        text=transcript.text,
+        audio_s=audio_s,
+        latency_s=stream.finish_s,
+        compute_s=stream.total_s,
+    )
+
+
+class _Timed:
+    """A stream that keeps the time its answers took."""
+
+    def __init__(self, stream: TextStream) -> None:
+        self._stream = stream
+        self.total_s = 0.0
+        self.finish_s = 0.0  # from handing over the last audio to the final text
+        self._last_s = 0.0
+
+    def accept(self, samples: Waveform) -> Transcript:
+        started = time.perf_counter()
+        transcript = self._stream.accept(samples)
+        self._last_s = time.perf_counter() - started
+        self.total_s += self._last_s
+        return transcript
+
+    def finish(self) -> Transcript:
+        started = time.perf_counter()
+        transcript = self._stream.finish()
+        took = time.perf_counter() - started
+        self.total_s += took
+        self.finish_s = self._last_s + took
+        return transcript

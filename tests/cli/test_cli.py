@@ -1,0 +1,52 @@
+import subprocess
+import sys
+from importlib.metadata import version
+
+import pytest
+from typer.testing import CliRunner
+
+from tritone.cli.main import COMMANDS, app
+from tritone.errors import BundleError
+
+
+def test_the_version_is_that_of_the_package():
+    result = CliRunner().invoke(app, ["--version"])
+    assert (result.exit_code, result.stdout) == (0, f"tritone {version('tritone')}\n")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself(command: str):
+    result = CliRunner().invoke(app, [command, "--help"], prog_name="tritone")
+    assert result.exit_code == 0
+    assert f"Usage: tritone {command} " in result.stdout
+
+
+def test_help_lists_every_command():
+    result = CliRunner().invoke(app, ["--help"])
+    assert result.exit_code == 0
+    names = [line.strip("│").split()[0] for line in result.stdout.splitlines() if line.startswith("│ ")]
+    assert [name for name in names if name in COMMANDS] == list(COMMANDS)
+
+
+@pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["transcribe"], ["build", "x"], ["export", "nope"]])
+def test_wrong_usage_exits_with_2_and_says_nothing_on_stdout(arguments: list[str]):
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+
+
+def test_an_expected_error_is_one_line_on_stderr_and_exit_code_1():
+    result = CliRunner().invoke(app, ["build", "no-such-bundle", "--output", "unused"])
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert result.stderr.startswith("error: there is no bundle folder 'no-such-bundle'")
+    assert result.stderr.count("\n") == 1
+
+
+def test_debug_lets_the_traceback_through():
+    result = CliRunner().invoke(app, ["--debug", "build", "no-such-bundle", "--output", "unused"])
+    assert isinstance(result.exception, BundleError)
+
+
+def test_the_command_starts_without_the_heavy_imports():
+    heavy = {"torch", "onnx", "onnxruntime", "grpc", "gevent", "tritonclient", "scipy"}
+    code = f"import sys, tritone.cli.main; print(sorted({heavy} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

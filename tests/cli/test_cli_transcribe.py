@@ -1,0 +1,190 @@
+"""`tritone transcribe` with toys.
+
+On a server "count" answers "<samples> <sum>" at 8 kHz, and "running" counts chunks and samples of a stream at 16 kHz.
+The toy bundle says what `toy_waveform` spells.
+"""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from toy import SAMPLE_RATE, toy_waveform
+from tritone.cli.main import app
+from tritone.server import TritonServer
+from wire_toys import toy_server
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, ["transcribe", *map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, result.stderr
+
+
+def lines(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+@pytest.fixture
+def tones(tmp_path: Path) -> list[Path]:
+    """Files of 1 to 5 samples of value 0.5 at 8 kHz, named by their length."""
+    paths = [tmp_path / f"{length}.wav" for length in range(1, 6)]
+    for length, path in enumerate(paths, start=1):
+        soundfile.write(path, np.full(length, 0.5), 8000, subtype="FLOAT")
+    return paths
+
+
+@pytest.fixture
+def speech(tmp_path: Path) -> list[Path]:
+    paths = []
+    for text in ("hello world", "seven 7", "tritone"):
+        paths.append(tmp_path / f"{text.replace(' ', '-')}.flac")
+        soundfile.write(paths[-1], toy_waveform(text), SAMPLE_RATE, subtype="PCM_24")
+    return paths
+
+
+@pytest.fixture(params=["grpc", "http"])
+def url(request: pytest.FixtureRequest, wire_server: TritonServer) -> str:
+    return wire_server.grpc_address if request.param == "grpc" else f"http://{wire_server.http_address}"
+
+
+def test_one_file_prints_its_text_alone(url: str, tones: list[Path]):
+    assert run(tones[3], "--url", url) == (0, "4 2.0\n", "")
+
+
+def test_several_files_print_path_and_text_in_their_order(url: str, tones: list[Path]):
+    code, out, err = run(*tones, "--url", url, "--concurrency", "3")
+    assert out.splitlines() == [f"{path}\t{n} {n / 2:.1f}" for n, path in enumerate(tones, start=1)]
+    assert (code, err) == (0, "")
+
+
+def test_a_bad_file_fails_alone_and_the_command_with_it(url: str, tones: list[Path], tmp_path: Path):
+    bad = tmp_path / "absent.wav"
+    code, out, err = run(tones[0], bad, tones[1], "--url", url)
+    assert code == 1
+    assert out == f"{tones[0]}\t1 0.5\n{tones[1]}\t2 1.0\n"
+    assert err.startswith("error: ")
+    assert str(bad) in err
+    assert err.count("\n") == 1
+
+
+def test_json_has_a_line_for_each_file_also_for_a_bad_one(url: str, tones: list[Path], tmp_path: Path):
+    bad = tmp_path / "absent.wav"
+    code, out, err = run(bad, tones[1], "--url", url, "--json")
+    first, second = lines(out)
+    assert (code, err) == (1, "")
+    assert first["path"] == str(bad)
+    assert "absent.wav" in str(first["error"])
+    assert second == {"path": str(tones[1]), "text": "2 1.0"}
+
+
+def test_timestamps_add_words_with_their_times(url: str, tones: list[Path]):
+    assert run(tones[0], "--url", url, "--timestamps")[1].splitlines() == ["1 0.5", "     0.25     0.50  1"]
+    (record,) = lines(run(tones[0], "--url", url, "--timestamps", "--json")[1])
+    assert record["words"] == [{"text": "1", "start_s": 0.25, "end_s": 0.5, "confidence": 0.75}]
+    assert (record["text"], record["tokens"], record["confidence"]) == ("1 0.5", [], 0.75)
+
+
+def test_timestamps_from_a_model_that_gives_none_are_an_error(url: str, tones: list[Path]):
+    code, out, err = run(tones[0], "--url", url, "--streaming", "--timestamps")
+    assert (code, out) == (1, "")
+    assert "'running' gives no details" in err
+
+
+def test_a_stream_goes_up_in_chunks_and_shows_its_partials_as_json(url: str, tmp_path: Path):
+    path = tmp_path / "a.wav"
+    soundfile.write(path, np.zeros(4000), 16000)
+    code, out, _ = run(path, "--url", url, "--streaming", "--chunk-ms", "100", "--json")
+    assert code == 0
+    assert lines(out) == [
+        {"path": str(path), "text": "1 1600 of 1", "partial": True},
+        {"path": str(path), "text": "2 3200 of 1", "partial": True},
+        {"path": str(path), "text": "3 4000 of 1"},
+    ]
+    assert run(path, "--url", url, "--streaming", "--chunk-ms", "100") == (0, "3 4000 of 1\n", "")
+
+
+def test_an_unreachable_server_is_one_line_and_exit_code_1(tones: list[Path]):
+    code, out, err = run(tones[0], "--url", "localhost:1")
+    assert (code, out) == (1, "")
+    assert err.startswith("error: grpc://localhost:1: ")
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_bundle_transcribes_in_process(toy_bundle: Path, speech: list[Path], streaming: bool):
+    options = ["--streaming"] if streaming else []
+    code, out, err = run(*speech, "--bundle", toy_bundle, *options)
+    texts = ["hello world", "seven 7", "tritone"]
+    assert out.splitlines() == [f"{path}\t{text}" for path, text in zip(speech, texts, strict=True)]
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_a_server_says_the_same_as_the_bundle_in_process(
+    toy_bundle: Path, served_toy: TritonServer, speech: list[Path], streaming: bool
+):
+    options = [*speech, "--json", "--timestamps", *(["--streaming"] if streaming else [])]
+    here, there = run(*options, "--bundle", toy_bundle), run(*options, "--url", served_toy.grpc_address)
+    assert here[0] == there[0] == 0
+    final = [[record for record in lines(out) if not record.get("partial")] for _, out, _ in (here, there)]
+    assert final[0] == final[1]
+    assert [record["text"] for record in final[0]] == ["hello world", "seven 7", "tritone"]
+
+
+def test_a_bad_file_among_good_ones_fails_alone_in_process_too(toy_bundle: Path, speech: list[Path], tmp_path: Path):
+    (tmp_path / "bad.wav").write_bytes(b"no audio")
+    for options in ([], ["--streaming"]):
+        code, out, err = run(speech[0], tmp_path / "bad.wav", speech[1], "--bundle", toy_bundle, *options)
+        assert code == 1
+        assert [line.split("\t")[1] for line in out.splitlines()] == ["hello world", "seven 7"]
+        assert "bad.wav" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        ([], "--url"),
+        (["--url", "a", "--bundle", "b"], "not both"),
+        (["--url", "a", "--device", "cpu"], "--device goes with --bundle"),
+        (["--bundle", "b", "--model", "m"], "--model goes with --url"),
+        (["--bundle", "b", "--realtime"], "--realtime goes with --streaming"),
+        (["--url", "a:b"], "port must be a number"),
+        (["--url", "http://a", "--protocol", "grpc"], "speaks http"),
+        (["--url", "a", "--timeout-s", "0"], "timeout_s must be positive"),
+        (["--bundle", "b", "--concurrency", "0"], "--concurrency"),
+    ],
+)
+def test_options_that_do_not_fit_are_wrong_usage(options: list[str], complaint: str):
+    code, out, err = run("a.wav", *options)
+    assert (code, out) == (2, "")
+    assert complaint in " ".join(err.replace("│", "").split())
+
+
+def test_an_unknown_device_is_wrong_usage(toy_bundle: Path, speech: list[Path]):
+    for options in ([], ["--streaming"]):
+        code, out, err = run(speech[0], "--bundle", toy_bundle, "--device", "tpu", *options)
+        assert (code, out) == (2, "")
+        assert "tpu" in err
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_ctrl_c_ends_a_waiting_command_with_130_and_without_a_traceback(tmp_path: Path, protocol: str):
+    for seconds in (0, 30):
+        soundfile.write(tmp_path / f"{seconds}.wav", np.full(16000, float(seconds)), 16000, subtype="FLOAT")
+    with toy_server(tmp_path / "repository", "slow") as server:
+        address = server.grpc_address if protocol == "grpc" else server.http_address
+        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "transcribe", "--concurrency", "1"]
+        command += [str(tmp_path / "0.wav"), str(tmp_path / "30.wav"), "--url", f"{protocol}://{address}"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as waiting:
+            assert waiting.stdout is not None
+            assert waiting.stdout.readline().endswith(b"\tdone\n")
+            waiting.send_signal(signal.SIGINT)
+            _, err = waiting.communicate(timeout=20)
+        assert (waiting.returncode, err) == (130, b"")

@@ -1,0 +1,80 @@
+"""The user documents against reality: their commands parse, their Python runs, their links lead somewhere."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import soundfile
+import typer
+
+from toy import SAMPLE_RATE, toy_waveform
+from tritone.cli.main import app
+from tritone.server import TritonServer
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)")
+
+
+def blocks(language: str) -> list[tuple[str, str]]:
+    """The fenced blocks of that language, each with the name of its document."""
+    found = []
+    for document in DOCUMENTS:
+        for name, text in BLOCK.findall(document.read_text(encoding="utf-8")):
+            if name == language:
+                found.append((document.name, text))
+    return found
+
+
+def commands() -> list[tuple[str, str]]:
+    lines = [(name, line) for name, text in blocks("sh") for line in text.replace("\\\n", " ").splitlines()]
+    return [(name, line) for name, line in lines if line.startswith("tritone ")]
+
+
+@pytest.mark.parametrize(("document", "line"), commands())
+def test_every_tritone_command_in_the_documents_is_accepted(document: str, line: str):
+    command = typer.main.get_command(app)
+    _, *words = shlex.split(line, comments=True)
+    while hasattr(command, "get_command"):
+        command = command.get_command(None, words.pop(0))
+        assert command is not None
+    # Parses as a real call does, and raises on anything unknown, missing or malformed.
+    command.make_context(line, words)
+
+
+def test_the_readme_shows_the_whole_road():
+    shown = [line.split()[1] for document, line in commands() if document == "README.md"]
+    assert [name for name in ("export", "build", "serve", "transcribe") if name not in shown] == []
+
+
+@pytest.mark.parametrize(("document", "code"), blocks("python"))
+def test_every_python_example_in_the_documents_runs(
+    document: str,
+    code: str,
+    served_toy: TritonServer,
+    toy_bundle: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+):
+    monkeypatch.chdir(tmp_path)
+    for name in ("speech.wav", "interview.flac"):
+        soundfile.write(name, toy_waveform("hello world"), SAMPLE_RATE, subtype="PCM_24")
+    for written, real in (
+        ("demo-asr", str(toy_bundle)),
+        ("localhost:8001", served_toy.grpc_address),
+        ("localhost:8000", served_toy.http_address),
+    ):
+        code = code.replace(f'"{written}"', f'"{real}"').replace(f'"http://{written}"', f'"http://{real}"')
+    # The toy bundle is served under its own name.
+    exec(compile(code.replace("my-model", "toy"), document, "exec"), {"__name__": "example"})
+    expected = "hello world" if "speech.wav" in code else "toy 16000"
+    assert expected in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_inside_the_project_leads_to_a_file(document: Path):
+    for target in LINK.findall(document.read_text(encoding="utf-8")):
+        assert (document.parent / target).exists(), target

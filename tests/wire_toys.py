@@ -1,0 +1,65 @@
+"""Toy Triton models that speak the wire contract and answer with arithmetic: every answer can be checked by hand.
+
+They hold no code of Tritone: a client that is tested with them is tested against the contract alone.
+"""
+
+import shutil
+from pathlib import Path
+
+from tritone.server import ServerOptions, TritonServer, free_ports
+
+MODELS = Path(__file__).parent / "wire_models"
+
+TENSORS = """
+max_batch_size: 8
+input [ { name: "WAV" data_type: TYPE_FP32 dims: [ -1 ] allow_ragged_batch: true },
+        { name: "WAV_LENS" data_type: TYPE_INT32 dims: [ 1 ] } ]
+output [ { name: "TRANSCRIPTS" data_type: TYPE_STRING dims: [ 1 ] } %s ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
+DETAILS = ', { name: "DETAILS" data_type: TYPE_STRING dims: [ 1 ] }'
+CONTROL = """{ name: "%s" control [ { kind: CONTROL_SEQUENCE_%s %s } ] }"""
+FLAG = "fp32_false_true: [ 0, 1 ]"
+
+COUNT = TENSORS % DETAILS + 'parameters { key: "sample_rate" value: { string_value: "8000" } } dynamic_batching { }'
+RUNNING = (
+    TENSORS % ""
+    + "sequence_batching { max_sequence_idle_microseconds: 60000000 oldest { max_candidate_sequences: 8 } "
+    + "control_input ["
+    + ", ".join(
+        CONTROL % control
+        for control in (("START", "START", FLAG), ("END", "END", FLAG), ("CORRID", "CORRID", "data_type: TYPE_UINT64"))
+    )
+    + "] }"
+)
+SLOW = TENSORS % "" + "dynamic_batching { }"
+NARROW = TENSORS % "" + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
+OTHER = """
+max_batch_size: 0
+input [ { name: "WAV" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "EMBEDDINGS" data_type: TYPE_FP32 dims: [ -1 ] } ]
+instance_group [ { kind: KIND_CPU } ]
+"""
+
+CONFIGS = {"count": COUNT, "running": RUNNING, "slow": SLOW, "narrow": NARROW, "other": OTHER}
+CODE = {"narrow": "slow", "other": "count"}  # of "other" only the tensors matter
+
+
+def write_models(folder: Path, *names: str) -> Path:
+    """Write a repository with these models."""
+    for name in names:
+        (folder / name / "1").mkdir(parents=True)
+        (folder / name / "config.pbtxt").write_text(f'name: "{name}" backend: "python" {CONFIGS[name]}')
+        shutil.copy(MODELS / f"{CODE.get(name, name)}.py", folder / name / "1" / "model.py")
+    return folder
+
+
+def toy_server(folder: Path, *names: str) -> TritonServer:
+    """A server of these models, to be used in a `with` statement."""
+    return running_server(write_models(folder, *names))
+
+
+def running_server(repository: Path) -> TritonServer:
+    """A server on free ports, to be used in a `with` statement."""
+    http, grpc, metrics = free_ports(3)
+    return TritonServer(repository, ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=0))
