@@ -1,0 +1,152 @@
+"""Score a trained folder on the public test sets, from the lossless audio, and pick the demo clips.
+
+    python -m training.score training/runs/first --data ../shared/data
+    python -m training.score training/runs/first --clips training/runs/clips --select 10 --to src/tritone/demo/clips
+
+Greedy CTC, with full context and in chunks. Intervals are 95 % bootstrap intervals over utterances.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import soundfile
+import torch
+import yaml
+
+from training.corpus import to_int16
+from training.scoring import Utterance, evaluate
+from training.units import Units
+from tritone.families.fbank import Fbank
+from tritone.families.wenet.config import parse_config
+from tritone.families.wenet.model import AsrModel
+
+TARRED = {"an4": "an4.tar", "fsdd": "fsdd.tar", "speech_commands": "speech_commands.tar"}
+LISTED = {"fsdd_strings": "fsdd/strings", "an4_long": "an4/long_test"}  # folders with wav.scp and trans.txt
+RESAMPLES = 2000
+
+
+def test_sets(data: Path) -> dict[str, list[Utterance]]:
+    """The public test parts: AN4, FSDD, Speech Commands, FSDD strings, and AN4's long recordings."""
+    sets = {f"{folder}_test": tarred_set(data / folder, name) for folder, name in TARRED.items()}
+    return {**sets, **{name: listed_set(data / folder) for name, folder in LISTED.items()}}
+
+
+def tarred_set(folder: Path, tar: str) -> list[Utterance]:
+    """Test recordings of a corpus folder."""
+    rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
+    by_path = {row["path"]: row for row in rows if row["split"] == "test"}
+    utterances = []
+    with tarfile.open(folder / tar) as archive:
+        for member in archive:
+            row = by_path.get(member.name.removeprefix("./"))
+            stream = archive.extractfile(member) if row else None
+            if row is not None and stream is not None:
+                utterances.append(utterance(row["id"], io.BytesIO(stream.read()), row["text"]))
+    if len(utterances) != len(by_path):
+        raise ValueError(
+            f"{folder / tar} holds {len(utterances)} of the {len(by_path)} test recordings in metadata.jsonl"
+        )
+    return utterances
+
+
+def listed_set(folder: Path) -> list[Utterance]:
+    """Recordings of a folder in Kaldi form."""
+    paths = dict(line.split(maxsplit=1) for line in (folder / "wav.scp").read_text().splitlines())
+    texts = dict(line.split(maxsplit=1) for line in (folder / "trans.txt").read_text().splitlines())
+    return [utterance(name, folder / path, texts[name]) for name, path in paths.items()]
+
+
+def utterance(name: str, source: Any, text: str) -> Utterance:
+    waveform, rate = soundfile.read(source, dtype="float32")
+    return Utterance(id=name, waveform=to_int16(waveform, rate), text=text)
+
+
+def interval(counts: list[tuple[int, int]]) -> tuple[float, float]:
+    """95 % bootstrap interval of the word error rate; `counts` are (errors, words) of each utterance."""
+    rng = np.random.default_rng(0)
+    table = np.array(counts)
+    drawn = table[rng.integers(len(table), size=(RESAMPLES, len(table)))].sum(axis=1)
+    low, high = np.percentile(drawn[:, 0] / np.maximum(1, drawn[:, 1]), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def load_model(folder: Path) -> AsrModel:
+    """The network of a trained folder, ready to score."""
+    model = AsrModel(parse_config(yaml.safe_load((folder / "train.yaml").read_text(encoding="utf-8"))))
+    model.load_state_dict(torch.load(folder / "final.pt", map_location="cpu", weights_only=True))
+    return model.eval()
+
+
+def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Path) -> int:
+    """Copy clips that both modes recognise: as many kinds of voices as possible, at most `wanted`; returns how many."""
+    wrong = {row["id"] for mode in results["clips"].values() for row in mode["wrong"]}
+    rows = [json.loads(line) for line in (folder / "clips.jsonl").read_text().splitlines()]
+    right = [row for row in rows if row["file"] not in wrong]
+    chosen: list[dict[str, str]] = []
+    # In rounds over the voices, so that every voice is heard before one is heard twice.
+    while right and len(chosen) < wanted:
+        for voice in dict.fromkeys(row["voice"] for row in right):
+            if len(chosen) < wanted:
+                chosen.append(next(row for row in right if row["voice"] == voice))
+                right.remove(chosen[-1])
+    target.mkdir(parents=True, exist_ok=True)
+    for old in target.glob("*.flac"):
+        old.unlink()
+    renamed = []
+    for number, row in enumerate(chosen, 1):
+        name = f"clip-{number:02d}.flac"
+        shutil.copyfile(folder / row["file"], target / name)
+        renamed.append(json.dumps({**row, "file": name}) + "\n")
+    (target / "clips.jsonl").write_text("".join(renamed))
+    return len(chosen)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("model", type=Path, help="output folder of training.train")
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--clips", type=Path, help="score the candidate clips in this folder instead")
+    parser.add_argument("--select", type=int, default=0, help="copy this many recognised clips")
+    parser.add_argument("--to", type=Path, default=Path("src/tritone/demo/clips"))
+    parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames")
+    parser.add_argument("--left-chunks", type=int, default=5)
+    parser.add_argument("--output", type=Path, help="write everything, wrong utterances included, as JSON")
+    arguments = parser.parse_args()
+
+    if arguments.clips is None:
+        sets = test_sets(arguments.data)
+    else:
+        rows = [json.loads(line) for line in (arguments.clips / "clips.jsonl").read_text().splitlines()]
+        sets = {"clips": [utterance(row["file"], arguments.clips / row["file"], row["text"]) for row in rows]}
+    results = evaluate(
+        load_model(arguments.model),
+        Fbank(),
+        sets,
+        Units(),
+        torch.device("cpu"),
+        chunk_size=arguments.chunk_size,
+        left_chunks=arguments.left_chunks,
+    )
+    print("| set | words | mode | errors | WER % | 95 % interval |\n| --- | --- | --- | --- | --- | --- |")
+    for name, modes in results.items():
+        for mode, result in modes.items():
+            low, high = interval(result["counts"])
+            rate = f"{100 * result['wer']:.2f} | {100 * low:.2f} .. {100 * high:.2f}"
+            print(f"| {name} | {result['words']} | {mode} | {result['errors']} | {rate} |")
+    if arguments.output is not None:
+        arguments.output.write_text(json.dumps(results, indent=1))
+    if arguments.clips is not None and arguments.select:
+        count = select_clips(results, arguments.clips, arguments.select, arguments.to)
+        print(f"{arguments.to}: {count} clips that are recognised with full context and in chunks")
+
+
+if __name__ == "__main__":
+    main()
