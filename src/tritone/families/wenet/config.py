@@ -116,6 +116,15 @@ class ModelConfig:
     window: str = "povey"
 
 
+def _number(where: str, value: Any, kind: type[int] | type[float]) -> Any:
+    try:
+        if isinstance(value, bool):
+            raise TypeError("a bool is no number")
+        return kind(value)
+    except (TypeError, ValueError) as error:
+        raise ExportError(f"train.yaml: {where} is {value!r}, expected a number") from error
+
+
 def _section(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     value = config.get(name) or {}
     if not isinstance(value, Mapping):
@@ -162,7 +171,7 @@ def _parse_encoder(config: Mapping[str, Any]) -> EncoderConfig:
         values,
         "encoder_conf",
         kind=kind,
-        input_dim=int(config.get("input_dim", 80)),
+        input_dim=_number("input_dim", config.get("input_dim", 80), int),
         input_layer=_choice("encoder_conf.input_layer", values.get("input_layer", "conv2d"), SUBSAMPLINGS),
         pos_enc_layer_type=_choice(
             "encoder_conf.pos_enc_layer_type",
@@ -220,21 +229,23 @@ def parse_config(config: Mapping[str, Any]) -> ModelConfig:
     return ModelConfig(
         encoder=_parse_encoder(config),
         decoder=_parse_decoder(config),
-        vocab_size=int(config["output_dim"]),
-        blank_id=int(_section(config, "ctc_conf").get("ctc_blank_id", special.get("<blank>", 0))),
+        vocab_size=_number("output_dim", config["output_dim"], int),
+        blank_id=_number(
+            "ctc_blank_id", _section(config, "ctc_conf").get("ctc_blank_id", special.get("<blank>", 0)), int
+        ),
         sos_id=special.get("<sos>"),
         eos_id=special.get("<eos>"),
-        ctc_weight=float(model.get("ctc_weight", 0.5)),
-        reverse_weight=float(model.get("reverse_weight", 0.0)),
+        ctc_weight=_number("ctc_weight", model.get("ctc_weight", 0.5), float),
+        reverse_weight=_number("reverse_weight", model.get("reverse_weight", 0.0), float),
         uses_cmvn=bool(cmvn_file),
         cmvn_file=cmvn_file,
         cmvn_is_json=bool(config.get("is_json_cmvn", new_cmvn.get("is_json_cmvn", True))),
         units=_choice("tokenizer", units, ("char", "bpe")),
         connect_symbol=str(tokenizer.get("connect_symbol") or ""),
-        sample_rate=int(_section(dataset, "resample_conf").get("resample_rate", 16000)),
-        num_mel_bins=int(fbank.get("num_mel_bins", 80)),
-        frame_length_ms=float(fbank.get("frame_length", 25)),
-        frame_shift_ms=float(fbank.get("frame_shift", 10)),
+        sample_rate=_number("resample_rate", _section(dataset, "resample_conf").get("resample_rate", 16000), int),
+        num_mel_bins=_number("num_mel_bins", fbank.get("num_mel_bins", 80), int),
+        frame_length_ms=_number("frame_length", fbank.get("frame_length", 25), float),
+        frame_shift_ms=_number("frame_shift", fbank.get("frame_shift", 10), float),
         window=_choice(
             "dataset_conf.fbank_conf.window_type",
             fbank.get("window_type", "povey"),

@@ -1,0 +1,57 @@
+# make demo    a real Triton transcribes the shipped clips (light install, no torch)
+# make test    all tests, then the checks of `make lint`
+# make venv    everything that demo and tests need, in .venv
+# make lint    ruff and mypy
+# make clean   remove .venv, caches and build output
+#
+# PYTHON=... chooses the interpreter (3.10 to 3.12) and PIP_ARGS=... adds options to every `pip install`.
+
+SHELL := /bin/sh
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt $(PIP_ARGS)
+
+# The first of these that is in range and can make an environment.
+CANDIDATES := $(or $(PYTHON),python3 python3.11 python3.12 python3.10)
+FIND_PYTHON = for python in $(CANDIDATES); do \
+	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+	2>/dev/null && echo "$$python" && break; done
+
+.PHONY: demo test venv lint clean
+
+demo: $(VENV)/.light
+	$(BIN)/tritone demo
+
+test: $(VENV)/.full
+	$(BIN)/python -m pytest
+	$(MAKE) --no-print-directory lint
+
+lint: $(VENV)/.full
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+venv: $(VENV)/.full
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find src tests training benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps make warm runs fast: pip runs again only when the requirements change.
+$(VENV)/.light: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python
+	$(PIP) --editable '.[export,dev]'
+	@touch $@ $(VENV)/.light
+
+$(BIN)/python:
+	@python=$$($(FIND_PYTHON)); \
+	if [ -z "$$python" ]; then \
+		echo "No Python from 3.10 to 3.12 that can make virtual environments was found among: $(CANDIDATES)." >&2; \
+		echo "Install one (Debian, Ubuntu: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
+		exit 1; \
+	fi; \
+	echo "making $(VENV) with $$python"; \
+	"$$python" -m venv $(VENV)
