@@ -42,11 +42,16 @@ class Features(_Part):
 
 
 class Encoder(_Part):
-    """`min_samples`: the shortest waveform that gives one encoder frame, and the shortest the graph accepts."""
+    """`min_samples`: the shortest waveform that gives one encoder frame, and the shortest the graph accepts.
+
+    `tail_samples`: silence that pipelines append to every utterance. The last frames of audio fill no whole window, and
+    a network may emit a token some frames after its sound: without a tail, a word cut off right at its end is lost.
+    """
 
     subsampling_rate: Positive
     output_dim: Positive
     min_samples: Positive
+    tail_samples: NonNegative = 0
 
 
 class Vocabulary(_Part):

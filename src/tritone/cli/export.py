@@ -30,6 +30,12 @@ def wenet(
     ] = 16,
     left_chunks: Annotated[int, typer.Option(help="Past chunks a streaming step may attend to.")] = 5,
     name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
+    tail_padding_ms: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Silence that serving appends to every utterance, for audio cut right at the end of a word."
+        ),
+    ] = 0.0,
     weights: Annotated[
         str, typer.Option(help="Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.")
     ] = "fp32",
@@ -53,6 +59,7 @@ def wenet(
         chunk_size=chunk_size,
         left_chunks=left_chunks,
         name=name,
+        tail_padding_ms=tail_padding_ms,
         weight_storage=weights,  # type: ignore[arg-type]
     )
     typer.echo(

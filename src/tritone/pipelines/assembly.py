@@ -4,6 +4,7 @@ A word starts with its first token and ends with its last; its confidence is the
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tritone.bundle.vocabulary import Speller, Vocabulary, Word
 from tritone.search.hypothesis import Token
@@ -41,7 +42,10 @@ class TranscriptBuilder:
         words = (*self._words, *open_words)
         confidence_sum = self._confidence_sum + sum(word.confidence for word in open_words)
         confidence = confidence_sum / len(words) if words else 1.0
-        return Transcript(self._speller.text, tuple(self._tokens), words, confidence, audio_s, is_final)
+        tokens = tuple(self._tokens)
+        if is_final:
+            tokens, words = _within(tokens, audio_s), _within(words, audio_s)
+        return Transcript(self._speller.text, tokens, words, confidence, audio_s, is_final)
 
     def _settle(self) -> None:
         # The last word may grow, and the last token may still be replaced with all words that end in it.
@@ -55,3 +59,15 @@ class TranscriptBuilder:
         tokens = self._tokens[word.first : word.last + 1]
         confidence = sum(token.confidence for token in tokens) / len(tokens)
         return Span(word.text, tokens[0].start_s, tokens[-1].end_s, confidence)
+
+
+def _within(spans: tuple[Span, ...], audio_s: float) -> tuple[Span, ...]:
+    """Move what was found in the silence after the audio to the audio's end."""
+    if not spans or spans[-1].end_s <= audio_s:
+        return spans
+    return tuple(
+        span
+        if span.end_s <= audio_s
+        else replace(span, start_s=min(span.start_s, audio_s), end_s=min(span.end_s, audio_s))
+        for span in spans
+    )

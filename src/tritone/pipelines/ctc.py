@@ -50,6 +50,7 @@ class CtcPipeline:
         self.limits = limits or BatchLimits.for_device(device)
         self._graph = open_graph(bundle.artifact("encoder"), device, threads)
         self._min_samples = bundle.manifest.encoder.min_samples
+        self._tail = bundle.manifest.encoder.tail_samples
 
     def recognize(self, waveforms: Sequence[Waveform]) -> list[Transcript]:
         """Recognise utterances of any lengths; the results come in their order.
@@ -59,8 +60,8 @@ class CtcPipeline:
                 one encoder frame gives an empty text.
         """
         tokens: list[list[Token]] = [[] for _ in waveforms]
-        audible = [index for index, waveform in enumerate(waveforms) if len(waveform) >= self._min_samples]
-        lengths = [len(waveforms[index]) for index in audible]
+        audible = [index for index, waveform in enumerate(waveforms) if self._is_audible(len(waveform))]
+        lengths = [len(waveforms[index]) + self._tail for index in audible]
         plan = plan_batches(lengths, self.limits, sample_rate=self.sample_rate, min_samples=self._min_samples)
         for batch in plan:
             indices = [audible[position] for position in batch.indices]
@@ -79,11 +80,16 @@ class CtcPipeline:
             self._run([np.zeros(padded, dtype=np.float32)], padded)
             length *= 2
 
+    def _is_audible(self, num_samples: int) -> bool:
+        """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""
+        manifest = self.bundle.manifest
+        return num_samples >= manifest.features.frame_length and num_samples + self._tail >= self._min_samples
+
     def _run(self, waveforms: Sequence[Waveform], padded: int) -> list[list[Token]]:
         block = np.zeros((len(waveforms), padded), dtype=np.float32)
         for row, waveform in zip(block, waveforms, strict=True):
             row[: len(waveform)] = waveform
-        num_samples = np.array([len(waveform) for waveform in waveforms], dtype=np.int64)
+        num_samples = np.array([min(len(waveform) + self._tail, padded) for waveform in waveforms], dtype=np.int64)
         inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
         log_probs, num_frames = self._graph(inputs, ("log_probs", "num_frames"))
         return ctc_greedy(log_probs, num_frames, self.bundle.manifest.vocabulary.blank_id)

@@ -42,6 +42,7 @@ class _Stream:
     pending: SampleQueue = field(default_factory=SampleQueue)
     search: CtcGreedy = field(default_factory=CtcGreedy)
     num_samples: int = 0
+    closing: bool = False  # its last audio, and the tail after it, are pending
     ended: bool = False  # its last step has run
 
 
@@ -80,6 +81,7 @@ class StreamingCtcPipeline:
         self.capacity = capacity
         self.max_batch = max_batch
         self._settings = settings
+        self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
         self._graph = open_graph(path, device, threads)
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(capacity - 1, -1, -1))
@@ -139,6 +141,10 @@ class StreamingCtcPipeline:
             for stream, step in zip(streams, steps, strict=True):
                 stream.pending.push(step.samples)
                 stream.num_samples += len(step.samples)
+                if step.final and not stream.closing:
+                    stream.closing = True
+                    if stream.num_samples >= self.bundle.manifest.features.frame_length:
+                        stream.pending.push(self._tail)
             active = list(zip(steps, streams, strict=True))
             while active := [(step, stream) for step, stream in active if self._is_ready(step, stream)]:
                 for start in range(0, len(active), self.max_batch):

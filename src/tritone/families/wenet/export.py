@@ -59,6 +59,7 @@ def export_wenet(
     chunk_size: int = 16,
     left_chunks: int = 5,
     name: str | None = None,
+    tail_padding_ms: float = 0.0,
     weight_storage: WeightStorage = "fp32",
     make_front_end: Callable[[ModelConfig], FrontEnd] = make_fbank,
 ) -> ExportReport:
@@ -71,6 +72,7 @@ def export_wenet(
         streaming: also export the streaming graph.
         chunk_size, left_chunks: encoder frames a step, and past chunks a step may attend to.
         name: the model's name; by default the output folder's.
+        tail_padding_ms: silence that serving appends to every utterance; 0 gives upstream's result.
         weight_storage: "fp32", "fp16" or "int8"; the arithmetic is float32 in each.
         make_front_end: what computes features; replaced only to feed features through a bundle, as parity tests do.
 
@@ -108,6 +110,7 @@ def export_wenet(
                     subsampling_rate=model.encoder.embed.rate,
                     output_dim=settings.encoder.output_size,
                     min_samples=offline.min_samples,
+                    tail_samples=round(tail_padding_ms * settings.sample_rate / 1000),
                 ),
                 vocabulary=_vocabulary(settings, units),
                 streaming=_streaming(stream) if stream is not None else None,
@@ -124,6 +127,7 @@ def export_wenet(
                         "chunk_size": chunk_size,
                         "left_chunks": left_chunks,
                         "weight_storage": weight_storage,
+                        "tail_padding_ms": tail_padding_ms,
                     },
                 ),
             )

@@ -1,0 +1,127 @@
+"""Small random WeNet models, as files in upstream's layout and as bundles."""
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from tritone.families.fbank import Fbank
+from tritone.families.wenet.config import parse_config
+from tritone.families.wenet.export import export_wenet
+from tritone.families.wenet.model import AsrModel
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+UNITS = ["<blank>", "<unk>", *LETTERS, "▁", "<sos/eos>"]
+
+CONFIG: dict[str, Any] = {
+    "encoder": "conformer",
+    "encoder_conf": {
+        "output_size": 16,
+        "attention_heads": 2,
+        "linear_units": 24,
+        "num_blocks": 2,
+        "input_layer": "conv2d",
+        "cnn_module_kernel": 7,
+        "cnn_module_norm": "layer_norm",
+        "causal": True,
+        "use_dynamic_chunk": True,
+    },
+    "decoder": "transformer",
+    "decoder_conf": {"attention_heads": 2, "linear_units": 24, "num_blocks": 1},
+    "input_dim": 80,
+    "output_dim": len(UNITS),
+}
+
+
+def write_model(folder: Path, change: Callable[[dict[str, Any]], None] | None = None, seed: int = 7) -> Path:
+    """Write final.pt, train.yaml and units.txt of a random model whose output depends strongly on its input."""
+    config = copy.deepcopy(CONFIG)
+    if change is not None:
+        change(config)
+    torch.manual_seed(seed)
+    model = AsrModel(parse_config(config))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1.6)
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.1)
+        for name, buffer in model.named_buffers():
+            if name.endswith("running_var"):
+                buffer.uniform_(0.5, 1.5)
+        # log-mel features lie around -5 … 15; centre them so that no activation saturates
+        if model.encoder.global_cmvn is not None:
+            model.encoder.global_cmvn.mean.fill_(5.0)
+            model.encoder.global_cmvn.istd.fill_(0.3)
+    balance(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), folder / "final.pt")
+    (folder / "train.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    (folder / "units.txt").write_text("".join(f"{u} {i}\n" for i, u in enumerate(UNITS)), encoding="utf-8")
+    return folder
+
+
+def babble(samples: int, seed: int = 0) -> np.ndarray:
+    """Noise whose loudness and colour change every 40 ms, so that a model's tokens change too."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(0, 1, samples)
+    segments = samples // 640 + 1
+    loudness = np.repeat(10 ** rng.uniform(-3, -0.5, segments), 640)[:samples]
+    colour = np.repeat(rng.uniform(-0.95, 0.95, segments), 640)[:samples]
+    return (loudness * (noise + colour * np.roll(noise, 1)) / 2).astype(np.float32)
+
+
+@torch.no_grad()
+def balance(model: AsrModel) -> None:
+    """Set the CTC head so that no token wins everywhere: a random one would say the same few letters to everything."""
+    waveform = torch.from_numpy(babble(160000, seed=1))[None]
+    feats, count = Fbank()(waveform, torch.tensor([waveform.shape[1]]))
+    encoded, _ = model.eval().encoder(feats, count)
+    head = model.ctc.ctc_lo
+    logits = encoded[0] @ head.weight.T
+    scale = 3.0 / logits.std(dim=0)
+    head.weight.mul_(scale.unsqueeze(1))
+    head.bias.copy_(-logits.mean(dim=0) * scale)
+    head.bias[0] += 4.0
+
+
+def with_cmvn(config: dict[str, Any]) -> None:
+    config |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "/training/machine/global_cmvn", "is_json_cmvn": True}}
+
+
+def export(folder: Path, output: Path, **options: Any) -> Path:
+    return export_wenet(
+        checkpoint=folder / "final.pt",
+        config=folder / "train.yaml",
+        tokens=folder / "units.txt",
+        output=output,
+        **options,
+    ).bundle.path
+
+
+@pytest.fixture(scope="session")
+def causal_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("causal"), with_cmvn)
+
+
+@pytest.fixture(scope="session")
+def causal_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Chunks of 4 frames, 3 of them to the left."""
+    return export(causal_files, tmp_path_factory.mktemp("bundle") / "b", streaming=True, chunk_size=4, left_chunks=3)
+
+
+@pytest.fixture(scope="session")
+def centred_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A non-causal model, offline only: the form whose upstream results depend on padding."""
+
+    def change(config: dict[str, Any]) -> None:
+        with_cmvn(config)
+        config["encoder_conf"] |= {"causal": False, "use_dynamic_chunk": False, "cnn_module_norm": "batch_norm"}
+
+    folder = write_model(tmp_path_factory.mktemp("centred"), change)
+    return export(folder, tmp_path_factory.mktemp("bundle") / "b")
