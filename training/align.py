@@ -3,7 +3,8 @@
     python -m training.align training/runs/first --packs training/data/real.zip --output training/data/words.json
 
 CTC puts every character somewhere within its sound. Between the last character of a word and the first one of the next,
-the words part where the recording is quietest.
+the words part where the recording is quietest. Words that the same run no longer recognises in other orders are
+left out.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import json
 import time
 from collections import defaultdict
+from difflib import SequenceMatcher
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -22,15 +24,23 @@ import torch
 from training.corpus import SAMPLE_RATE, Corpus
 from training.dataset import FRAME_LENGTH, FRAME_SHIFT, RIGHT_CONTEXT, SUBSAMPLING
 from training.score import load_model
-from training.scoring import posteriors
+from training.scoring import posteriors, transcribe
 from training.units import BLANK_ID, Units
 from tritone.families.fbank import Fbank
+from tritone.families.wenet.model import AsrModel
 
 ENERGY_FRAME = 160  # samples, 10 ms
 SMOOTHING = 3  # energy frames averaged before the quietest one is looked for
 ABOVE_FLOOR_DB, BELOW_PEAK_DB = 6.0, 25.0  # what lies this far above the noise, or this close to the peak, is heard
+LATENCY = 12  # energy frames by which CTC is late: causal convolutions, training in short chunks; see README.md
+ASIDE_DB = 24.0  # a cut at a word's outermost token must be this much quieter than one in between
 MARGIN = 6  # energy frames left around what is heard of a word, where its neighbours leave room
+TRIALS = 2
+EDGE = 3200  # samples of silence around words that are joined
 NEVER = -1e30  # log-probability of what cannot be
+
+
+WordTimes = dict[str, list[tuple[str, int, int]]]  # recording id -> (word, begin, end), in samples
 
 
 class Alignment(NamedTuple):
@@ -105,13 +115,15 @@ def cut_words(waveform: np.ndarray, spans: list[tuple[int, int]]) -> list[tuple[
     energy = energies_db(waveform)
     floor, peak = np.percentile(energy, [5, 98])
     heard = energy > min(floor + ABOVE_FLOOR_DB, peak - BELOW_PEAK_DB)
-    # Token positions in energy frames: an encoder frame's middle.
+    # Token positions in energy frames: an encoder frame's middle, less the delay.
     middle = (FRAME_LENGTH + FRAME_SHIFT * RIGHT_CONTEXT) // 2
-    tokens = (np.array(spans) * SUBSAMPLING * FRAME_SHIFT + middle) // ENERGY_FRAME
-    tokens = np.minimum(tokens, len(energy) - 1)
+    tokens = (np.array(spans) * SUBSAMPLING * FRAME_SHIFT + middle) // ENERGY_FRAME - LATENCY
+    tokens = np.clip(tokens, 0, len(energy) - 1)
     cuts = [0]
     for left, right in zip(tokens[:-1, 1].tolist(), tokens[1:, 0].tolist(), strict=True):
-        cuts.append(left + int(energy[left : right + 1].argmin()))
+        # A stop in the middle of a word is quiet too, so the middle of the stretch is preferred a little.
+        aside = np.linspace(-1.0, 1.0, right - left + 1) if right > left else np.zeros(1)
+        cuts.append(left + int((energy[left : right + 1] + ASIDE_DB * aside**2).argmin()))
     cuts.append(len(energy))
     words = []
     for (first, last), begin, end in zip(tokens.tolist(), cuts[:-1], cuts[1:], strict=True):
@@ -122,17 +134,48 @@ def cut_words(waveform: np.ndarray, spans: list[tuple[int, int]]) -> list[tuple[
     return words
 
 
-def align(folder: Path, corpus: Corpus, max_deficit: float) -> dict[str, list[tuple[str, int, int]]]:
+def recognised(model: AsrModel, joins: list[list[np.ndarray]], texts: list[list[str]]) -> list[list[bool]]:
+    """Which words the model finds in joined waveforms (int16), given the waveform and the text of each word."""
+    edge = np.zeros(EDGE, np.int16)
+    waveforms = [np.concatenate([edge, *join, edge]) for join in joins]
+    found = []
+    for words, heard in zip(texts, transcribe(model, Fbank(), waveforms, Units(), torch.device("cpu")), strict=True):
+        right = [False] * len(words)
+        for block in SequenceMatcher(None, words, heard.split(), autojunk=False).get_matching_blocks():
+            right[block.a : block.a + block.size] = [True] * block.size
+        found.append(right)
+    return found
+
+
+def keep_recognised(model: AsrModel, corpus: Corpus, words: WordTimes, rng: np.random.Generator) -> WordTimes:
+    """Drop the words that are recognised in none of `TRIALS` random orders of their recording's words."""
+    places = {recording.id: index for index, recording in enumerate(corpus.recordings)}
+    right = {name: np.zeros(len(rows), bool) for name, rows in words.items()}
+    for _ in range(TRIALS):
+        orders = {name: rng.permutation(len(rows)) for name, rows in words.items()}
+        joins, texts = [], []
+        for name, order in orders.items():
+            waveform, rows = corpus.waveform(places[name]), [words[name][place] for place in order]
+            joins.append([waveform[begin:end] for _, begin, end in rows])
+            texts.append([word for word, _, _ in rows])
+        for (name, order), found in zip(orders.items(), recognised(model, joins, texts), strict=True):
+            right[name][order] |= found
+    kept = {name: [row for row, ok in zip(rows, right[name], strict=True) if ok] for name, rows in words.items()}
+    return {name: rows for name, rows in kept.items() if rows}
+
+
+def align(model: AsrModel, corpus: Corpus, max_deficit: float) -> WordTimes:
     """Word times of AN4's recordings in `corpus`, without those that fit their text badly.
 
     Args:
-        folder: output folder of training.train.
+        model: of an output folder of training.train.
         max_deficit: nats per token that the text's path may be less probable than the best path of any text.
     """
     indices = [index for index, recording in enumerate(corpus.recordings) if recording.corpus == "an4"]
     waveforms = [corpus.waveform(index) for index in indices]
-    units, words = Units(), {}
-    for chosen, log_probs, lengths in posteriors(load_model(folder), Fbank(), waveforms, torch.device("cpu")):
+    units = Units()
+    words: WordTimes = {}
+    for chosen, log_probs, lengths in posteriors(model, Fbank(), waveforms, torch.device("cpu")):
         for place, row, length in zip(chosen, log_probs.numpy(), lengths.tolist(), strict=True):
             recording = corpus.recordings[indices[place]]
             tokens = units.encode(recording.text)
@@ -146,7 +189,7 @@ def align(folder: Path, corpus: Corpus, max_deficit: float) -> dict[str, list[tu
     return dict(sorted(words.items()))
 
 
-def duration_table(words: dict[str, list[tuple[str, int, int]]]) -> list[str]:
+def duration_table(words: WordTimes) -> list[str]:
     """Lines of a table: how often each word was found, and its tenth, fiftieth and ninetieth percentile in ms."""
     durations: dict[str, list[float]] = defaultdict(list)
     for rows in words.values():
@@ -166,15 +209,19 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--packs", type=Path, nargs="+", required=True, help="packs that hold AN4's train split")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--max-deficit", type=float, default=0.5, help="nats per token; see align()")
+    parser.add_argument("--keep-all", action="store_true", help="keep the words that are no longer recognised, too")
     arguments = parser.parse_args(argv)
     corpus = Corpus.load(arguments.packs, {"train"})
-    words = align(arguments.model, corpus, arguments.max_deficit)
+    model = load_model(arguments.model)
+    words = align(model, corpus, arguments.max_deficit)
     total = sum(recording.corpus == "an4" for recording in corpus.recordings)
     if not words:
         raise SystemExit(
             f"none of the {total} AN4 training recordings fits its text within {arguments.max_deficit} nats per token; "
             "train longer first, or raise --max-deficit"
         )
+    if not arguments.keep_all:
+        words = keep_recognised(model, corpus, words, np.random.default_rng(0))
     arguments.output.parent.mkdir(parents=True, exist_ok=True)
     lines = [f"{json.dumps(name)}: {json.dumps(rows)}" for name, rows in words.items()]
     arguments.output.write_text("{\n" + ",\n".join(lines) + "\n}\n", encoding="utf-8")

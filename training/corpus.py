@@ -20,7 +20,8 @@ import numpy as np
 import soundfile
 import soxr
 
-SAMPLE_RATE = 16000  # Hz
+SAMPLE_RATE = 16000
+SERVED_TAIL_S = 0.2  # digital silence that serving appends to every utterance (`--tail-padding-ms` of the export)  # Hz
 INDEX_NAME = "index.jsonl"
 OPUS_MIN_BITRATE, OPUS_MAX_BITRATE = 6_000, 256_000  # bit/s for one channel at compression levels 1 and 0
 VOICED_FRAME = 160  # samples, 10 ms: resolution of the voiced span

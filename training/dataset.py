@@ -8,7 +8,7 @@ A batch depends on its number alone, so any number of worker processes gives the
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from training.augment import Augmenter, change_speed
-from training.corpus import SAMPLE_RATE, Corpus
+from training.corpus import SAMPLE_RATE, SERVED_TAIL_S, Corpus
 from training.grammar import DIGITS
 from training.units import Units
 from training.words import WordBank
@@ -54,6 +54,9 @@ class MixtureConfig:
     long_gap: float = 0.08  # pauses up to 1.6 s
     trimmed: float = 0.75  # strings whose recordings lose the silence at both ends before they are joined
     edge_range_s: tuple[float, float] = (0.0, 0.5)
+    bare_edges: float = 0.3  # utterances that start and end with their first and last sound
+    served_tail_s: float = SERVED_TAIL_S
+    served_tail: float = 0.7  # share of utterances that have it; always those with bare edges
     silence_range_s: tuple[float, float] = (0.3, 4.0)
     max_seconds: float = 16.0
 
@@ -75,11 +78,12 @@ class Plan:
     narrow: bool
     seed: int
     matched: bool = False
+    served_tail: int = 0  # zeros after everything else, which no augmentation touches
 
     @property
     def num_samples(self) -> int:
         joined = sum(end - begin for _, begin, end in self.pieces) + sum(self.gaps)
-        return self.lead + int(joined / self.speed) + self.tail
+        return self.lead + int(joined / self.speed) + self.tail + self.served_tail
 
 
 class Batch(NamedTuple):
@@ -228,6 +232,10 @@ class Planner:
         config = self.config
         gaps[-1] = 0
         lead, tail = (int(rng.uniform(*config.edge_range_s) * SAMPLE_RATE) for _ in range(2))
+        bare = rng.random() < config.bare_edges
+        if bare:
+            lead = tail = 0
+        served = bare or rng.random() < config.served_tail
         plan = Plan(
             pieces=pieces,
             gaps=gaps,
@@ -238,10 +246,11 @@ class Planner:
             narrow=kind == "fsdd",
             seed=_seed(rng),
             matched=matched,
+            served_tail=int(config.served_tail_s * SAMPLE_RATE) if served else 0,
         )
         # Very short words can have more letters than frames; silence behind them makes room.
         missing = samples_for(self.units.frames_needed(text) + 1) - plan.num_samples
-        return plan if missing <= 0 else Plan(**{**plan.__dict__, "tail": tail + missing})
+        return plan if missing <= 0 else replace(plan, served_tail=plan.served_tail + missing)
 
     def _draw_gap(self, kind: str, rng: np.random.Generator) -> int:
         config, draw = self.config, rng.random()
@@ -261,11 +270,11 @@ class Planner:
         rng = np.random.default_rng(plan.seed)
         joined = self._join(plan, rng)
         voice = change_speed(joined, plan.speed)
-        waveform = np.zeros(plan.num_samples, np.float32)
+        waveform = np.zeros(plan.num_samples - plan.served_tail, np.float32)
         begin = plan.lead
         end = min(begin + len(voice), len(waveform))
         waveform[begin:end] = voice[: end - begin]
-        return self.augmenter(waveform, rng, narrow=plan.narrow)
+        return np.pad(self.augmenter(waveform, rng, narrow=plan.narrow), (0, plan.served_tail))
 
     def _join(self, plan: Plan, rng: np.random.Generator) -> np.ndarray:
         joined = np.zeros(sum(end - begin for _, begin, end in plan.pieces) + sum(plan.gaps), np.float32)
@@ -309,7 +318,9 @@ class BatchMaker(Dataset[Batch]):
         edges = np.cumsum([plan.num_samples for plan in plans]) * BATCHES_PER_PLAN / total
         belongs = np.minimum(np.ceil(edges).astype(int) - 1, BATCHES_PER_PLAN - 1)
         chosen = int(rng.permutation(BATCHES_PER_PLAN)[part])
-        return [plan for plan, where in zip(plans, belongs.tolist(), strict=True) if where == chosen]
+        picked = [plan for plan, where in zip(plans, belongs.tolist(), strict=True) if where == chosen]
+        # An utterance longer than a batch covers a whole part, and leaves another one empty.
+        return picked or [plans[int(rng.integers(len(plans)))]]
 
     def __getitem__(self, number: int) -> Batch:
         plans = self.plans(number)

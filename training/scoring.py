@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.corpus import SAMPLE_RATE, Corpus
+from training.corpus import SAMPLE_RATE, SERVED_TAIL_S, Corpus
 from training.units import BLANK_ID, Units
 from tritone.families.wenet.model import AsrModel
 
@@ -94,8 +94,12 @@ def posteriors(
     device: torch.device,
     chunk_size: int = -1,
     left_chunks: int = -1,
+    tail: int = 0,
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Batches of int16 waveforms, shortest first: which ones, CTC log-probabilities (batch, frames, vocab), lengths."""
+    """Batches of int16 waveforms, shortest first: which ones, CTC log-probabilities (batch, frames, vocab), lengths.
+
+    `tail` samples of silence follow each waveform.
+    """
     order = sorted(range(len(waveforms)), key=lambda index: len(waveforms[index]))
     while order:
         # the rest's shortest utterances, as many as fit
@@ -103,11 +107,11 @@ def posteriors(
         while size < len(order) and (size + 1) * len(waveforms[order[size]]) <= BATCH_SECONDS * SAMPLE_RATE:
             size += 1
         chosen, order = order[:size], order[size:]
-        longest = max(MIN_SAMPLES, max(len(waveforms[index]) for index in chosen))
+        longest = max(MIN_SAMPLES, tail + max(len(waveforms[index]) for index in chosen))
         padded = np.zeros((size, longest), np.float32)
         for row, index in enumerate(chosen):
             padded[row, : len(waveforms[index])] = waveforms[index] / np.float32(32768.0)
-        num_samples = torch.tensor([len(waveforms[index]) for index in chosen], device=device)
+        num_samples = torch.tensor([tail + len(waveforms[index]) for index in chosen], device=device)
         feats, lengths = features(torch.from_numpy(padded).to(device), num_samples)
         encoded, lengths = model.encoder(feats, lengths, chunk_size, left_chunks)
         yield chosen, model.ctc(encoded), lengths
@@ -122,9 +126,10 @@ def transcribe(
     chunk_size: int = -1,
     left_chunks: int = -1,
 ) -> list[str]:
-    """Text of int16 waveforms, in the order given."""
+    """Text of int16 waveforms as serving gives it, in the order given."""
+    tail = round(SERVED_TAIL_S * SAMPLE_RATE)
     texts = [""] * len(waveforms)
-    for chosen, log_probs, lengths in posteriors(model, features, waveforms, device, chunk_size, left_chunks):
+    for chosen, log_probs, lengths in posteriors(model, features, waveforms, device, chunk_size, left_chunks, tail):
         for index, text in zip(chosen, greedy(log_probs, lengths, units), strict=True):
             texts[index] = text
     return texts

@@ -67,12 +67,48 @@ def test_words_are_cut_in_the_pause_between_them_and_keep_a_little_silence() -> 
     for begin, end in [(0.5, 0.8), (0.9, 1.3)]:
         span = slice(int(begin * RATE), int(end * RATE))
         waveform[span] += 3000.0 * np.sin(2 * np.pi * 440 * np.arange(span.stop - span.start) / RATE)
-    # Encoder frames are 40 ms: 15 and 17 lie in the first tone, 24 and 28 in the second.
-    first, second = align.cut_words(waveform.astype(np.int16), [(15, 17), (24, 28)])
+    # Encoder frames are 40 ms. Without CTC's delay, 15 and 17 lie in the first tone, 24 and 28 in the second.
+    delay = align.LATENCY // 4
+    first, second = align.cut_words(waveform.astype(np.int16), [(15 + delay, 17 + delay), (24 + delay, 28 + delay)])
     margin = align.MARGIN * align.ENERGY_FRAME / RATE
     assert first[0] / RATE == pytest.approx(0.5 - margin, abs=0.03)
     assert second[1] / RATE == pytest.approx(1.3 + margin, abs=0.03)
     assert 0.8 <= first[1] / RATE <= second[0] / RATE <= 0.9
+
+
+def test_words_without_a_pause_are_cut_in_the_middle_rather_than_at_a_dip_within_one() -> None:
+    rng = np.random.default_rng(0)
+    waveform = (1000.0 * rng.standard_normal(RATE)).astype(np.int16)
+    waveform[int(0.30 * RATE) : int(0.34 * RATE)] //= 3  # 10 dB, just behind the first word's last token
+    delay = align.LATENCY // 4
+    spans = [(4 + delay, 6 + delay), (14 + delay, 16 + delay)]  # tokens at 0.28 s and 0.60 s
+    first, second = align.cut_words(waveform, spans)
+    assert first[1] == second[0]
+    assert first[1] / RATE == pytest.approx(0.44, abs=0.06)
+
+
+def test_only_words_that_are_recognised_are_kept(loaded: corpus.Corpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    def deaf_to_b(model: object, features: object, waveforms: list[np.ndarray], *_: object) -> list[str]:
+        # Every word is half a second of a level of its own; the one called "b" is heard as "v".
+        heard = []
+        for waveform in waveforms:
+            inner = waveform[align.EDGE : -align.EDGE].reshape(-1, RATE // 2)
+            heard.append(" ".join(spoken[piece[0]] for piece in inner))
+        return heard
+
+    spoken: dict[int, str] = {}
+    times: align.WordTimes = {}
+    for index, recording in enumerate(loaded.recordings):
+        waveform, rows = loaded.waveform(index), []
+        for place, word in enumerate(recording.text.split()):
+            begin, end = place * RATE // 2, (place + 1) * RATE // 2
+            waveform[begin:end] = 100 * index + place + 1
+            spoken[100 * index + place + 1] = "v" if word == "b" else word
+            rows.append((word, begin, end))
+        times[recording.id] = rows
+    monkeypatch.setattr(align, "transcribe", deaf_to_b)
+    kept = align.keep_recognised(None, loaded, times, np.random.default_rng(0))  # type: ignore[arg-type]
+    assert kept == {name: [row for row in rows if row[0] != "b"] for name, rows in times.items()}
 
 
 def sounds(texts: dict[str, str]) -> corpus.Corpus:
