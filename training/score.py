@@ -1,6 +1,7 @@
 """Score a trained folder on the public test sets, from the lossless audio, and pick the demo clips.
 
     python -m training.score training/runs/first --data ../shared/data
+    python -m training.score demo-asr
     python -m training.score training/runs/first --clips training/runs/clips --select 10 --to src/tritone/demo/clips
 
 Greedy CTC, with full context and in chunks. Intervals are 95 % bootstrap intervals over utterances.
@@ -13,6 +14,7 @@ import io
 import json
 import shutil
 import tarfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +23,9 @@ import soundfile
 import torch
 import yaml
 
+import tritone
 from training.corpus import to_int16
-from training.scoring import Utterance, evaluate
+from training.scoring import Transcriber, Utterance, evaluate, network_modes
 from training.units import Units
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.config import parse_config
@@ -85,6 +88,27 @@ def load_model(folder: Path) -> AsrModel:
     return model.eval()
 
 
+def bundle_modes(bundle: Path) -> dict[str, Transcriber]:
+    """Transcription by a bundle's own pipelines, offline ("full") and streaming ("chunk")."""
+    recognizer = tritone.load(bundle)
+
+    def as_float(waveforms: Sequence[np.ndarray]) -> list[np.ndarray]:
+        return [waveform.astype(np.float32) / 32768.0 for waveform in waveforms]
+
+    def offline(waveforms: Sequence[np.ndarray]) -> list[str]:
+        return [transcript.text for transcript in recognizer.transcribe(as_float(waveforms))]
+
+    def streaming(waveforms: Sequence[np.ndarray]) -> list[str]:
+        texts = []
+        for waveform in as_float(waveforms):
+            with recognizer.stream() as stream:
+                stream.accept(waveform)
+                texts.append(stream.finish().text)
+        return texts
+
+    return {"full": offline, "chunk": streaming}
+
+
 def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Path) -> int:
     """Copy clips that both modes recognise: as many kinds of voices as possible, at most `wanted`; returns how many."""
     wrong = {row["id"] for mode in results["clips"].values() for row in mode["wrong"]}
@@ -111,12 +135,14 @@ def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", type=Path, help="output folder of training.train")
+    parser.add_argument(
+        "model", type=Path, help="output folder of training.train, or a bundle"
+    )
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--clips", type=Path, help="score the candidate clips in this folder instead")
     parser.add_argument("--select", type=int, default=0, help="copy this many recognised clips")
     parser.add_argument("--to", type=Path, default=Path("src/tritone/demo/clips"))
-    parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames")
+    parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames; a bundle has its own")
     parser.add_argument("--left-chunks", type=int, default=5)
     parser.add_argument("--output", type=Path, help="write everything, wrong utterances included, as JSON")
     arguments = parser.parse_args()
@@ -126,15 +152,12 @@ def main() -> None:
     else:
         rows = [json.loads(line) for line in (arguments.clips / "clips.jsonl").read_text().splitlines()]
         sets = {"clips": [utterance(row["file"], arguments.clips / row["file"], row["text"]) for row in rows]}
-    results = evaluate(
-        load_model(arguments.model),
-        Fbank(),
-        sets,
-        Units(),
-        torch.device("cpu"),
-        chunk_size=arguments.chunk_size,
-        left_chunks=arguments.left_chunks,
-    )
+    if (arguments.model / "final.pt").is_file():
+        sizes = {"chunk_size": arguments.chunk_size, "left_chunks": arguments.left_chunks}
+        modes = network_modes(load_model(arguments.model), Fbank(), Units(), torch.device("cpu"), **sizes)
+    else:
+        modes = bundle_modes(arguments.model)
+    results = evaluate(sets, modes)
     print("| set | words | mode | errors | WER % | 95 % interval |\n| --- | --- | --- | --- | --- | --- |")
     for name, modes in results.items():
         for mode, result in modes.items():

@@ -6,7 +6,7 @@ Corpus -> dev_sets() -> {"an4": [Utterance, ...], ...} -> evaluate() -> {"an4": 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -135,25 +135,34 @@ def transcribe(
     return texts
 
 
-def evaluate(
+Transcriber = Callable[[Sequence[np.ndarray]], list[str]]
+"""int16 waveforms -> texts, in the same order."""
+
+
+def network_modes(
     model: AsrModel,
     features: torch.nn.Module,
-    sets: dict[str, list[Utterance]],
     units: Units,
     device: torch.device,
     *,
     chunk_size: int,
     left_chunks: int,
-) -> dict[str, dict[str, dict[str, Any]]]:
-    """Score every set with full context ("full") and in chunks ("chunk"): errors, words, wer, and what went wrong."""
-    was_training = model.training
-    model.eval()
+) -> dict[str, Transcriber]:
+    """Greedy transcription by a torch network with full context ("full") and in chunks ("chunk")."""
+
+    def mode(chunk: int, left: int) -> Transcriber:
+        return lambda waveforms: transcribe(model, features, waveforms, units, device, chunk, left)
+
+    return {"full": mode(-1, -1), "chunk": mode(chunk_size, left_chunks)}
+
+
+def evaluate(sets: dict[str, list[Utterance]], modes: dict[str, Transcriber]) -> dict[str, dict[str, dict[str, Any]]]:
+    """Score every set in every mode: errors, words, wer, and what went wrong."""
     results: dict[str, dict[str, dict[str, Any]]] = {}
     for name, utterances in sets.items():
         results[name] = {}
-        for mode, (chunk, left) in {"full": (-1, -1), "chunk": (chunk_size, left_chunks)}.items():
-            waveforms = [utterance.waveform for utterance in utterances]
-            texts = transcribe(model, features, waveforms, units, device, chunk, left)
+        for mode, transcriber in modes.items():
+            texts = transcriber([utterance.waveform for utterance in utterances])
             counts = [
                 (edit_distance(utterance.text.split(), text.split()), len(utterance.text.split()))
                 for utterance, text in zip(utterances, texts, strict=True)
@@ -170,7 +179,6 @@ def evaluate(
                     if utterance.text != text
                 ],
             }
-    model.train(was_training)
     return results
 
 

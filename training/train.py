@@ -26,7 +26,7 @@ from training.augment import AugmentConfig, Augmenter
 from training.corpus import SAMPLE_RATE, Corpus
 from training.dataset import Batch, BatchMaker, MixtureConfig, Planner
 from training.network import Network, Objective, SpecAugment, read_cmvn, write_cmvn
-from training.scoring import dev_sets, evaluate, summary
+from training.scoring import dev_sets, evaluate, network_modes, summary
 from training.units import Units
 from training.words import WordBank
 from tritone.families.fbank import Fbank
@@ -245,15 +245,16 @@ class Trainer:
         own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
         model.load_state_dict(self.averaged)
         with full_precision():
-            results = evaluate(
-                model,
+            modes = network_modes(
+                model.eval(),
                 self.features,
-                sets,
                 self.units,
                 self.device,
                 chunk_size=self.recipe.chunk_served,
                 left_chunks=self.recipe.left_served,
             )
+            results = evaluate(sets, modes)
+        model.train()
         model.load_state_dict(own)
         return results
 
