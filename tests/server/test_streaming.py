@@ -15,7 +15,7 @@ IDS = count(1000)
 LETTERS = "abcdefgh"  # two steps of four frames
 
 
-def chunk(stream: int | str, wav: object, model: str = "toy-chunks-streaming", **more: object) -> Ask:
+def chunk(stream: int | str, wav: object, model: str = "toy-chunks", **more: object) -> Ask:
     return Ask(model=model, stream=stream, wav=wav, **more)  # type: ignore[arg-type]
 
 
@@ -146,24 +146,24 @@ def test_a_stream_beyond_the_slots_is_refused_with_the_limit_and_served_later(ra
 def test_two_instances_share_the_streams_and_refuse_only_when_both_are_full(raw: RawClient) -> None:
     first, second = halves()
     streams = [next(IDS) for _ in range(5)]
-    answers = [raw.ask(chunk(stream, first, model="pair-streaming", start=True)) for stream in streams]
+    answers = [raw.ask(chunk(stream, first, model="pair", start=True)) for stream in streams]
     assert answers[:4] == ["abcd"] * 4
     assert answers[4].status == "StatusCode.UNAVAILABLE"
-    ends = [raw.ask(chunk(stream, second, model="pair-streaming", end=True)) for stream in streams[:4]]
+    ends = [raw.ask(chunk(stream, second, model="pair", end=True)) for stream in streams[:4]]
     assert ends == [LETTERS] * 4
 
 
 def test_idle_streams_are_closed_and_their_slots_given_to_others(raw: RawClient) -> None:
     first, second = halves()
     idle = [next(IDS), next(IDS)]
-    assert raw.together([chunk(stream, first, model="brief-streaming", start=True) for stream in idle]) == ["abcd"] * 2
+    assert raw.together([chunk(stream, first, model="brief", start=True) for stream in idle]) == ["abcd"] * 2
     deadline = time.monotonic() + 10
     for _ in idle:
-        while (answer := raw.ask(chunk(next(IDS), first, model="brief-streaming", start=True))) != "abcd":
+        while (answer := raw.ask(chunk(next(IDS), first, model="brief", start=True))) != "abcd":
             assert answer.status == "StatusCode.UNAVAILABLE"
             assert time.monotonic() < deadline, "the idle streams were never closed"
     for stream in idle:
-        refusal = raw.ask(chunk(stream, second, model="brief-streaming"))
+        refusal = raw.ask(chunk(stream, second, model="brief"))
         assert refusal.status == "StatusCode.INVALID_ARGUMENT"
         assert re.search(r"is not open: .* sent nothing for 0\.3 s", refusal.message), refusal.message
 
@@ -172,11 +172,11 @@ def test_the_slot_of_a_client_that_vanished_mid_stream_starts_clean(raw: RawClie
     first, _ = halves()
     vanishing = RawClient(server.grpc_address)  # type: ignore[attr-defined]
     for _ in range(2):
-        vanishing.ask(chunk(next(IDS), first, model="brief-streaming", start=True))
+        vanishing.ask(chunk(next(IDS), first, model="brief", start=True))
     vanishing.grpc.close()
     deadline = time.monotonic() + 10
     while True:
-        wave = [chunk(next(IDS), toy_waveform("new"), model="brief-streaming", start=True, end=True) for _ in range(2)]
+        wave = [chunk(next(IDS), toy_waveform("new"), model="brief", start=True, end=True) for _ in range(2)]
         answers = raw.together(wave)
         if answers == ["new", "new"]:
             break

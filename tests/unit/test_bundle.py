@@ -1,6 +1,7 @@
 """Opening, checking and writing bundles, also hostile ones."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -71,13 +72,20 @@ def test_a_newer_schema_asks_for_an_upgrade_whatever_else_changed(damaged: Path)
     ("change", "message"),
     [
         (lambda m: m.pop("sample_rate"), "sample_rate: this field is required but absent"),
-        (lambda m: m.update(sample_rate=-1), "sample_rate: Input should be greater than 0, got '-1'"),
+        (lambda m: m["vocabulary"].update(size=0), r"vocabulary\.size: Input should be greater than 0, got '0'"),
         (lambda m: m.update(flavour="mint"), "flavour: unknown field"),
         (lambda m: m["encoder"].update(min_samples="many"), r"encoder\.min_samples: .*got 'many'"),
         (lambda m: m["artifacts"][0].update(sha256=[]), r"artifacts\.0: .*2 files but 0 sha256 sums"),
         (lambda m: m.update(schema_version="one"), "schema_version: "),
         (lambda m: m["vocabulary"].update(size=39), r"holds 40 tokens, but vocabulary\.size in the manifest is 39"),
         (lambda m: m["vocabulary"].update(blank_id=40), r"vocabulary\.blank_id is 40, but the largest token id is 39"),
+        (lambda m: m.update(sample_rate=1), r"sample_rate: .*greater than or equal to 1000"),
+        (lambda m: m.update(name=""), "name: .*at least 1 character"),
+        (lambda m: m["features"].update(low_freq=float("nan")), r"features\.low_freq: .*finite number"),
+        (lambda m: m["streaming"].update(shift_samples=9999), r"streaming: .*would be skipped"),
+        (lambda m: m["streaming"].update(window_samples=799, shift_samples=1), r"manifest: .*would give no frame"),
+        (lambda m: m["streaming"]["states"][0].update(name="level"), r"streaming: .*names of their own"),
+        (lambda m: m["streaming"]["states"][0].update(name="waveform"), r"streaming: .*names of their own"),
     ],
 )
 def test_a_wrong_field_is_named(damaged: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:
@@ -112,6 +120,49 @@ def test_a_file_name_that_leaves_the_folder_is_refused(damaged: Path, name: str)
         Bundle.open(damaged)
     edit(damaged, lambda m: (m["artifacts"].pop(0), m["vocabulary"].update(file=name)))
     with pytest.raises(BundleError, match="names must stay inside the bundle"):
+        Bundle.open(damaged)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda m: m["streaming"].update(chunk_size=10**9), r"streaming\.chunk_size: .*less than or equal to 1048576"),
+        (lambda m: m["streaming"].update(window_samples=10**12), r"streaming\.window_samples: .*less than or equal"),
+        (lambda m: m["encoder"].update(tail_samples=10**12), r"encoder\.tail_samples: .*less than or equal"),
+        (lambda m: m["encoder"].update(min_samples=10**400), r"encoder\.min_samples: "),
+        (lambda m: m["features"].update(frame_shift=10**300), r"features\.frame_shift: "),
+        (lambda m: m.update(sample_rate=10**12), r"sample_rate: .*less than or equal to 768000"),
+        (
+            lambda m: m["streaming"]["states"][0].update(shape=[2**20] * 3),
+            r"streaming: .*take 9223372036854775812 bytes",
+        ),
+        (lambda m: m["streaming"]["states"][0].update(shape=[1] * 100), r"states\.0\.shape: .*at most 8 items"),
+    ],
+)
+def test_numbers_that_would_take_all_memory_are_refused(
+    damaged: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    edit(damaged, change)
+    with pytest.raises(BundleError, match=message):
+        Bundle.open(damaged)
+
+
+def test_names_that_no_file_can_have_are_missing_and_nothing_worse(damaged: Path) -> None:
+    with pytest.raises(BundleError, match="there is no bundle folder"):
+        Bundle.open("x" * 5000)
+    edit(damaged, lambda manifest: manifest["artifacts"][0].update(files=["x" * 5000, "weights.bin"]))
+    with pytest.raises(BundleError, match="is missing"):
+        Bundle.open(damaged)
+
+
+def test_a_manifest_that_is_a_pipe_or_a_device_is_refused_without_reading_it(damaged: Path) -> None:
+    (damaged / "manifest.json").unlink()
+    os.mkfifo(damaged / "manifest.json")
+    with pytest.raises(BundleError, match="is not a regular file"):
+        Bundle.open(damaged)
+    (damaged / "manifest.json").unlink()
+    (damaged / "manifest.json").symlink_to("/dev/zero")
+    with pytest.raises(BundleError, match="is not a regular file"):
         Bundle.open(damaged)
 
 
@@ -184,6 +235,23 @@ def test_an_older_bundle_is_replaced_whole(tmp_path: Path) -> None:
         "weights.bin",
     }
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_a_model_card_is_part_of_no_bundle_but_goes_with_the_one_it_tells_about(tmp_path: Path) -> None:
+    bundle = toy.write_toy_bundle(tmp_path / "b", name="old")
+    (bundle / "README.md").write_text("All about old.")
+    assert "README.md" not in Bundle.open(bundle).files
+    toy.write_toy_bundle(bundle, name="new")
+    assert Bundle.open(bundle).manifest.name == "new"
+    assert not (bundle / "README.md").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["b"]
+
+
+def test_a_readme_alone_does_not_make_a_folder_replaceable(tmp_path: Path) -> None:
+    (tmp_path / "README.md").write_text("My project.")
+    with pytest.raises(BundleError, match="has content and is not a bundle"):
+        BundleWriter(tmp_path)
+    assert (tmp_path / "README.md").read_text() == "My project."
 
 
 def test_a_folder_with_other_content_is_not_touched(tmp_path: Path) -> None:

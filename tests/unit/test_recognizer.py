@@ -61,6 +61,26 @@ def test_a_single_input_must_be_put_in_a_list(recognizer: tritone.Recognizer) ->
             recognizer.transcribe(single)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("rate", [0, -16000, 999, 10**9])
+def test_a_senseless_sample_rate_is_refused_and_never_taken_for_the_models(
+    recognizer: tritone.Recognizer, rate: int
+) -> None:
+    for start in (lambda: recognizer.stream(rate), lambda: recognizer.transcribe([np.zeros(9)], sample_rate=rate)):
+        with pytest.raises(ValueError, match=f"1000-768000 Hz, got {rate}"):
+            start()
+    assert recognizer.streaming.num_open == 0
+
+
+def test_a_chunk_of_absurd_level_is_refused_before_it_can_spoil_the_stream(recognizer: tritone.Recognizer) -> None:
+    first, second = np.array_split(toy.toy_waveform("carry on"), 2)
+    with recognizer.stream() as stream:
+        stream.accept(first)
+        with pytest.raises(AudioError, match="samples reach 1e"):
+            stream.accept(np.full(5000, 1e38, np.float32))
+        stream.accept(second)
+        assert stream.finish().text == "carry on"
+
+
 def test_audio_over_the_limit_is_refused(toy_bundle: Path, tmp_path: Path) -> None:
     recognizer = tritone.load(toy_bundle, threads=1, max_audio_s=0.5)
     waveform = np.zeros(8001, np.float32)

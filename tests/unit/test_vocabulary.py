@@ -37,6 +37,17 @@ def test_characters_with_a_space_token_make_words() -> None:
 
 
 @pytest.mark.parametrize("units", ["char", "bpe"])
+def test_spaces_in_a_row_are_written_as_one(units: str) -> None:
+    spoken = ids("▁", "▁", "a", "▁", "▁", "b", "▁", "▁HE", "LLO", "▁", "▁你", "▁", "▁")
+    assert vocabulary(units).text(spoken) == "a b HELLO 你"
+    assert [word.text for word in vocabulary(units).words(spoken)] == ["a", "b", "HELLO", "你"]
+
+
+def test_a_connect_symbol_that_is_a_space_makes_no_double_spaces() -> None:
+    assert vocabulary("char", " ").text(ids("a", "▁", "b", "▁HE")) == "a b HE"
+
+
+@pytest.mark.parametrize("units", ["char", "bpe"])
 def test_every_ideograph_is_a_word_even_beside_latin(units: str) -> None:
     spoken = ids("你", "好", "a", "b", "▁你", "b")
     assert vocabulary(units).text(spoken) == "你好ab 你b"
@@ -78,8 +89,16 @@ def test_words_in_order_make_up_the_text(units: str, connect: str, spoken: list[
         position = found + len(word.text)
         assert 0 <= word.first <= word.last < len(spoken)
     assert set(between + text[position:]) <= set(" " + connect)
-    assert text == text.strip()
+    assert text == " ".join(text.split())
     assert [word.first for word in words] == sorted(word.first for word in words)
+
+
+@given(st.lists(st.sampled_from(["▁", "a", "b", "▁HE", "LLO", "-"])))
+def test_the_text_of_scripts_with_spaces_is_its_words_joined_by_single_spaces(spoken: list[str]) -> None:
+    table = vocabulary("char")
+    words = "".join(spoken).replace("▁", " ").split()
+    assert table.text(ids(*spoken)) == " ".join(words)
+    assert [word.text for word in table.words(ids(*spoken))] == words
 
 
 @given(st.lists(st.integers(0, len(TABLE) - 1)), st.integers(0, 20))

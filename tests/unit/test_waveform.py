@@ -53,6 +53,13 @@ def test_the_limit_is_inclusive_and_the_message_has_both_durations() -> None:
         check_waveform(np.zeros(RATE + 1), sample_rate=RATE, max_audio_s=1)
 
 
-def test_a_double_beyond_float32_is_refused() -> None:
-    with pytest.raises(AudioError, match="beyond float32"):
-        check_waveform(np.array([1e300]), sample_rate=RATE)
+@pytest.mark.parametrize("value", [-32768, 3e38, 1e300])
+def test_levels_that_no_recording_has_are_refused_with_the_fix(value: float) -> None:
+    dtype = np.float32 if abs(value) < 1e38 * 4 else np.float64
+    with pytest.raises(AudioError, match=r"samples reach .* in \[-1, 1\] .*divide by 32768"):
+        check_waveform(np.array([0, value], dtype), sample_rate=RATE)
+
+
+def test_an_overdriven_recording_passes() -> None:
+    overdriven = np.array([-8, 8], np.float32)
+    assert check_waveform(overdriven, sample_rate=RATE) is overdriven

@@ -14,7 +14,7 @@ DEFAULTS = ModelOptions()
 
 def build(
     bundles: Annotated[
-        list[str], typer.Argument(metavar="BUNDLE...", help="Bundle folders or names of shipped bundles.")
+        list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")
     ],
     output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
     name: Annotated[
@@ -22,7 +22,7 @@ def build(
         typer.Option(help="Model name, once for each bundle; the bundle's own if not given."),
     ] = None,
     mode: Annotated[
-        Modes, typer.Option(help="What to serve: NAME for offline, NAME-streaming for streaming, or both.")
+        Modes, typer.Option(help="What to serve: NAME offline, NAME-streaming streaming. Alone, a streaming --name is exact.")
     ] = "both",
     instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
@@ -51,7 +51,7 @@ def build(
     link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
 ) -> None:
-    """Write a Triton model repository that serves BUNDLE..."""
+    """Turn bundles into a Triton model repository."""
     try:
         options = ModelOptions(
             instances=instances,

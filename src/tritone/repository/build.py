@@ -4,7 +4,8 @@
       NAME/                config.pbtxt, 1/model.py, 1/bundle/...     whole utterances
       NAME-streaming/      config.pbtxt, 1/model.py, 1/bundle/...     chunk by chunk
 
-A model is served offline under NAME and streaming under NAME-streaming, whichever of them are built. A repository needs
+A model is served offline under NAME and streaming under NAME-streaming; a streaming model that is built alone under a
+name of its own has exactly that name, because clients of other deployments expect theirs. A repository needs
 nothing outside its folder, unless its bundles are links.
 """
 
@@ -59,7 +60,7 @@ def build_repository(
     Args:
         bundles: folders, or names of shipped bundles.
         output: the repository; made if it does not exist.
-        names: one for each bundle; None takes them from the manifests.
+        names: one for each bundle; None takes them from the manifests. With `modes` "streaming" they are used as given.
         modes: "both" builds what each bundle has graphs for; the others insist.
         options: how to serve them, the same for all.
         link: point at the bundles instead of copying them.
@@ -79,10 +80,11 @@ def build_repository(
         raise ValueError("no bundle given")
     if names is not None and len(names) != len(opened):
         raise ValueError(f"{len(opened)} bundles need as many names, got {len(names)}")
+    suffix = "" if names is not None and modes == "streaming" else STREAMING_SUFFIX
     names = list(names) if names is not None else [bundle.manifest.name for bundle in opened]
     output = Path(output)
     plan = [
-        (BuiltModel(name + (STREAMING_SUFFIX if mode == "streaming" else ""), mode, Path()), bundle)
+        (BuiltModel(name + (suffix if mode == "streaming" else ""), mode, Path()), bundle)
         for name, bundle in zip(names, opened, strict=True)
         for mode in _modes(bundle, modes)
     ]

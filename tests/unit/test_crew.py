@@ -1,0 +1,81 @@
+"""Running calls side by side, and the pipelines that do it."""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import toy
+from tritone.bundle import Bundle
+from tritone.pipelines import Step, open_offline, open_streaming
+from tritone.runtime import open_graph
+from tritone.runtime.crew import Crew
+
+
+def test_results_come_in_the_order_of_the_items_whatever_finishes_first():
+    second_done = threading.Event()
+
+    def work(item: int) -> int:
+        if item == 1:
+            assert second_done.wait(timeout=30)
+        else:
+            second_done.set()
+        return item * item
+
+    assert Crew(2).map(work, [1, 2, 3]) == [1, 4, 9]
+
+
+@pytest.mark.parametrize(("size", "items"), [(1, [1, 2, 3]), (4, [7]), (4, [])])
+def test_one_thread_or_one_item_is_done_by_the_caller_itself(size: int, items: list[int]):
+    assert Crew(size).map(lambda item: (item, threading.get_ident()), items) == [
+        (item, threading.get_ident()) for item in items
+    ]
+
+
+def test_the_first_error_is_raised_when_all_calls_have_ended():
+    ended = []
+
+    def work(item: int) -> None:
+        if item < 2:
+            raise KeyError(item)
+        ended.append(item)
+
+    with pytest.raises(KeyError, match="0"):
+        Crew(2).map(work, range(8))
+    assert sorted(ended) == [2, 3, 4, 5, 6, 7]
+
+
+def test_a_crew_without_anybody_is_refused():
+    with pytest.raises(ValueError, match="at least 1 thread, got 0"):
+        Crew(0)
+
+
+@pytest.mark.parametrize("split_calls", [True, False])
+def test_a_graph_on_the_cpu_wants_as_many_calls_at_once_as_it_has_threads(toy_bundle: Path, split_calls: bool):
+    assert open_graph(toy_bundle / "encoder.onnx", threads=3, split_calls=split_calls).concurrency == 3
+
+
+def test_utterances_recognised_side_by_side_keep_their_texts(toy_bundle: Path):
+    texts = ["abcdefghij"[: 1 + index % 10] * (1 + index % 7) for index in range(60)]
+    pipeline = open_offline(Bundle.open(toy_bundle), threads=4)
+    found = pipeline.recognize([toy.toy_waveform(text) for text in texts])
+    alone = open_offline(Bundle.open(toy_bundle), threads=1)
+    assert found == [alone.recognize([toy.toy_waveform(text)])[0] for text in texts]
+
+
+def test_streams_advanced_side_by_side_keep_their_texts(toy_bundle: Path):
+    waveforms = [toy.toy_waveform("abcdefghij"[index % 5 :] * (1 + index % 3)) for index in range(13)]
+    single = open_streaming(Bundle.open(toy_bundle), threads=1)
+    several = open_streaming(Bundle.open(toy_bundle), threads=4, max_batch=5)
+    texts = []
+    for pipeline in (single, several):
+        slots = [pipeline.open() for _ in waveforms]
+        for start in range(0, max(map(len, waveforms)), 3000):
+            pipeline.advance(
+                [Step(slot, wave[start : start + 3000]) for slot, wave in zip(slots, waveforms, strict=True)]
+            )
+        last = [Step(slot, np.zeros(0, np.float32), final=True) for slot in slots]
+        texts.append(pipeline.advance(last))
+    assert texts[0] == texts[1]
+    assert len({transcript.text for transcript in texts[0]}) > 5
