@@ -1,4 +1,4 @@
-"""The shipped model on real speech, through a real Triton: its card's promises, with room for other machines' rounding."""
+"""The shipped model on real speech through a real Triton: its card's promises, with room for other machines."""
 
 import io
 import itertools

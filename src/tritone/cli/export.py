@@ -7,7 +7,7 @@ import typer
 
 from tritone.errors import MissingDependencyError
 
-app = typer.Typer(no_args_is_help=True, help="Turn a trained checkpoint into a bundle.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
 
 @app.callback()
@@ -60,6 +60,7 @@ def wenet(
         left_chunks=left_chunks,
         name=name,
         tail_padding_ms=tail_padding_ms,
+        progress=lambda step: typer.echo(f"{step} ...", err=True),
         weight_storage=weights,  # type: ignore[arg-type]
     )
     typer.echo(

@@ -62,6 +62,7 @@ def export_wenet(
     tail_padding_ms: float = 0.0,
     weight_storage: WeightStorage = "fp32",
     make_front_end: Callable[[ModelConfig], FrontEnd] = make_fbank,
+    progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
     """Export the encoder and CTC head of a WeNet model.
 
@@ -74,12 +75,14 @@ def export_wenet(
         name: the model's name; by default the output folder's.
         tail_padding_ms: silence that serving appends to every utterance; 0 gives upstream's result.
         weight_storage: "fp32", "fp16" or "int8"; the arithmetic is float32 in each.
+        progress: told what is done next; tracing a deep model takes about a minute.
         make_front_end: what computes features; replaced only to feed features through a bundle, as parity tests do.
 
     Raises:
         ExportError: a file is missing, damaged or unsupported, or a graph does not reproduce the torch network.
         BundleError: the output folder is in use for something else.
     """
+    progress("reading the checkpoint")
     settings = read_config(config)
     units = read_units(tokens, settings.vocab_size)
     model = load_model(settings, checkpoint, cmvn)
@@ -88,10 +91,14 @@ def export_wenet(
     stream = StreamingGraph(model, front_end, chunk_size, left_chunks).eval() if streaming else None
     with BundleWriter(output) as writer:
         writer.write_tokens(units)
+        progress(f"tracing {OFFLINE_FILE}")
         graphs = {OFFLINE_FILE: _trace_offline(offline)}
         if stream is not None:
+            progress(f"tracing {STREAMING_FILE}")
             graphs[STREAMING_FILE] = _trace_streaming(stream)
+        progress("comparing with the torch network")
         _check_exact(graphs, offline, stream, writer.folder)
+        progress("writing the bundle")
         save_graphs(graphs, writer.folder, weight_storage, [buffer.numpy() for buffer in _constants(front_end)])
         differences = _measure(offline, stream, writer.folder)
         artifacts = [writer.artifact("encoder", OFFLINE_FILE, WEIGHTS_FILE, weight_storage=weight_storage)]

@@ -45,12 +45,14 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Dropout) -> Tensor:
     """Attention of heads (batch, heads, frames, size) under `mask` (broadcastable to batch, heads, queries, keys).
 
-    The query is scaled already. A query that may see no key at all gets zeros, as upstream gives it.
+    The query is scaled already. A query that may see no key at all, which only padding can be, gets the mean of all
+    values.
     """
     scores = query @ key.transpose(-2, -1)
-    # A finite floor instead of -inf: a fully masked row would be NaN, and poison the gradient even when masked later.
+    # A finite floor instead of -inf: a fully masked row would be NaN, and poison what it touches. Upstream clears such
+    # rows with a second pass over all weights; their frames are undefined either way.
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = torch.softmax(scores, dim=-1).masked_fill(~mask, 0.0)
+    weights = torch.softmax(scores, dim=-1)
     mixed = dropout(weights) @ value
     return mixed.transpose(1, 2).flatten(2)
 
