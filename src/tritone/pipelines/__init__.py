@@ -24,12 +24,14 @@ STREAMING = {"ctc": StreamingCtcPipeline}
 
 def open_offline(bundle: Bundle, **options: Any) -> CtcPipeline:
     """Open the offline pipeline for a bundle's kind; options and errors as of that pipeline."""
-    return _for_kind(OFFLINE, bundle)(bundle, **options)
+    pipeline: CtcPipeline = _for_kind(OFFLINE, bundle)(bundle, **options)
+    return pipeline
 
 
 def open_streaming(bundle: Bundle, **options: Any) -> StreamingCtcPipeline:
     """Open the streaming pipeline for a bundle's kind; options and errors as of that pipeline."""
-    return _for_kind(STREAMING, bundle)(bundle, **options)
+    pipeline: StreamingCtcPipeline = _for_kind(STREAMING, bundle)(bundle, **options)
+    return pipeline
 
 
 def _for_kind(pipelines: dict[str, Any], bundle: Bundle) -> Any:

@@ -4,14 +4,17 @@ waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.assembly import TranscriptBuilder
-from tritone.pipelines.batching import BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.contract import check_graph
 from tritone.runtime import open_graph
+from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.ctc import ctc_greedy
 from tritone.search.hypothesis import Token
@@ -41,7 +44,7 @@ class CtcPipeline:
             limits: what one graph call may take; by default what suits the device.
 
         Raises:
-            BundleError: the bundle has no offline encoder, or it cannot be opened.
+            BundleError: the bundle has no offline encoder, or one that cannot be opened or does not fit its manifest.
             OperatorError: the device is not available.
         """
         self.bundle = bundle
@@ -49,6 +52,8 @@ class CtcPipeline:
         self.max_audio_s = max_audio_s
         self.limits = limits or BatchLimits.for_device(device)
         self._graph = open_graph(bundle.artifact("encoder"), device, threads)
+        check_graph(self._graph, bundle, "encoder")
+        self._crew = Crew(self._graph.concurrency)
         self._min_samples = bundle.manifest.encoder.min_samples
         self._tail = bundle.manifest.encoder.tail_samples
 
@@ -63,22 +68,28 @@ class CtcPipeline:
         audible = [index for index, waveform in enumerate(waveforms) if self._is_audible(len(waveform))]
         lengths = [len(waveforms[index]) + self._tail for index in audible]
         plan = plan_batches(lengths, self.limits, sample_rate=self.sample_rate, min_samples=self._min_samples)
-        for batch in plan:
+
+        def run(batch: Batch) -> None:
             indices = [audible[position] for position in batch.indices]
             for index, found in zip(
                 indices, self._run([waveforms[i] for i in indices], batch.num_samples), strict=True
             ):
                 tokens[index] = found
+
+        self._crew.map(run, plan)
         return [self._transcript(found, len(waveform)) for found, waveform in zip(tokens, waveforms, strict=True)]
 
     def warm_up(self, max_audio_s: float = 30.0) -> None:
         """Run silence of several lengths up to `max_audio_s`, so that the first real request finds everything ready."""
         longest = int(min(max_audio_s, self.max_audio_s) * self.sample_rate)
-        length = self._min_samples
-        while length <= longest:
-            padded = bucket_length(length, self.limits.steps_per_octave)
-            self._run([np.zeros(padded, dtype=np.float32)], padded)
-            length *= 2
+        lengths = [longest]
+        while lengths[-1] >= 2 * self._min_samples:
+            lengths.append(lengths[-1] // 2)
+        for length in reversed(lengths):
+            padded = bucket_length(max(length, self._min_samples), self.limits.steps_per_octave)
+            silence = [np.zeros(padded, dtype=np.float32)]
+            # As many calls at once as there will be later, so that the memory for all of them is found now.
+            self._crew.map(partial(self._run, padded=padded), [silence] * self._crew.size)
 
     def _is_audible(self, num_samples: int) -> bool:
         """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""

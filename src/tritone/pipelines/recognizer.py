@@ -8,7 +8,9 @@ with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 import os
 import threading
 import weakref
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
@@ -16,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE, read_audio, resample
+from tritone.audio.files import check_sample_rate, read_audio, resample
 from tritone.audio.waveform import Waveform, check_waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, StreamError
@@ -49,6 +51,7 @@ class Recognizer:
         self._lock = threading.Lock()
         self._offline: CtcPipeline | None = None
         self._streaming: StreamingCtcPipeline | None = None
+        self._dropped: deque[int] = deque()  # slots of streams that were dropped without a word
 
     @property
     def offline(self) -> CtcPipeline:
@@ -78,24 +81,30 @@ class Recognizer:
 
         Raises:
             AudioError: an input cannot be used; the message starts with its position. Nothing is returned then.
+            ValueError: `sample_rate` is no rate that audio has, or `inputs` is a single path or array.
         """
         if isinstance(inputs, str | os.PathLike) or (isinstance(inputs, np.ndarray) and inputs.ndim < 2):
             raise ValueError("transcribe takes a sequence of paths or arrays; put a single one in a list")
         transcripts: list[Transcript] = []
-        for pile in self._piles(inputs, sample_rate):
+        rate = self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
+        for pile in self._piles(inputs, rate):
             transcripts += self.offline.recognize(pile)
         return transcripts
 
     def stream(self, sample_rate: int | None = None) -> "Stream":
         """Start a stream of audio at a sample rate in Hz; None means the model's. Streams may be of any length."""
-        return Stream(self.streaming, sample_rate or self.sample_rate)
+        with suppress(IndexError):  # other threads may be emptying it as well
+            while True:
+                self.streaming.close(self._dropped.popleft())
+        rate = self.sample_rate if sample_rate is None else sample_rate
+        return Stream(self.streaming, rate, self._dropped.append)
 
-    def _piles(self, inputs: Sequence[Input], sample_rate: int | None) -> Iterator[list[Waveform]]:
+    def _piles(self, inputs: Sequence[Input], sample_rate: int) -> Iterator[list[Waveform]]:
         pile: list[Waveform] = []
         waiting = 0
         for position, source in enumerate(inputs):
             try:
-                pile.append(self._waveform(source, sample_rate or self.sample_rate))
+                pile.append(self._waveform(source, sample_rate))
             except AudioError as error:
                 raise AudioError(f"input {position}: {error}") from error
             waiting += len(pile[-1])
@@ -115,18 +124,21 @@ class Recognizer:
 class Stream:
     """Live audio going in, transcripts coming out. Ends with `finish`, or with `close` if the rest does not matter."""
 
-    def __init__(self, pipeline: StreamingCtcPipeline, sample_rate: int) -> None:
-        """Open a stream; raises `ServerBusyError` if the pipeline has no free slot."""
-        if not MIN_SAMPLE_RATE <= sample_rate <= MAX_SAMPLE_RATE:
-            raise ValueError(f"sample_rate must be {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz, got {sample_rate}")
-        self.sample_rate = sample_rate
+    def __init__(self, pipeline: StreamingCtcPipeline, sample_rate: int, on_drop: Callable[[int], object]) -> None:
+        """Open a stream; raises `ServerBusyError` if the pipeline has no free slot.
+
+        `on_drop` is told the slot when the stream is garbage-collected before its end. That happens in any thread at
+        any moment, also in one that the holder of the pipeline's lock waits for, so it must not wait for anything.
+        """
+        self.sample_rate = check_sample_rate(sample_rate)
         self._pipeline = pipeline
         self._resampler: soxr.ResampleStream | None = None
         if sample_rate != pipeline.sample_rate:
             self._resampler = soxr.ResampleStream(sample_rate, pipeline.sample_rate, 1, dtype="float32")
         self._slot = pipeline.open()
-        # A stream that is dropped without a word must not keep its slot.
-        self._give_up = weakref.finalize(self, pipeline.close, self._slot)
+        # A stream that is dropped without a word must not keep its slot for ever.
+        self._drop = weakref.finalize(self, on_drop, self._slot)
+        self._drop.atexit = False
 
     def __enter__(self) -> "Stream":
         return self
@@ -154,15 +166,21 @@ class Stream:
 
     def close(self) -> None:
         """Give the stream up; does nothing if it has ended."""
-        self._give_up()
+        if self._drop.detach():
+            self._pipeline.close(self._slot)
 
     def _advance(self, samples: npt.ArrayLike, final: bool) -> Transcript:
-        if not self._give_up.alive:
+        if not self._drop.alive:
             raise StreamError("this stream has ended; start another one")
         checked = check_waveform(samples, sample_rate=self.sample_rate, allow_empty=True)
         if self._resampler is not None:
             checked = self._resampler.resample_chunk(checked, last=final)
-        (transcript,) = self._pipeline.advance([Step(self._slot, checked, final)])
+        try:
+            (transcript,) = self._pipeline.advance([Step(self._slot, checked, final)])
+        except Exception:
+            if final:  # the resampler has given its last samples, so the end cannot be tried again
+                self.close()
+            raise
         if final:
-            self._give_up.detach()
+            self._drop.detach()
         return transcript

@@ -17,14 +17,17 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import State
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.assembly import TranscriptBuilder
+from tritone.pipelines.contract import check_graph
 from tritone.pipelines.samples import SampleQueue
 from tritone.runtime import open_graph
+from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.ctc import CtcGreedy, ctc_greedy
 from tritone.transcript import Transcript
 
 DEFAULT_CAPACITY = 512
 DEFAULT_MAX_BATCH = 64
+MIN_PART = 2  # streams of a graph call that is worth making beside another one
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,8 @@ class StreamingCtcPipeline:
             max_batch: how many streams one graph call may advance.
 
         Raises:
-            BundleError: the bundle was exported without a streaming encoder, or it cannot be opened.
+            BundleError: the bundle was exported without a streaming encoder, or with one that cannot be opened
+                or does not fit its manifest.
             OperatorError: the device is not available.
         """
         if capacity < 1 or max_batch < 1:
@@ -82,12 +86,15 @@ class StreamingCtcPipeline:
         self.max_batch = max_batch
         self._settings = settings
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
-        self._graph = open_graph(path, device, threads)
+        # A step is small work for each stream: whole streams spread over threads far better than layers do.
+        self._graph = open_graph(path, device, threads, split_calls=False)
+        check_graph(self._graph, bundle, "streaming_encoder")
+        self._crew = Crew(self._graph.concurrency)
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(capacity - 1, -1, -1))
         self._states = [_SlotArray(state, capacity) for state in settings.states]
         self._outputs = ["log_probs", "num_frames", *(f"next_{state.name}" for state in settings.states)]
-        self._lock = threading.RLock()  # a dropped stream may be closed by the garbage collector amid another call
+        self._lock = threading.Lock()
 
     @property
     def num_open(self) -> int:
@@ -147,9 +154,7 @@ class StreamingCtcPipeline:
                         stream.pending.push(self._tail)
             active = list(zip(steps, streams, strict=True))
             while active := [(step, stream) for step, stream in active if self._is_ready(step, stream)]:
-                for start in range(0, len(active), self.max_batch):
-                    part = active[start : start + self.max_batch]
-                    self._run([step.slot for step, _ in part], [stream for _, stream in part])
+                self._advance([step.slot for step, _ in active], [stream for _, stream in active])
             transcripts = [
                 stream.builder.transcript(stream.num_samples / self.sample_rate, step.final)
                 for stream, step in zip(streams, steps, strict=True)
@@ -183,7 +188,16 @@ class StreamingCtcPipeline:
             return True
         return step.final and not stream.ended and waiting >= self.bundle.manifest.encoder.min_samples
 
-    def _run(self, slots: list[int], streams: list[_Stream]) -> None:
+    def _advance(self, slots: list[int], streams: list[_Stream]) -> None:
+        """Run one window of each stream, in as many calls as the batch limit and the device ask for."""
+        needed = -(-len(slots) // self.max_batch)
+        calls = max(needed, min(self._crew.size, len(slots) // MIN_PART))
+        for state in self._states:
+            state.reserve(len(slots))
+        bounds = [len(slots) * call // calls for call in range(calls + 1)]
+        self._crew.map(lambda part: self._run(slots[part], streams[part], part), list(map(slice, bounds, bounds[1:])))
+
+    def _run(self, slots: list[int], streams: list[_Stream], part: slice) -> None:
         window, shift = self._settings.window_samples, self._settings.shift_samples
         block = np.zeros((len(streams), window), dtype=np.float32)
         num_samples = np.empty(len(streams), dtype=np.int64)
@@ -192,7 +206,7 @@ class StreamingCtcPipeline:
             block[row, : len(samples)] = samples
             num_samples[row] = len(samples)
         inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
-        inputs |= {state.name: state.gather(slots) for state in self._states}
+        inputs |= {state.name: state.gather(slots, part) for state in self._states}
         log_probs, num_frames, *next_states = self._graph(inputs, self._outputs)
         for state, values in zip(self._states, next_states, strict=True):
             state.scatter(slots, values)
@@ -221,12 +235,15 @@ class _SlotArray:
             self._rows = grown
         self._rows[slot] = 0
 
-    def gather(self, slots: list[int]) -> Array:
-        """The rows of `slots`, copied to an array that is used again by the next call."""
-        if len(slots) > len(self._gathered):
-            self._gathered = np.empty((len(slots), *self._rows.shape[1:]), self._rows.dtype)
+    def reserve(self, count: int) -> None:
+        """Make room for `gather` to put `count` rows."""
+        if count > len(self._gathered):
+            self._gathered = np.empty((count, *self._rows.shape[1:]), self._rows.dtype)
+
+    def gather(self, slots: list[int], place: slice) -> Array:
+        """The rows of `slots`, copied to their `place` in an array that is used again by the next step."""
         # Any mode but "raise" lets numpy write to `out` directly; slots are always in range.
-        return np.take(self._rows, slots, axis=0, out=self._gathered[: len(slots)], mode="clip")
+        return np.take(self._rows, slots, axis=0, out=self._gathered[place], mode="clip")
 
     def scatter(self, slots: list[int], values: Array) -> None:
         self._rows[slots] = values

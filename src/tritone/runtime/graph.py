@@ -29,5 +29,9 @@ class Graph(Protocol):
     def outputs(self) -> Mapping[str, TensorSpec]:
         """The outputs by name."""
 
+    @property
+    def concurrency(self) -> int:
+        """How many calls at once make full use of the device; more of them only wait for each other."""
+
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""

@@ -33,13 +33,17 @@ ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites
 class OnnxGraph:
     """One onnxruntime session."""
 
-    def __init__(self, path: Path, device: str = "cpu", threads: int | None = None) -> None:
+    def __init__(
+        self, path: Path, device: str = "cpu", threads: int | None = None, *, split_calls: bool = True
+    ) -> None:
         """Open a graph.
 
         Args:
             path: the .onnx file; external weights lie beside it.
             device: `cpu`, `cuda` or `cuda:<index>`.
-            threads: CPU threads per call; None takes every CPU this process may use.
+            threads: CPU threads; None takes every CPU this process may use.
+            split_calls: spread each call over all threads. Without it a call stays on its caller's thread, which wastes
+                nothing, and `concurrency` calls at once use them all; right for many small calls.
 
         Raises:
             OperatorError: CUDA was asked for and is not there. There is no silent fall-back to the CPU.
@@ -47,6 +51,10 @@ class OnnxGraph:
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
+        # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
+        self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
+        if not split_calls and device == "cpu":
+            options.intra_op_num_threads = 1
         try:
             self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
         except Exception as error:  # onnxruntime's exceptions have no common base of their own

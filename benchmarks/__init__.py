@@ -1,0 +1,1 @@
+"""Measurements of Tritone, each one command; results and conditions in docs/performance."""

@@ -1,0 +1,249 @@
+"""What every benchmark shares: conditions, repeats, ratios, and how they are written down.
+
+    Finding (a number, its bar, every repeat, the conditions)  ->  JSON  ->  Markdown
+
+A finding carries its own conditions, so that one of several can be measured again without the others losing theirs.
+"""
+
+import json
+import os
+import platform
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import numpy as np
+import psutil
+
+ROOT = Path(__file__).resolve().parent.parent
+CALM_PERCENT = 5.0
+MIN_CALM = 3
+PACKAGES = ("tritone", "onnxruntime", "numpy", "tritonclient", "nvidia-pytriton")
+
+Cell = str | int | float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """The conditions of one measurement. `load` is the system's load average over a minute when it began."""
+
+    command: str
+    date: str
+    commit: str
+    processor: str
+    cores: int
+    memory_gib: float
+    system: str
+    versions: Mapping[str, str]
+    bundle: str
+    load: float
+
+    @classmethod
+    def here(cls, bundle: str) -> "Setup":
+        """Describe this process and this machine."""
+        return cls(
+            command=shlex.join(["python", "-m", "benchmarks.serving", *sys.argv[1:]]),
+            date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            commit=_commit(),
+            processor=_processor(),
+            cores=len(os.sched_getaffinity(0)),
+            memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
+            system=f"{platform.system()}, Python {platform.python_version()}",
+            versions={name: found for name in PACKAGES if (found := _version(name))},
+            bundle=bundle,
+            load=round(os.getloadavg()[0], 2),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One number and where it came from.
+
+    `value` is compared with `bar` in the `sense` given; `rows` are the repeats as a table, `notes` what else matters.
+    """
+
+    key: str
+    title: str
+    value: float
+    bar: float
+    sense: Literal["at least", "at most"]
+    setup: Setup
+    rows: Sequence[Mapping[str, Cell]] = field(default_factory=list)
+    notes: Sequence[str] = field(default_factory=list)
+
+    @property
+    def is_met(self) -> bool:
+        return self.value >= self.bar if self.sense == "at least" else self.value <= self.bar
+
+    def __str__(self) -> str:
+        told = [f"{self.title}: {self.value:.3g} ({self.sense} {self.bar:g}: {'met' if self.is_met else 'NOT MET'})"]
+        told += [f"  {text_row(row)}" for row in self.rows]
+        return "\n".join(told + [f"  {note}" for note in self.notes])
+
+
+def text_row(row: Mapping[str, Cell]) -> str:
+    """One repeat on one line."""
+    return ", ".join(f"{name} {_cell(value)}" for name, value in row.items())
+
+
+def percentiles(values: Iterable[float]) -> dict[str, float]:
+    """p50, p95, p99 and the largest."""
+    array = np.asarray(list(values))
+    p50, p95, p99 = np.percentile(array, [50, 95, 99])
+    return {"p50": float(p50), "p95": float(p95), "p99": float(p99), "max": float(array.max())}
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Seconds that `work` takes."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def alternate(sides: Mapping[str, Callable[[], object]], repeats: int) -> list[dict[str, float]]:
+    """Run the sides of a comparison in turn (A B C, A B C, …) after one turn of warm-up.
+
+    Goes on until `repeats` of them were calm (see `is_calm`), at most three times as many in all.
+
+    Returns:
+        For each repeat the seconds of each side, and as "others %" how much of the cores foreign processes took.
+    """
+    for work in sides.values():
+        work()
+    rows: list[dict[str, float]] = []
+    while sum(map(is_calm, rows)) < repeats and len(rows) < 3 * repeats:
+        with Bystanders() as bystanders:
+            row = {name: timed(work) for name, work in sides.items()}
+        rows.append(row | {"others %": bystanders.percent})
+    return rows
+
+
+def is_calm(row: Mapping[str, Any]) -> bool:
+    """Whether foreign processes left a repeat alone. One that came and went favours a side by chance."""
+    return float(row["others %"]) <= CALM_PERCENT
+
+
+def median_ratio(rows: Sequence[Mapping[str, float]], numerator: str, denominator: str) -> tuple[float, str]:
+    """The median of `numerator / denominator` over the calm repeats, and a note on how many those are.
+
+    Without three calm repeats all of them count, and the note says that the figure is only indicative.
+    """
+    calm = [row for row in rows if is_calm(row)]
+    enough = len(calm) >= MIN_CALM
+    ratio = median(row[numerator] / row[denominator] for row in (calm if enough else rows))
+    if enough:
+        return ratio, f"Median of {len(calm)} calm repeats of {len(rows)} (others at most {CALM_PERCENT:g} %)."
+    return ratio, f"Only indicative: {len(calm)} of {len(rows)} repeats were calm (others at most {CALM_PERCENT:g} %)."
+
+
+class Bystanders:
+    """How busy processes other than this one and its descendants keep the cores, in percent, while inside `with`."""
+
+    percent = 0.0
+
+    def __enter__(self) -> "Bystanders":
+        self._start = _busy_s() - tree_cpu_s(), time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        spent, start = self._start
+        cores = psutil.cpu_count() or 1
+        others = _busy_s() - tree_cpu_s() - spent
+        self.percent = round(max(0.0, 100 * others / ((time.perf_counter() - start) * cores)), 1)
+
+
+def tree_cpu_s(pid: int | None = None) -> float:
+    """CPU seconds used so far by a process (this one by default) and its living descendants."""
+    process = psutil.Process(pid)
+    total = 0.0
+    for each in [process, *process.children(recursive=True)]:
+        try:
+            times = each.cpu_times()
+        except psutil.Error:  # ended meanwhile
+            continue
+        total += times.user + times.system
+    return total
+
+
+def save(findings: Sequence[Finding], path: Path) -> list[dict[str, Any]]:
+    """Add findings to a JSON file, replacing those of the same key, and return all that it holds now."""
+    held = {each["key"]: each for each in (json.loads(path.read_text(encoding="utf-8")) if path.is_file() else [])}
+    for finding in findings:
+        held[finding.key] = asdict(finding) | {"met": finding.is_met}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(list(held.values()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return list(held.values())
+
+
+def to_markdown(findings: Sequence[Mapping[str, Any]], title: str, introduction: str) -> str:
+    """Write findings, as `save` returned them, as a page: a summary, then every repeat with its conditions."""
+    lines = [f"# {title}", "", introduction, "", "| measure | value | bar | |", "| --- | --- | --- | --- |"]
+    for each in findings:
+        verdict = "met" if each["met"] else "**not met**"
+        lines.append(f"| {each['title']} | {each['value']:.3g} | {each['sense']} {each['bar']:g} | {verdict} |")
+    for each in findings:
+        lines += ["", f"## {each['title']}", "", *_table(each["rows"]), *(f"* {note}" for note in each["notes"]), ""]
+        lines.append(_conditions(each["setup"]))
+    return "\n".join(lines) + "\n"
+
+
+def _table(rows: Sequence[Mapping[str, Cell]]) -> list[str]:
+    if not rows:
+        return []
+    names = list(rows[0])
+    lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
+    lines += [f"| {' | '.join(_cell(row[name]) for name in names)} |" for row in rows]
+    return [*lines, ""]
+
+
+def _conditions(setup: Mapping[str, Any]) -> str:
+    versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
+    return (
+        f"`{setup['command']}`, {setup['date']}, commit {setup['commit']}; {setup['processor']}, "
+        f"{setup['cores']} cores, {setup['memory_gib']} GiB, {setup['system']}, {versions}; "
+        f"model {setup['bundle']}; load average before: {setup['load']}."
+    )
+
+
+def _cell(value: Cell) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _busy_s() -> float:
+    times = psutil.cpu_times()
+    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+
+
+def _commit() -> str:
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        changed = bool(git("status", "--porcelain", "--", "src", "benchmarks").strip())
+        return git("rev-parse", "--short", "HEAD").strip() + (" with changes" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""

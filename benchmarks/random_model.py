@@ -1,0 +1,161 @@
+"""WeNet models of any size with random weights: speed does not depend on what a network has learnt.
+
+    python -m benchmarks.random_model --output DIR --width 256 --blocks 12 --vocab 5000
+
+    ModelSize  ->  final.pt, train.yaml, units.txt  ->  `tritone export wenet`  ->  bundle
+
+The CTC head is balanced on noise, so that the model says many different tokens and its texts can be compared.
+Needs `tritone[export]`.
+"""
+
+import argparse
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import yaml
+
+from tritone.bundle import Bundle
+from tritone.families.fbank import Fbank
+from tritone.families.wenet.config import parse_config
+from tritone.families.wenet.export import export_wenet
+from tritone.families.wenet.model import AsrModel
+
+SPECIAL = ("<blank>", "<unk>", "<sos/eos>", "▁")
+COLOUR_CHANGE = 640  # samples, 40 ms: one encoder frame
+BLANK_HEAD_START = 4.0  # natural-log units; about as many blanks as a trained model says
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelSize:
+    """A streamable conformer. The defaults are the shipped demo model's; `vocab_size` counts the special tokens too."""
+
+    width: int = 96
+    blocks: int = 12
+    heads: int = 4
+    linear_units: int = 384
+    kernel: int = 15
+    vocab_size: int = 32
+    mel_bins: int = 80
+
+    def __post_init__(self) -> None:
+        if self.vocab_size <= len(SPECIAL):
+            raise ValueError(f"vocab_size must be more than {len(SPECIAL)}, the special tokens; got {self.vocab_size}")
+        if self.width % self.heads:
+            raise ValueError(f"width ({self.width}) must be a multiple of heads ({self.heads})")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The model as WeNet's train.yaml has it."""
+        return {
+            "encoder": "conformer",
+            "encoder_conf": {
+                "output_size": self.width,
+                "attention_heads": self.heads,
+                "linear_units": self.linear_units,
+                "num_blocks": self.blocks,
+                "input_layer": "conv2d",
+                "cnn_module_kernel": self.kernel,
+                "cnn_module_norm": "layer_norm",
+                "causal": True,
+                "use_dynamic_chunk": True,
+            },
+            "cmvn": "global_cmvn",
+            "cmvn_conf": {"cmvn_file": "global_cmvn", "is_json_cmvn": True},
+            "input_dim": self.mel_bins,
+            "output_dim": self.vocab_size,
+        }
+
+    @property
+    def units(self) -> list[str]:
+        """Special tokens, letters, then characters from U+4E00 on for larger vocabularies."""
+        letters = "abcdefghijklmnopqrstuvwxyz'0123456789"
+        plain = [*letters, *(chr(0x4E00 + index) for index in range(max(0, self.vocab_size)))]
+        return [*SPECIAL, *plain][: self.vocab_size]
+
+
+def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> None:
+    """Write final.pt, train.yaml and units.txt of a random model to `folder`."""
+    torch.manual_seed(seed)
+    model = AsrModel(parse_config(size.config))
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(1.6)  # else deep random networks say the same to every input
+            elif name.endswith("bias"):
+                parameter.normal_(0, 0.1)
+        assert model.encoder.global_cmvn is not None
+        # Log-mel features of 16-bit speech lie around -5 to 15.
+        model.encoder.global_cmvn.mean.fill_(5.0)
+        model.encoder.global_cmvn.istd.fill_(0.3)
+        _balance(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save(model.state_dict(), folder / "final.pt")
+    (folder / "train.yaml").write_text(yaml.safe_dump(size.config), encoding="utf-8")
+    lines = "".join(f"{unit} {index}\n" for index, unit in enumerate(size.units))
+    (folder / "units.txt").write_text(lines, encoding="utf-8")
+
+
+def random_bundle(
+    size: ModelSize, output: Path, *, chunk_size: int = 16, left_chunks: int = 5, name: str = "random", seed: int = 7
+) -> Bundle:
+    """Export a random model, offline and streaming, into the bundle `output`; an older bundle there is replaced."""
+    with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
+        files = Path(folder)
+        write_checkpoint(size, files, seed)
+        return export_wenet(
+            checkpoint=files / "final.pt",
+            config=files / "train.yaml",
+            tokens=files / "units.txt",
+            output=output,
+            streaming=True,
+            chunk_size=chunk_size,
+            left_chunks=left_chunks,
+            name=name,
+        ).bundle
+
+
+def babble(samples: int, seed: int) -> npt.NDArray[np.float32]:
+    """Noise (samples,) in [-1, 1] whose loudness and colour change every 40 ms, so that the tokens change too."""
+    rng = np.random.default_rng(seed)
+    noise = rng.normal(0, 1, samples)
+    segments = samples // COLOUR_CHANGE + 1
+    loudness = np.repeat(10 ** rng.uniform(-3, -0.5, segments), COLOUR_CHANGE)[:samples]
+    colour = np.repeat(rng.uniform(-0.95, 0.95, segments), COLOUR_CHANGE)[:samples]
+    mixed = loudness * (noise + colour * np.roll(noise, 1)) / 2
+    return np.clip(mixed, -1, 1).astype(np.float32)
+
+
+def _balance(model: AsrModel) -> None:
+    waveform = torch.from_numpy(babble(160_000, seed=1))[None]
+    features, count = Fbank(num_mel_bins=model.config.num_mel_bins)(waveform, torch.tensor([waveform.shape[1]]))
+    encoded, _ = model.eval().encoder(features, count)
+    head = model.ctc.ctc_lo
+    logits = encoded[0] @ head.weight.T
+    scale = 3.0 / logits.std(dim=0)
+    head.weight.mul_(scale.unsqueeze(1))
+    head.bias.copy_(-logits.mean(dim=0) * scale)
+    head.bias[model.config.blank_id] += BLANK_HEAD_START
+
+
+def main() -> None:
+    defaults = ModelSize()
+    parser = argparse.ArgumentParser(description="Write a bundle with random weights.")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the bundle")
+    for name in ("width", "blocks", "heads", "linear_units", "kernel", "vocab_size"):
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
+    parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames of a streaming step")
+    parser.add_argument("--left-chunks", type=int, default=5, help="past chunks that a streaming step sees")
+    parser.add_argument("--seed", type=int, default=7)
+    given = vars(parser.parse_args())
+    options = {key: given.pop(key) for key in ("output", "chunk_size", "left_chunks", "seed")}
+    bundle = random_bundle(ModelSize(**given), name=options["output"].name, **options)
+    print(bundle.path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,47 @@
+"""A bundle on a real Triton for the time of a measurement: free loopback ports, nothing left behind."""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import tritonclient.grpc as triton
+
+from tritone.bundle import Bundle
+from tritone.repository import ModelOptions, build_repository
+from tritone.server import ServerOptions, TritonServer, free_ports
+
+MODEL = "measured"
+
+
+@contextmanager
+def serving(bundle: Bundle, modes: str = "both", options: ModelOptions | None = None) -> Iterator[TritonServer]:
+    """Serve a bundle as `measured` and `measured-streaming`; ready when entered, gone when left."""
+    http, grpc, metrics = free_ports(3)
+    ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=1)
+    with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
+        repository = Path(folder)
+        build_repository([bundle.path], repository, names=[MODEL], modes=modes, options=options, link=True)  # type: ignore[arg-type]
+        with TritonServer(repository, ports) as server:
+            yield server
+
+
+def resident_mib(server: TritonServer) -> float:
+    """Resident memory of the server and its stubs, in MiB; pages that they share count for each of them."""
+    process = psutil.Process(server.pid)
+    return sum(each.memory_info().rss for each in [process, *process.children(recursive=True)]) / 2**20
+
+
+def batches(server: TritonServer, model: str) -> Counter[int]:
+    """How many batches of each size a model has run."""
+    with triton.InferenceServerClient(server.grpc_address) as client:
+        statistics = client.get_inference_statistics(model, as_json=True)["model_stats"][0]
+    sizes = statistics.get("batch_stats", [])
+    return Counter({int(each["batch_size"]): int(each["compute_infer"]["count"]) for each in sizes})
+
+
+def mean_batch(counts: Counter[int]) -> float:
+    """The mean size of the batches counted."""
+    return sum(size * count for size, count in counts.items()) / max(1, counts.total())
