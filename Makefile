@@ -17,7 +17,7 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo test venv lint clean
+.PHONY: demo test venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
@@ -38,11 +38,11 @@ clean:
 	find src tests training benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps make warm runs fast: pip runs again only when the requirements change.
-$(VENV)/.light: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.light: pyproject.toml constraints.txt | $(BIN)/python same-python
 	$(PIP) --editable .
 	@touch $@
 
-$(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python same-python
 	$(PIP) --editable '.[export,dev]'
 	@touch $@ $(VENV)/.light
 
@@ -55,3 +55,14 @@ $(BIN)/python:
 	fi; \
 	echo "making $(VENV) with $$python"; \
 	"$$python" -m venv $(VENV)
+
+# An environment is made once; another PYTHON asked for later must not be ignored in silence.
+same-python: | $(BIN)/python
+ifdef PYTHON
+	@wanted=$$("$(PYTHON)" -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	here=$$($(BIN)/python -c 'import sys; print("%d.%d" % sys.version_info[:2])'); \
+	if [ "$$wanted" != "$$here" ]; then \
+		echo "$(VENV) has Python $$here, PYTHON=$(PYTHON) is $${wanted:-not usable}: run make clean first." >&2; \
+		exit 1; \
+	fi
+endif

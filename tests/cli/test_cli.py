@@ -24,8 +24,16 @@ def test_every_command_explains_itself(command: str):
 def test_help_lists_every_command():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    names = [line.strip("│").split()[0] for line in result.stdout.splitlines() if line.startswith("│ ")]
-    assert [name for name in names if name in COMMANDS] == list(COMMANDS)
+    lines = result.stdout.partition("Commands:\n")[2].splitlines()
+    assert [line.split()[0] for line in lines] == list(COMMANDS)
+    assert not [line for line in lines if line.endswith("...")], "a summary was cut"
+
+
+def test_help_shows_every_option_in_full_on_a_narrow_terminal():
+    result = CliRunner().invoke(app, ["build", "--help"], env={"COLUMNS": "80", "TERMINAL_WIDTH": "80"})
+    assert result.exit_code == 0
+    assert "--preferred-batch-sizes " in result.stdout
+    assert "--stream-idle-timeout-s " in result.stdout
 
 
 @pytest.mark.parametrize("arguments", [["nope"], ["--nope"], ["transcribe"], ["build", "x"], ["export", "nope"]])

@@ -5,18 +5,20 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 import soundfile
+from rich.console import Console
 from typer.testing import CliRunner
 
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.audio.files import read_audio
 from tritone.bundle import shipped_bundles
 from tritone.cli.main import app
-from tritone.demo import WordErrors, count_word_errors, pool, read_clips
+from tritone.demo import Measured, WordErrors, count_word_errors, pool, read_clips
 from tritone.errors import OperatorError
 
 
@@ -47,6 +49,23 @@ def test_the_demo_serves_transcribes_and_scores_every_clip_in_both_modes(toy_bun
     totals = [row for row in rows if row[0] == "all 3"]
     assert [(row[2], row[5]) for row in totals] == [("offline", "16.7"), ("streaming", "16.7")]  # 1 of 6 words
     assert "stopping Triton" in result.stderr
+
+
+def test_a_terminal_of_80_columns_shows_the_texts_in_full(monkeypatch: pytest.MonkeyPatch, clips: Path):
+    said = {"one": "hello world", "two": "seven eleven seven", "three": "tritone"}
+    results = [
+        Measured(clip=clip, mode=mode, text=said[clip.name], audio_s=1.0, latency_s=0.05, compute_s=0.05)
+        for mode in ("offline", "streaming")
+        for clip in read_clips(clips)
+    ]
+    monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: (results, 1.0))
+    monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
+    result = CliRunner().invoke(app, ["demo", "--clips", str(clips)])
+    assert result.exit_code == 0, result.output
+    lines = result.stdout.splitlines()
+    assert max(map(len, lines)) <= 80
+    rows = [line for line in lines if line.startswith("one")]
+    assert [(row.count("hello world"), "0.050" in row) for row in rows] == [(2, True), (2, True)]
 
 
 def test_a_clip_that_cannot_be_read_fails_the_demo_and_not_the_others(toy_bundle: Path, clips: Path):

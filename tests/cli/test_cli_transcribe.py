@@ -188,3 +188,9 @@ def test_ctrl_c_ends_a_waiting_command_with_130_and_without_a_traceback(tmp_path
             waiting.send_signal(signal.SIGINT)
             _, err = waiting.communicate(timeout=20)
         assert (waiting.returncode, err) == (130, b"")
+
+
+def test_the_limit_on_a_files_length_can_be_raised_here(toy_bundle: Path, speech: list[Path]):
+    code, _, err = run(speech[0], "--bundle", toy_bundle, "--max-audio-s", 0.1)
+    assert (code, "the limit is 0.1 s" in err, "max_audio_s" in err) == (1, True, True)
+    assert run(speech[0], "--bundle", toy_bundle, "--max-audio-s", 900)[:2] == (0, "hello world\n")

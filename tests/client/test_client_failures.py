@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tritonclient.utils import InferenceServerException
 
 from toy import toy_waveform
-from tritone.client import Client
+from tritone.client import Client, Endpoint
+from tritone.client.failure import explain
 from tritone.errors import (
     InputError,
     OperatorError,
@@ -89,7 +91,7 @@ def test_a_defect_in_the_model_is_for_the_operator(slow_server: TritonServer, pr
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_two_offline_models_need_a_name(slow_server: TritonServer, protocol: str):
-    complaint = r"3 offline models.*count \(offline\), narrow \(offline\), slow \(offline\)"
+    complaint = r"3 offline models.*: count, narrow, slow$"
     with connect(slow_server, protocol, timeout_s=30) as client, pytest.raises(InputError, match=complaint):
         client.transcribe([seconds(0.0)])
 
@@ -134,3 +136,21 @@ def test_closing_the_client_ends_what_is_in_flight(slow_server: TritonServer):
         (result,) = results
         closer.join()
         assert result.error is not None
+
+
+def test_words_of_the_transports_become_one_line_with_the_way_out():
+    grpc, http = Endpoint.parse("nowhere.example:8001"), Endpoint.parse("http://localhost:8001")
+    refused = InferenceServerException("errors resolving nowhere.example:8001: not found", "StatusCode.UNAVAILABLE")
+    assert isinstance(explain(refused, grpc, "list the models", 1.0), ServerUnreachableError)
+    closed = InferenceServerException("UNAVAILABLE: ipv4:127.0.0.1:8000: Socket closed", "StatusCode.UNAVAILABLE")
+    assert "use http://nowhere.example:8001" in str(explain(closed, grpc, "list the models", 1.0))
+    garbled = explain(OSError("Bad status line:\n  Expected HTTP/\n\n  b'\\x00'\n    ^"), http, "list the models", 1.0)
+    assert "\n" not in str(garbled)
+    assert "use grpc://localhost:8001" in str(garbled)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_model_of_the_other_kind_is_refused_with_those_that_fit(slow_server: TritonServer, protocol: str):
+    complaint = "'slow' is not streaming but offline. Ready streaming models: none"
+    with connect(slow_server, protocol, timeout_s=30) as client, pytest.raises(InputError, match=complaint):
+        client.stream("slow")

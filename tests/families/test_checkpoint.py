@@ -205,3 +205,18 @@ def test_bpe_models_are_recognised_in_both_config_generations() -> None:
 def test_chunk_mask_shows_own_chunk_and_the_chosen_left_ones() -> None:
     mask = chunk_mask(torch.arange(5), 2, 1).int().tolist()
     assert mask == [[1, 1, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 0], [1, 1, 1, 1, 0], [0, 0, 1, 1, 1]]
+
+
+@pytest.mark.parametrize("content", [b"encoder: conformer\n", b"", b"\x80\x02.", bytes(range(256))])
+def test_any_file_that_is_no_checkpoint_is_named(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.pt"
+    path.write_bytes(content)
+    with pytest.raises(ExportError, match=r"other\.pt"):
+        read_state_dict(path)
+
+
+def test_a_config_of_plain_text_is_named_by_its_own_path(tmp_path: Path) -> None:
+    path = tmp_path / "units.txt"
+    path.write_text("<blank> 0\na 1\n")
+    with pytest.raises(ExportError, match=r"units\.txt should hold settings"):
+        read_config(path)

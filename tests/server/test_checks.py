@@ -102,6 +102,13 @@ def test_a_taken_port_names_its_holder() -> None:
     assert check_port("127.0.0.1", "grpc", port).status == "ok"
 
 
+def test_an_address_of_another_machine_is_not_called_a_taken_port() -> None:
+    check = check_port("192.0.2.1", "http", 8000)
+    assert check.status == "broken"
+    assert "nobody can listen on 192.0.2.1:8000" in check.seen
+    assert "--host" in check.fix
+
+
 def test_doctor_prints_the_fix_and_fails_when_something_is_broken() -> None:
     http_port, grpc_port, metrics_port = free_ports(3)
     ports = ["--http-port", str(http_port), "--grpc-port", str(grpc_port), "--metrics-port", str(metrics_port)]

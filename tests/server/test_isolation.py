@@ -139,6 +139,17 @@ def test_a_step_that_fails_closes_the_streams_it_may_have_harmed_and_no_others()
 
 
 @pytest.mark.usefixtures("played")
+def test_a_chunk_that_waited_longer_than_the_idle_time_finds_its_stream_open() -> None:
+    streaming, pipeline = model("streaming")
+    now = 0.0
+    streaming._streams = StreamTable(pipeline.open, pipeline.close, capacity=9, idle_timeout_s=5, clock=lambda: now)
+    streaming.execute([PlayedRequest(n, stream=n, flags=START) for n in (1, 2)])
+    now = 60.0
+    assert streaming.execute([PlayedRequest(3, stream=1)]) == ["3"]
+    assert pipeline.closed == [1], "the stream without a chunk was idle"
+
+
+@pytest.mark.usefixtures("played")
 def test_a_restart_that_shares_a_batch_with_an_old_chunk_comes_after_it() -> None:
     streaming, pipeline = model("streaming")
     streaming.execute([PlayedRequest(1, stream=7, flags=START)])

@@ -29,6 +29,7 @@ BAD = {
     "no samples in the tensor": (toy(np.zeros((1, 0), np.float32)), "empty audio"),
     "NaN": (toy(poisoned()), r"sample 7 .*is nan"),
     "infinity": (toy(np.full(FRAME, np.inf, np.float32)), r"sample 0 .*is inf"),
+    "an absurd level": (toy(np.full(FRAME, -1e38, np.float32)), r"samples reach 1e\+38.*divide by 32768"),
     "length beyond the tensor": (toy(toy_waveform("abc"), lens=99999), r"WAV_LENS is 99999.*WAV has \d+ samples"),
     "negative length": (toy(toy_waveform("abc"), lens=-1), r"WAV_LENS is -1"),
     "over the maximum duration": (
@@ -71,6 +72,18 @@ def test_requests_of_different_lengths_share_batches_without_padding(raw: RawCli
     answers, batches = batches_of(raw, [toy(toy_waveform(text)) for text in texts])
     assert answers == texts
     assert batches.total() <= len(texts) // 2
+
+
+def test_200_utterances_say_the_same_alone_together_and_in_any_order(raw: RawClient) -> None:
+    rng = np.random.default_rng(7)
+    texts = ["".join(rng.choice(list("abcdefgh0123"), rng.integers(1, 50))) for _ in range(200)]
+    asks = [toy(toy_waveform(text)) for text in texts]
+    assert [raw.ask(ask) for ask in asks[:20]] == texts[:20]
+    answers, batches = batches_of(raw, asks)
+    assert answers == texts
+    assert max(batches) > 1, "they did share batches"
+    order = rng.permutation(200).tolist()
+    assert raw.together([asks[index] for index in order]) == [texts[index] for index in order]
 
 
 def test_audio_shorter_than_a_frame_gives_empty_text(raw: RawClient) -> None:

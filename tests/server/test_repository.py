@@ -1,5 +1,6 @@
 """Writing repositories: what Triton is told, and what is never overwritten."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -121,7 +122,9 @@ def test_settings_survive_the_way_through_the_config() -> None:
     [
         ({"max_audio": "3"}, "unknown model parameter 'max_audio'"),
         ({"threads": "many"}, "threads must be a number, got 'many'"),
-        ({"max_streams": "0"}, "max_streams must be more than 0"),
+        ({"max_streams": "0"}, "max_streams must be a number above 0"),
+        ({"max_audio_s": "inf"}, "max_audio_s must be a number above 0, got inf"),
+        ({"idle_timeout_s": "nan"}, "idle_timeout_s must be a number above 0, got nan"),
     ],
 )
 def test_a_wrong_parameter_is_named(change: dict[str, str], told: str) -> None:
@@ -156,6 +159,12 @@ def test_building_again_replaces_our_own_model_and_leaves_the_others(toy_bundle:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["one", "two"], "no temporary folder is left"
 
 
+def test_a_model_called_like_the_old_one_of_another_does_not_get_in_its_way(toy_bundle: Path, tmp_path: Path) -> None:
+    for _ in range(2):
+        build_repository([toy_bundle, toy_bundle], tmp_path, names=["a", "a.old"], modes="offline")
+    assert [model.name for model in read_repository(tmp_path)] == ["a", "a.old"]
+
+
 def test_a_foreign_model_is_replaced_only_by_force(toy_bundle: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "toy" / "1"
     foreign.mkdir(parents=True)
@@ -168,7 +177,7 @@ def test_a_foreign_model_is_replaced_only_by_force(toy_bundle: Path, tmp_path: P
     assert "tritone.backend" in (foreign / "model.py").read_text()
 
 
-@pytest.mark.parametrize("name", ["", "..", "../up", "a/b", "/abs", ".hidden", "a b", "a\n", "ü"])
+@pytest.mark.parametrize("name", ["", "..", "../up", "a/b", "/abs", ".hidden", "a b", "a\n", "ü", "x" * 201])
 def test_a_name_that_is_no_plain_folder_name_is_refused(toy_bundle: Path, tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=r"--name"):
         build_repository([toy_bundle], tmp_path / "repo", names=[name])
@@ -213,17 +222,23 @@ def test_what_is_no_repository_is_explained(toy_bundle: Path, tmp_path: Path) ->
     (model.path / "config.pbtxt").write_text("max_batch_sise: 3")
     with pytest.raises(OperatorError, match=r"config\.pbtxt.*max_batch_sise"):
         read_repository(tmp_path)
+    (model.path / "config.pbtxt").write_bytes(b"\xff\xfe")
+    with pytest.raises(OperatorError, match=r"config\.pbtxt.*can't decode"):
+        read_repository(tmp_path)
 
 
 @pytest.mark.parametrize(
     ("options", "told"),
     [
-        ({"instances": 0}, "instances must be more than 0"),
+        ({"instances": 0}, "instances must be a number above 0"),
+        ({"max_audio_s": float("inf")}, "max_audio_s must be a number above 0, got inf"),
+        ({"stream_idle_timeout_s": float("nan")}, "stream_idle_timeout_s must be a number above 0"),
         ({"gpus": (0,)}, "the device is cpu"),
         ({"device": "tpu"}, "device must be cpu or gpu"),
         ({"device": "gpu", "gpus": (1, 1)}, "gpus must be different"),
         ({"max_batch_size": 8, "preferred_batch_sizes": (16,)}, "preferred_batch_sizes must be 1 to"),
-        ({"queue_delay_ms": -1}, "queue_delay_ms must not be negative"),
+        ({"queue_delay_ms": -1}, "queue_delay_ms must be 0 or more"),
+        ({"queue_delay_ms": float("inf")}, "queue_delay_ms must be 0 or more, got inf"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(options: dict[str, object], told: str) -> None:
@@ -274,3 +289,18 @@ def test_wrong_usage_of_the_command_exits_with_2(toy_bundle: Path, tmp_path: Pat
     assert result.exit_code == 2
     assert told in " ".join(result.stderr.replace("│", " ").split())
     assert not (tmp_path / "repo").exists()
+
+
+def test_a_damaged_bundle_is_refused_when_the_repository_is_built(toy_bundle: Path, tmp_path: Path) -> None:
+    damaged = tmp_path / "damaged"
+    shutil.copytree(toy_bundle, damaged)
+    graph = Bundle.open(damaged).artifact("encoder")
+    graph.write_bytes(graph.read_bytes()[:-1])
+    with pytest.raises(BundleError, match=f"{graph.name} was altered or damaged"):
+        build_repository([damaged], tmp_path / "repository")
+    assert not (tmp_path / "repository").exists()
+
+
+def test_a_repository_that_cannot_be_made_is_named(toy_bundle: Path) -> None:
+    with pytest.raises(OperatorError, match=r"cannot make the folder /proc/nowhere"):
+        build_repository([toy_bundle], "/proc/nowhere")

@@ -14,7 +14,7 @@ import pytest
 
 from serving import Ask, RawClient, alive, descendants, quiet_options
 from toy import toy_waveform
-from tritone.errors import ServerSetupError
+from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import build_repository
 from tritone.server import ServerOptions, TritonServer, free_ports
 
@@ -66,7 +66,7 @@ def regions(pid: int) -> set[str]:
     return {path.name for path in Path("/dev/shm").glob(f"tritone_{pid}_*")}
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_stops_the_server_cleanly_and_no_child_is_left(
     serve: Serve, repository: Path, number: signal.Signals
 ) -> None:
@@ -83,6 +83,57 @@ def test_a_signal_stops_the_server_cleanly_and_no_child_is_left(
     assert process.returncode == 0, errors
     assert alive(children) == []
     assert regions(process.pid) == set()
+
+
+def test_under_nohup_a_closed_terminal_does_not_end_the_server(serve: Serve, repository: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit it, which is all that nohup does
+    try:
+        options = quiet_options()
+        process = serve(repository, *ports(options))
+        lines_until(process, "^Serving on")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    process.send_signal(signal.SIGHUP)
+    assert RawClient(f"127.0.0.1:{options.grpc_port}").ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=WAIT_S)
+    assert process.returncode == 0
+
+
+def test_a_repository_may_lie_anywhere(toy_bundle: Path, tmp_path: Path) -> None:
+    place = tmp_path / 'it\'s my "models"; touch $HOME & ü'
+    build_repository([toy_bundle], place, modes="offline")
+    with TritonServer(place, quiet_options()) as server:
+        assert RawClient(server.grpc_address).ask(Ask(model="toy", wav=toy_waveform("found"))) == "found"
+    assert [path.name for path in place.iterdir()] == ["toy"]
+
+
+def test_an_impatient_ctrl_c_while_the_server_stops_leaves_nothing_behind(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def be_interrupted(timeout_s: float | None = None) -> int:
+        raise KeyboardInterrupt
+
+    before = regions(os.getpid())
+    server = TritonServer(repository, quiet_options())
+    server.start()
+    children = [child for child in descendants(os.getpid()) if child.pid == server.pid]
+    children += descendants(server.pid)
+    monkeypatch.setattr(server, "wait", be_interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        server.stop()
+    assert len(children) >= 2
+    psutil.wait_procs(children, timeout=WAIT_S)
+    assert alive(children) == []
+    assert regions(os.getpid()) == before
+
+
+def test_a_server_that_died_cannot_list_its_models_and_says_so(repository: Path) -> None:
+    with TritonServer(repository, quiet_options()) as server:
+        os.kill(server.pid, signal.SIGKILL)
+        assert server.wait() == 128 + signal.SIGKILL
+        with pytest.raises(ServerUnreachableError, match="does not list its models"):
+            server.models()
 
 
 def test_a_signal_during_the_start_leaves_no_child(serve: Serve, repository: Path) -> None:

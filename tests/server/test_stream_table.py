@@ -62,6 +62,16 @@ def test_only_streams_idle_for_the_whole_time_expire() -> None:
     assert len(slots.table) == 0
 
 
+def test_a_stream_whose_chunk_is_at_hand_is_kept_however_long_the_chunk_waited() -> None:
+    slots = Slots()
+    slots.table.start("waiting")
+    slots.table.start("gone")
+    slots.now = 100.0
+    assert slots.table.expire(keep={"waiting"}) == ["gone"]
+    assert slots.table.touch("waiting") == 0
+    assert slots.closed == [1]
+
+
 def test_a_finished_stream_is_forgotten_without_closing_the_slot_twice() -> None:
     slots = Slots()
     slots.table.start("a")

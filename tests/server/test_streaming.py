@@ -69,8 +69,50 @@ def test_a_stream_id_may_be_text(raw: RawClient) -> None:
 BAD = {
     "NaN": (np.full(SHIFT, np.nan, np.float32), None, "sample 0 .*is nan"),
     "a length beyond the tensor": (np.zeros(SHIFT, np.float32), 99999, "WAV_LENS is 99999"),
+    "an absurd level": (np.full(SHIFT, 1e38, np.float32), None, "samples reach 1e"),
     "a chunk over the maximum duration": (np.zeros(20 * 16000 + 1, np.float32), None, "limit is 20 s"),
 }
+
+
+REJECTED = {
+    "a wrong type": (np.zeros(SHIFT), "FP64.*FP32"),
+    "a wrong rank": (np.zeros((1, 2, SHIFT), np.float32), "unexpected shape for input 'WAV'"),
+    "two rows": (np.zeros((2, SHIFT), np.float32), "must specify batch-size 1"),
+}
+
+
+@pytest.mark.parametrize(("wav", "told"), REJECTED.values(), ids=REJECTED.keys())
+def test_a_chunk_that_breaks_the_declaration_is_rejected_by_triton_and_its_stream_goes_on(
+    raw: RawClient, three: list[int], wav: np.ndarray, told: str
+) -> None:
+    stream = next(IDS)
+    first, second = halves()
+    assert raw.ask(chunk(stream, first, start=True)) == "abcd"
+    refusal, *answers = raw.together([chunk(stream, wav), *(chunk(each, np.zeros(0, np.float32)) for each in three)])
+    assert isinstance(refusal, Refusal)
+    assert re.search(told, refusal.message), refusal.message
+    assert answers == ["abcd"] * 3
+    finish(raw, three)
+    assert raw.ask(chunk(stream, second, end=True)) == LETTERS
+
+
+def test_a_chunk_to_an_unknown_model_is_refused(raw: RawClient) -> None:
+    refusal = raw.ask(chunk(next(IDS), np.zeros(SHIFT, np.float32), model="nobody", start=True))
+    assert re.search("unknown model: 'nobody'", refusal.message), refusal.message
+
+
+def test_any_way_of_cutting_the_audio_gives_the_offline_text(raw: RawClient) -> None:
+    rng = np.random.default_rng(3)
+    for text, cuts in (("cut me", 0), ("cut me up", 3), ("into pieces", 20), ("many small 1s", 60)):
+        wav = toy_waveform(text)
+        assert raw.ask(Ask(model="toy", wav=wav)) == text
+        # the middle gives a chunk without samples and one with a single sample
+        middle = len(wav) // 2
+        pieces = np.split(wav, sorted([*rng.integers(0, len(wav), cuts).tolist(), middle, middle, middle + 1]))
+        stream, last = next(IDS), len(pieces) - 1
+        texts = [raw.ask(chunk(stream, piece, start=i == 0, end=i == last)) for i, piece in enumerate(pieces)]
+        assert texts[-1] == text
+        assert all(text.startswith(partial) for partial in texts)
 
 
 @pytest.mark.parametrize(("wav", "lens", "told"), BAD.values(), ids=BAD.keys())

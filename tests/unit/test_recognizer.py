@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ import toy
 import tritone
 from tritone.audio import resample
 from tritone.errors import AudioError, BundleError, StreamError
+from tritone.pipelines import Step
 
 NOTHING_HEAVY = """
 import sys, tritone
@@ -136,9 +138,34 @@ def test_streams_give_their_slots_back_however_they_end(recognizer: tritone.Reco
     recognizer.stream().close()
     with recognizer.stream():
         assert recognizer.streaming.num_open == 1
+    assert recognizer.streaming.num_open == 0
     recognizer.stream()
     gc.collect()
+    with recognizer.stream():  # finds the slot of the dropped one
+        assert recognizer.streaming.num_open == 1
     assert recognizer.streaming.num_open == 0
+
+
+def test_a_stream_collected_by_a_thread_of_a_running_step_does_not_stop_the_step(
+    toy_bundle: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recognizer = tritone.load(toy_bundle, threads=2)
+    pipeline = recognizer.streaming
+    graph = pipeline._graph
+
+    def run_and_collect(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
+        gc.collect()
+        return graph(inputs, outputs)
+
+    monkeypatch.setattr(pipeline, "_graph", run_and_collect)
+    dropped = recognizer.stream()
+    dropped.itself = dropped  # type: ignore[attr-defined]  # a cycle, as a kept exception makes it
+    slots = [pipeline.open() for _ in range(8)]
+    del dropped
+    done = pipeline.advance([Step(slot, toy.toy_waveform("abcd"), final=True) for slot in slots])
+    assert [transcript.text for transcript in done] == ["abcd"] * 8
+    recognizer.stream().close()
+    assert pipeline.num_open == 0
 
 
 def test_a_missing_bundle_is_refused_at_once(tmp_path: Path) -> None:

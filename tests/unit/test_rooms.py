@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from tritone.backend import wire
+from tritone.client import transport
+
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "src" / "tritone"
 FOR_ALL = {"errors", "transcript"}  # modules beside the rooms that every room may use
@@ -65,8 +68,7 @@ def test_imports_point_down_the_list_of_rooms() -> None:
     wrong = [
         f"{path.relative_to(PACKAGE)} imports tritone.{other}"
         for path, room, other in edges()
-        # families stand beside the road: nobody but the command line knows them, wherever the list puts them
-        if other in ROOMS and ROOMS.index(other) < ROOMS.index(room) and room != "families"
+        if other in ROOMS and ROOMS.index(other) < ROOMS.index(room)
     ]
     assert wrong == []
 
@@ -88,6 +90,11 @@ def test_a_family_is_known_to_the_command_line_alone_and_knows_nothing_of_servin
 def test_the_client_knows_no_more_than_audio() -> None:
     known = {other for _, room, other in edges() if room == "client" and other in ROOMS}
     assert known <= {"client", "audio"}
+
+
+def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
+    ours = (transport.WAVEFORM, transport.NUM_SAMPLES, transport.TEXT, transport.DETAILS)
+    assert ours == (wire.WAV, wire.WAV_LENS, wire.TRANSCRIPTS, wire.DETAILS)
 
 
 def test_rooms_that_know_little_import_little() -> None:

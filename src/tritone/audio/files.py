@@ -17,10 +17,10 @@ import numpy as np
 import soundfile
 import soxr
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Waveform, check_waveform
 from tritone.errors import AudioError
 
-BLOCK = 65536  # frames decoded at a time
+BLOCK = 65536  # samples decoded at a time, of all channels together
 MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 1000, 768_000  # Hz; outside of this a header is damaged or malicious
 UNKNOWN_SIZE = 0x7FFF_0000  # bytes; programs that write WAV to a pipe fill in sizes from here up
 CHUNKED = {
@@ -48,7 +48,7 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
         (samples,) float32; integer formats are scaled to [-1, 1], channels are averaged.
 
     Raises:
-        AudioError: no such file, not audio, cut off, empty, too long, or with samples that are not finite.
+        AudioError: no such file, not audio, cut off, empty, too long, or with samples that `check_waveform` refuses.
     """
     if isinstance(source, bytes):
         return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s)
@@ -66,6 +66,13 @@ def resample(waveform: Waveform, from_rate: int, to_rate: int) -> Waveform:
     return result.astype(np.float32, copy=False)
 
 
+def check_sample_rate(sample_rate: int) -> int:
+    """Give the sample rate back, in Hz; raises `ValueError` if no audio has such a rate."""
+    if not MIN_SAMPLE_RATE <= sample_rate <= MAX_SAMPLE_RATE:
+        raise ValueError(f"sample_rate must be {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz, got {sample_rate}")
+    return sample_rate
+
+
 def _open(path: Path) -> BinaryIO:
     try:
         if path.is_dir():
@@ -79,6 +86,7 @@ def _open(path: Path) -> BinaryIO:
 
 def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None) -> Waveform:
     _refuse_truncated(file, name)
+    promised = 0  # samples, by the header
     try:
         with soundfile.SoundFile(file) as sound:
             rate, promised = sound.samplerate, sound.frames
@@ -95,26 +103,27 @@ def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None
             if max_audio_s is not None and promised > max_audio_s * rate:
                 raise AudioError(
                     f"{name} is {promised / rate:.3f} s long, the limit is {max_audio_s:g} s. "
-                    "Cut it, or raise the limit."
+                    "Cut it, stream it, or raise the limit (max_audio_s)."
                 )
             blocks = []
             remaining = promised  # never more than the header said, whatever the data decodes to
-            while remaining > 0 and len(block := sound.read(min(BLOCK, remaining), dtype="float32", always_2d=True)):
+            step = max(1, BLOCK // sound.channels)
+            while remaining > 0 and len(block := sound.read(min(step, remaining), dtype="float32", always_2d=True)):
                 blocks.append(block.mean(axis=1, dtype=np.float32))
                 remaining -= len(block)
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: soundfile takes *.raw for headerless audio
-        reason = getattr(error, "error_string", None) or str(error)
+        reason = (getattr(error, "error_string", None) or str(error)).removeprefix("Error : ").strip().rstrip(".")
+        if promised:
+            raise AudioError(f"{name} is damaged or cut off ({reason}). Copy or download it again.") from error
         raise AudioError(f"{name} is not audio that can be read ({reason}). Known are {KNOWN_FORMATS}.") from error
     waveform = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
     if len(waveform) < promised:
         detail = f"its header promises {promised / rate:.3f} s, it holds {len(waveform) / rate:.3f} s"
         raise _cut_off(name, detail)
-    finite = np.isfinite(waveform)
-    if not finite.all():
-        index = int(np.argmin(finite))
-        raise AudioError(
-            f"{name}: the sample at {index / rate:.3f} s is {waveform[index]}; samples must be finite numbers"
-        )
+    try:
+        check_waveform(waveform, sample_rate=rate)
+    except AudioError as error:
+        raise AudioError(f"{name}: {error}") from error
     return resample(waveform, rate, sample_rate)
 
 

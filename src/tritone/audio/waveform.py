@@ -9,6 +9,10 @@ from tritone.errors import AudioError
 
 Waveform = npt.NDArray[np.float32]
 
+# No recording comes near it, int16 numbers do. Very much larger ones overflow in the power spectrum, and the NaN that
+# follows would stay in the state of a stream.
+MAX_LEVEL = 1000.0
+
 
 def check_waveform(
     waveform: npt.ArrayLike,
@@ -26,7 +30,8 @@ def check_waveform(
         allow_empty: accept no samples at all, as a chunk of a stream may have.
 
     Raises:
-        AudioError: empty, not one-dimensional, not of a floating type, too long, or not finite somewhere.
+        AudioError: empty, not one-dimensional, not of a floating type, too long, or somewhere not finite or far beyond
+            [-1, 1].
     """
     array: npt.NDArray[Any] = np.asarray(waveform)
     if array.ndim != 1:
@@ -38,16 +43,17 @@ def check_waveform(
     if max_audio_s is not None and array.size > max_audio_s * sample_rate:
         raise AudioError(
             f"the audio is {array.size / sample_rate:.3f} s long ({array.size} samples at {sample_rate} Hz), "
-            f"the limit is {max_audio_s:g} s. Cut it, stream it, or raise the limit."
+            f"the limit is {max_audio_s:g} s. Cut it, stream it, or raise the limit (max_audio_s)."
         )
+    # NaN comes through min and max, and they make no array of their own.
+    if array.size and not (array.min() >= -MAX_LEVEL and array.max() <= MAX_LEVEL):
+        raise AudioError(_explain_level(array, sample_rate))
+    return np.ascontiguousarray(array, dtype=np.float32)
+
+
+def _explain_level(array: npt.NDArray[Any], sample_rate: int) -> str:
     finite = np.isfinite(array)
-    if not finite.all():
-        index = int(np.argmin(finite))
-        raise AudioError(
-            f"sample {index} ({index / sample_rate:.3f} s) is {array[index]}; samples must be finite numbers"
-        )
-    with np.errstate(over="ignore"):  # reported below
-        result = np.ascontiguousarray(array, dtype=np.float32)
-    if result.dtype != array.dtype and not np.isfinite(result).all():
-        raise AudioError(f"samples reach {np.abs(array).max():g}, beyond float32; a waveform is in [-1, 1]")
-    return result
+    if finite.all():
+        return f"samples reach {np.abs(array).max():g}; a waveform is in [-1, 1] (16-bit samples: divide by 32768)"
+    index = int(np.argmin(finite))
+    return f"sample {index} ({index / sample_rate:.3f} s) is {array[index]}; samples must be finite numbers"

@@ -5,6 +5,7 @@
 This file is the one place that names them and holds their defaults.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -32,8 +33,8 @@ class Settings:
 
     def __post_init__(self) -> None:
         for name in ("sample_rate", "max_audio_s", "max_streams", "idle_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
         if self.threads < 0:
             raise ValueError(f"threads must be 0 (automatic) or more, got {self.threads}")
 

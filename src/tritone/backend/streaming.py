@@ -46,7 +46,8 @@ class TritonPythonModel:
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch of chunks, each of its own stream."""
-        if expired := self._streams.expire():
+        # Whose chunk waited here while an earlier step took its time was not idle.
+        if expired := self._streams.expire(keep={request.correlation_id() for request in requests}):
             pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
         answers: list[Any] = []
         for wave in _waves(requests):

@@ -5,7 +5,7 @@ Triton does not tell a model that a client went away without END, so the clock h
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Generic, TypeVar
 
 from tritone.errors import ServerBusyError, StreamError
@@ -15,7 +15,7 @@ StreamId = int | str
 
 
 class StreamTable(Generic[Slot]):
-    """Open streams by their id, at most `capacity`, each closed after `idle_timeout_s` without a touch."""
+    """Open streams by their id, at most `capacity`, each closed by `expire` after `idle_timeout_s` without a touch."""
 
     def __init__(
         self,
@@ -79,14 +79,15 @@ class StreamTable(Generic[Slot]):
         """Drop `stream` without closing its slot: the pipeline has freed it with the final step."""
         self._streams.pop(stream, None)
 
-    def expire(self) -> list[StreamId]:
-        """Close the streams that have been idle too long, and name them."""
+    def expire(self, keep: Collection[StreamId] = ()) -> list[StreamId]:
+        """Close the streams that have been idle too long, apart from those in `keep`, and name them."""
         limit = self._clock() - self._idle_timeout_s
         expired = []
         for stream, (_, used) in self._streams.items():
             if used > limit:
                 break
-            expired.append(stream)
+            if stream not in keep:
+                expired.append(stream)
         for stream in expired:
             self.close(stream)
         return expired

@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import tempfile
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
 
 MANIFEST = "manifest.json"
+MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
 MAX_MANIFEST_BYTES = 4 * 2**20
 SHIPPED = Path(__file__).resolve().parent.parent / "bundles"  # package data
 
@@ -75,7 +77,7 @@ class Bundle:
         if not name or pure.is_absolute() or ".." in pure.parts or "\\" in name or "\0" in name:
             raise BundleError(f"{self.path}: the manifest names the file {name!r}; names must stay inside the bundle")
         path = self.path / pure
-        if not path.is_file():
+        if not os.path.isfile(path):  # Path.is_file raises on names that are too long
             raise BundleError(
                 f"{self.path}: the file {name} is missing. Copy the whole bundle folder, or export it again."
             )
@@ -133,13 +135,13 @@ def resolve(path_or_name: str | os.PathLike[str]) -> Path:
         BundleError: there is neither; the message lists the shipped names.
     """
     path = Path(path_or_name)
-    if path.is_dir():
+    if os.path.isdir(path):  # the methods of Path raise on names that are too long
         return path
     shipped = shipped_bundles()
     name = os.fspath(path_or_name)
     if name in shipped:
         return shipped[name]
-    if path.is_file():
+    if os.path.isfile(path):
         raise BundleError(f"{path} is a file; a bundle is a folder with a {MANIFEST}")
     names = ", ".join(shipped) or "none in this installation"
     raise BundleError(f"there is no bundle folder {name!r}, and no shipped bundle of that name (shipped: {names})")
@@ -153,7 +155,8 @@ class BundleWriter:
             writer.write_tokens(tokens)
             bundle = writer.commit(Manifest(..., artifacts=(writer.artifact("encoder", "encoder.onnx"),)))
 
-    An existing bundle at the target is replaced; any other folder with content is refused.
+    An existing bundle at the target is replaced, together with its model card (README.md), which tells about the old
+    one; any other folder with content is refused.
     """
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
@@ -222,8 +225,11 @@ class BundleWriter:
 
 def _read_manifest(path: Path) -> Manifest:
     try:
-        if path.stat().st_size > MAX_MANIFEST_BYTES:
-            raise BundleError(f"{path} has {path.stat().st_size} bytes; a manifest has at most {MAX_MANIFEST_BYTES}")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):  # a pipe would never end, nor would a link to /dev/zero
+            raise BundleError(f"{path} is not a regular file")
+        if status.st_size > MAX_MANIFEST_BYTES:
+            raise BundleError(f"{path} has {status.st_size} bytes; a manifest has at most {MAX_MANIFEST_BYTES}")
         content: Any = json.loads(path.read_bytes())
     except FileNotFoundError as error:
         raise BundleError(
@@ -266,7 +272,7 @@ def _check_replaceable(target: Path) -> None:
     if not names:
         return
     try:
-        foreign = names - set(Bundle(target, _read_manifest(target / MANIFEST)).files)
+        foreign = names - {MODEL_CARD, *Bundle(target, _read_manifest(target / MANIFEST)).files}
     except BundleError as error:
         raise BundleError(f"{target} has content and is not a bundle; name an empty or a new folder") from error
     if foreign:

@@ -6,6 +6,7 @@ Units: samples are counts at `sample_rate`; an *encoder frame* is one output ste
 `features.frame_shift * encoder.subsampling_rate` samples.
 """
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -13,8 +14,14 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 SCHEMA_VERSION = 1
 """Raised whenever an older Tritone could misread a newer bundle."""
 
-Positive = Annotated[int, Field(gt=0)]
-NonNegative = Annotated[int, Field(ge=0)]
+# A bundle may come from a stranger, and memory is taken by these numbers. They are far beyond any real model.
+MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimensions
+MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
+GRAPH_INPUTS = ("waveform", "num_samples")  # names that a state cannot have
+ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
+
+Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
+NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Role = Literal["encoder", "streaming_encoder"]
 Runtime = Literal["onnxruntime"]
 Precision = Literal["fp32"]
@@ -22,7 +29,7 @@ WeightStorage = Literal["fp32", "fp16", "int8"]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class Features(_Part):
@@ -60,7 +67,7 @@ class Vocabulary(_Part):
     file: str = "tokens.txt"
     size: Positive
     units: Literal["char", "bpe"]
-    connect_symbol: str = ""
+    connect_symbol: Annotated[str, Field(max_length=16)] = ""
     blank_id: NonNegative
     unk_id: NonNegative | None = None
     sos_id: NonNegative | None = None
@@ -73,9 +80,14 @@ class State(_Part):
     `shape` is per stream, without the batch axis.
     """
 
-    name: str
-    shape: tuple[NonNegative, ...]
+    name: Annotated[str, Field(min_length=1)]
+    shape: Annotated[tuple[NonNegative, ...], Field(max_length=8)]
     dtype: Literal["float32", "float16", "int64"]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of one stream's tensor."""
+        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
 
 
 class Streaming(_Part):
@@ -90,6 +102,20 @@ class Streaming(_Part):
     window_samples: Positive
     shift_samples: Positive
     states: tuple[State, ...]
+
+    @model_validator(mode="after")
+    def _fit(self) -> "Streaming":
+        if self.shift_samples > self.window_samples:
+            raise ValueError(
+                f"shift_samples ({self.shift_samples}) is more than window_samples ({self.window_samples}): samples "
+                "between two windows would be skipped"
+            )
+        names = [state.name for state in self.states]
+        if len(set(names)) < len(names) or set(names) & set(GRAPH_INPUTS):
+            raise ValueError(f"states need names of their own, other than {' and '.join(GRAPH_INPUTS)}; got {names}")
+        if (size := sum(state.num_bytes for state in self.states)) > MAX_STATE_BYTES:
+            raise ValueError(f"the states of one stream take {size} bytes, at most {MAX_STATE_BYTES} are allowed")
+        return self
 
 
 class Artifact(_Part):
@@ -122,15 +148,24 @@ class Manifest(_Part):
     """The whole description; see the classes above for its parts."""
 
     schema_version: Literal[1] = 1
-    name: str
+    name: Annotated[str, Field(min_length=1, max_length=128)]
     kind: Literal["ctc"]
-    sample_rate: Positive
+    sample_rate: Annotated[int, Field(ge=1000, le=768_000)]
     features: Features
     encoder: Encoder
     vocabulary: Vocabulary
     streaming: Streaming | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
+
+    @model_validator(mode="after")
+    def _window_gives_a_frame(self) -> "Manifest":
+        if self.streaming and self.streaming.window_samples < self.encoder.min_samples:
+            raise ValueError(
+                f"streaming.window_samples ({self.streaming.window_samples}) is below encoder.min_samples "
+                f"({self.encoder.min_samples}): a step would give no frame"
+            )
+        return self
 
     @property
     def frame_s(self) -> float:

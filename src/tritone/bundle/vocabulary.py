@@ -3,8 +3,9 @@
     tokens.txt ("token id" a line)  ->  Vocabulary  ->  text, words
 
 Text is the tokens joined by `connect_symbol` (characters) or by nothing (sentencepiece pieces), with `▁` read as a
-space and outer spaces dropped. A word is a run without spaces; every Chinese or Japanese character is a word of its
-own, because those scripts do not write spaces. Both come from one pass, `Speller`, which streams drive token by token.
+space, outer spaces dropped and several spaces in a row, as a CTC model may well emit, written as one. A word is a run
+without spaces; every Chinese or Japanese character is a word of its own, because those scripts do not write spaces.
+Both come from one pass, `Speller`, which streams drive token by token.
 """
 
 import re
@@ -94,23 +95,19 @@ class Vocabulary:
 
 
 class Speller:
-    """Writes a growing token sequence as text and words; the work per token does not depend on what came before.
+    """Writes a growing token sequence as text and words; apart from copying the text, a token costs always the same.
 
-    `words` may be read at any time: only its last item can still change.
+    `text` and `words` may be read at any time: only the last word can still change.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         self.words: list[Word] = []
         self._vocabulary = vocabulary
         self._connect = vocabulary.settings.connect_symbol if vocabulary.settings.units == "char" else ""
-        self._text = ""
+        self.text = ""  # so far, without outer spaces
+        self._space = False  # does a space come before what is written next?
         self._open = False  # may the next token continue the last word?
         self._position = 0
-
-    @property
-    def text(self) -> str:
-        """The text so far, without outer spaces."""
-        return self._text.rstrip()
 
     def add(self, id: int) -> None:
         """Append one token."""
@@ -119,15 +116,16 @@ class Speller:
         self._position += 1
         if not spelling:
             return
-        if self._connect and self._text:
+        if self._connect and self.text:
             spelling = self._connect + spelling
-        if not self._text:
-            spelling = spelling.lstrip()
-        self._text += spelling
         for part in PARTS.finditer(spelling):
             if part["space"]:
+                self._space = bool(self.text)
                 self._open = False
-            elif part["ideograph"]:
+                continue
+            self.text += f" {part[0]}" if self._space else part[0]
+            self._space = False
+            if part["ideograph"]:
                 self.words.append(Word(part[0], position, position))
                 self._open = False
             elif self._open:

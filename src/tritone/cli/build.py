@@ -13,16 +13,15 @@ DEFAULTS = ModelOptions()
 
 
 def build(
-    bundles: Annotated[
-        list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")
-    ],
+    bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")],
     output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
     name: Annotated[
         list[str] | None,
         typer.Option(help="Model name, once for each bundle; the bundle's own if not given."),
     ] = None,
     mode: Annotated[
-        Modes, typer.Option(help="What to serve: NAME offline, NAME-streaming streaming. Alone, a streaming --name is exact.")
+        Modes,
+        typer.Option(help="What to serve: NAME offline, NAME-streaming streaming. Alone, a streaming --name is exact."),
     ] = "both",
     instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,

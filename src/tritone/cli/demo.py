@@ -8,8 +8,10 @@ from types import FrameType
 from typing import Annotated
 
 import typer
+from rich import box
 from rich.console import Console
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -20,17 +22,25 @@ from tritone.errors import OperatorError
 
 def demo(
     bundle: Annotated[str, typer.Option(help="What to serve: a bundle folder, or a shipped one by name.")] = "demo-asr",
-    clips: Annotated[Path, typer.Option(help="Folder with clips.jsonl and its files.")] = SHIPPED_CLIPS,
+    clips: Annotated[
+        Path, typer.Option(help="Folder with clips.jsonl and its files.", show_default="the shipped ones")
+    ] = SHIPPED_CLIPS,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
 ) -> None:
-    """Start Triton on the shipped model, transcribe the shipped clips offline and streaming, print a table, stop it."""
+    """See a real Triton transcribe shipped clips.
+
+    Serves the shipped model, transcribes offline and streaming, prints a table and stops the server.
+    """
     # A pipe has no width of its own, and a narrow table would cut the texts.
     screen = Console(stderr=True)
     output = Console() if Console().is_terminal else Console(width=200)
     recordings = read_clips(clips)
     with _sigterm_raises(), _Screen(screen) as observer:
         results, wall_s = run_demo(bundle, recordings, observer, realtime=realtime)
-    output.print(_table(results, wall_s, realtime))
+    table = _table(results, wall_s, realtime)
+    if Measurement.get(output, output.options.update(max_width=1000), table).maximum > output.width:
+        table = _table(results, wall_s, realtime, narrow=True)
+    output.print(table)
     failed = [result for result in results if result.error is not None]
     if failed:
         told = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
@@ -89,9 +99,13 @@ class _Screen:
         self._console.print(Text.assemble((f"  {result.clip.name}  ", "dim"), said), soft_wrap=True)
 
 
-def _table(results: Sequence[Measured], wall_s: float, realtime: bool) -> Table:
-    table = Table(title="Tritone demo")
-    for name in ("clip", "voice", "mode"):
+def _table(results: Sequence[Measured], wall_s: float, realtime: bool, narrow: bool = False) -> Table:
+    """`narrow` leaves the room of frames and of the voices to the texts; it fits a terminal of 80 columns."""
+    if narrow:
+        table = Table(title="Tritone demo", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    else:
+        table = Table(title="Tritone demo")
+    for name in ("clip", "mode") if narrow else ("clip", "voice", "mode"):
         table.add_column(name, no_wrap=True)
     for name in ("text", "reference"):
         table.add_column(name, min_width=12, overflow="fold")
@@ -105,7 +119,7 @@ def _table(results: Sequence[Measured], wall_s: float, realtime: bool) -> Table:
         for row in rows:
             table.add_row(
                 row.clip.name,
-                row.clip.voice,
+                *(() if narrow else (row.clip.voice,)),
                 mode,
                 _marked(row),
                 Text(row.clip.reference),
@@ -121,7 +135,7 @@ def _table(results: Sequence[Measured], wall_s: float, realtime: bool) -> Table:
         totals.append(
             (
                 f"all {len(rows)}",
-                "",
+                *(() if narrow else ("",)),
                 mode,
                 f"word errors: {counts.errors} in {counts.reference_words}",
                 "",

@@ -23,7 +23,10 @@ def doctor(
     grpc_port: Annotated[int, typer.Option(help="Port of the gRPC service.")] = DEFAULTS.grpc_port,
     metrics_port: Annotated[int, typer.Option(help="Port of the metrics.")] = DEFAULTS.metrics_port,
 ) -> None:
-    """Check everything that `tritone serve` needs, and explain what to mend. Exit code 1 if something is broken."""
+    """Check what a server needs here.
+
+    Says of each thing that `tritone serve` needs whether it is there, and how to mend it. Exit code 1 if one is broken.
+    """
     try:
         options = ServerOptions(host=host, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
     except ValueError as error:

@@ -45,7 +45,8 @@ def wenet(
         from tritone.families.wenet.export import export_wenet
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"exporting needs {error.name}, which is not installed: pip install 'tritone[export]'"
+            f"exporting needs {error.name}, which is not installed: pip install 'tritone[export]' "
+            "(in a checkout: '.[export]')"
         ) from error
     if weights not in ("fp32", "fp16", "int8"):
         raise typer.BadParameter(f"{weights!r} is not fp32, fp16 or int8", param_hint="--weights")

@@ -27,7 +27,7 @@ class Commands(TyperGroup):
         module = import_module(f"tritone.cli.{cmd_name}")
         commands = getattr(module, "app", None)
         if commands is None:
-            commands = typer.Typer(add_completion=False)
+            commands = typer.Typer(add_completion=False, rich_markup_mode=None)
             commands.command(cmd_name)(getattr(module, cmd_name))
         command = typer.main.get_command(commands)
         command.name = cmd_name
@@ -50,6 +50,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # plain help keeps option names whole at any width and reads well in logs
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

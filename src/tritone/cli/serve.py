@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from signal import SIGKILL
 from typing import Annotated
 
 import typer
@@ -16,9 +17,10 @@ DEFAULTS = ServerOptions()
 
 
 def serve(
-    repo: Annotated[Path, typer.Argument(help="Model repository, as `tritone build` writes it.")],
+    repo: Annotated[Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it.")],
     extra: Annotated[
-        list[str] | None, typer.Argument(metavar="-- TRITON_ARGS", help="Further arguments for tritonserver.")
+        list[str] | None,
+        typer.Argument(metavar="-- TRITON_ARG", help="Further arguments for tritonserver, as they are."),
     ] = None,
     http_port: Annotated[int, typer.Option(help="Port of the HTTP service.")] = DEFAULTS.http_port,
     grpc_port: Annotated[int, typer.Option(help="Port of the gRPC service.")] = DEFAULTS.grpc_port,
@@ -30,7 +32,10 @@ def serve(
         float, typer.Option(help="Give up if the models are not ready after this long.")
     ] = DEFAULTS.start_timeout_s,
 ) -> None:
-    """Serve REPO with Triton; stop with Ctrl-C or SIGTERM. Ends with Triton's own exit code."""
+    """Run Triton on a model repository.
+
+    Ctrl-C and SIGTERM stop it; the exit code is Triton's own.
+    """
     try:
         options = ServerOptions(
             host=host,
@@ -55,4 +60,12 @@ def serve(
         addresses = f"http {host}:{http_port}  grpc {host}:{grpc_port}  metrics http://{host}:{metrics_port}/metrics"
         console.print(f"Serving on {addresses}", highlight=False)
         code = running.wait()
+    if code:
+        typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
     raise typer.Exit(code)
+
+
+def _why(code: int) -> str:
+    if code == 128 + SIGKILL:
+        return " It was killed; if nobody did it, the system may have run out of memory (see dmesg)."
+    return ""

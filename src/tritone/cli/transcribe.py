@@ -19,9 +19,7 @@ WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run
 def transcribe(
     files: Annotated[
         list[str],
-        typer.Argument(
-            metavar="FILE...", help="Audio of any format libsndfile reads, any rate; channels are averaged."
-        ),
+        typer.Argument(metavar="FILE", help="Audio of any format libsndfile reads, any rate; channels are averaged."),
     ],
     url: Annotated[
         str | None,
@@ -41,6 +39,10 @@ def transcribe(
         float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
     ] = None,
     device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
+    max_audio_s: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --bundle: longest file taken (300 if not given); streaming has no limit."),
+    ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
     ] = False,
@@ -49,18 +51,23 @@ def transcribe(
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
-    """Transcribe FILE... by a server (--url) or in this process (--bundle). Exit code 0 only if every file worked."""
+    """Turn audio files into text.
+
+    A running server does it (--url), or a bundle in this process (--bundle). Exit code 0 only if every file worked.
+    """
     if (url is None) == (bundle is None):
         raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
-    for_bundle = {"--device": device}
+    for_bundle = {"--device": device, "--max-audio-s": max_audio_s}
     misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
     if misplaced:
         raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
     if realtime and not streaming:
         raise typer.BadParameter("--realtime goes with --streaming")
     printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps)
-    with _source(url, bundle, model, protocol, concurrency, timeout_s, device, timestamps, streaming) as source:
+    with _source(
+        url, bundle, model, protocol, concurrency, timeout_s, device, max_audio_s, timestamps, streaming
+    ) as source:
         if streaming:
             for index, path in enumerate(files):
                 printer.show(_stream(source, index, path, chunk_ms, realtime, printer))
@@ -82,6 +89,7 @@ def _source(
     concurrency: int | None,
     timeout_s: float | None,
     device: str | None,
+    max_audio_s: float | None,
     details: bool,
     streaming: bool,
 ) -> Iterator[Source]:
@@ -97,9 +105,11 @@ def _source(
             yield ServerSource(client, model, details, concurrency or DEFAULT_CONCURRENCY)
     elif bundle is not None:
         from tritone import load
+        from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S
 
         try:
-            recognizer = load(bundle, device=device or "cpu")
+            limit_s = DEFAULT_MAX_AUDIO_S if max_audio_s is None else max_audio_s
+            recognizer = load(bundle, device=device or "cpu", max_audio_s=limit_s)
             # Opens the graph: what is wrong with it concerns all files.
             _ = recognizer.streaming if streaming else recognizer.offline
         except ValueError as error:

@@ -28,7 +28,8 @@ HTTP_STATUS = {  # Triton's HTTP codes as the gRPC codes it uses for the same er
 }
 
 BROKEN_CONNECTION = re.compile(
-    r"connect|socket closed|stream removed|broken pipe|goaway|transport|name resolution|dns|recvmsg|sendmsg|endpoint",
+    r"connect|socket closed|stream removed|broken pipe|goaway|transport|name resolution|dns|resolving|recvmsg|sendmsg|"
+    r"endpoint",
     re.IGNORECASE,
 )
 """Words of gRPC's own about a connection; Triton's refusals speak of queues, timeouts and models."""
@@ -87,9 +88,12 @@ def _timeout(endpoint: Endpoint, task: str, timeout_s: float) -> ServerTimeoutEr
 
 def _unreachable(endpoint: Endpoint, task: str, message: str) -> ServerUnreachableError:
     port = SCHEMES[endpoint.protocol][2]
+    message = message.splitlines()[0].strip().rstrip(".:")  # aiohttp goes on with the bytes it could not read
     hint = f"Is a server running there? `tritone serve` starts one; {endpoint.protocol} is on port {port} by default."
     if endpoint.protocol == "grpc" and ("http1" in message.lower() or "http/1" in message.lower()):
         hint = f"That port speaks HTTP; use http://{endpoint.address}, or the gRPC port (8001 by default)."
+    elif endpoint.protocol == "grpc" and "Socket closed" in message:
+        hint += f" If that is the HTTP port, use http://{endpoint.address}."
     elif endpoint.protocol == "http" and ("HTTP/" in message or "Bad status line" in message):
         hint = f"That port does not speak HTTP/1; if it is the gRPC port, use grpc://{endpoint.address}."
     return ServerUnreachableError(f"{endpoint}: {task}: no connection, or it broke: {message}. {hint}")

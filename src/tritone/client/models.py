@@ -56,14 +56,21 @@ def choose(models: Sequence[ModelInfo], name: str | None, kind: Kind, endpoint: 
             if model.name == name and model.kind == kind:
                 return model
             if model.name == name:
-                raise InputError(f"{endpoint}: model '{name}' is not {kind} but {model.kind}")
+                raise InputError(
+                    f"{endpoint}: model '{name}' is not {kind} but {model.kind}. "
+                    f"Ready {kind} models: {_names(models, kind)}"
+                )
         raise InputError(f"{endpoint}: there is no ready model '{name}'. Ready models: {offered}")
     fitting = [model for model in models if model.kind == kind]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
         raise InputError(f"{endpoint}: no {kind} speech model is ready there. Ready models: {offered}")
-    raise InputError(f"{endpoint}: {len(fitting)} {kind} models are ready, name one of them: {offered}")
+    raise InputError(f"{endpoint}: {len(fitting)} {kind} models are ready, name one of them: {_names(models, kind)}")
+
+
+def _names(models: Sequence[ModelInfo], kind: Kind) -> str:
+    return ", ".join(model.name for model in models if model.kind == kind) or "none"
 
 
 def _sample_rate(config: Mapping[str, Any]) -> int:

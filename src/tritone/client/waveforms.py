@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE, read_audio, resample
+from tritone.audio.files import check_sample_rate, read_audio, resample
 from tritone.audio.waveform import Waveform
 from tritone.errors import AudioError
 
@@ -29,9 +29,7 @@ def load(item: str | os.PathLike[str] | npt.NDArray[Any], sample_rate: int | Non
     if isinstance(item, (str, os.PathLike)):
         return read_audio(item, wanted)
     waveform = mono(item)
-    if sample_rate is not None:
-        _check_rate(sample_rate)
-    return resample(waveform, wanted if sample_rate is None else sample_rate, wanted)
+    return resample(waveform, wanted if sample_rate is None else check_sample_rate(sample_rate), wanted)
 
 
 def mono(samples: npt.NDArray[Any]) -> Waveform:
@@ -54,7 +52,7 @@ class StreamResampler:
     """Resamples a waveform that comes in pieces; equal rates pass through untouched. Rates in Hz."""
 
     def __init__(self, rate: int, wanted: int) -> None:
-        _check_rate(rate)
+        check_sample_rate(rate)
         self._stream = None if rate == wanted else soxr.ResampleStream(rate, wanted, 1, dtype="float32")
 
     def push(self, samples: Waveform) -> Waveform:
@@ -65,8 +63,3 @@ class StreamResampler:
         """Give the rest. Nothing may be pushed afterwards."""
         empty = np.zeros(0, np.float32)
         return empty if self._stream is None else self._stream.resample_chunk(empty, last=True)
-
-
-def _check_rate(sample_rate: int) -> None:
-    if not MIN_SAMPLE_RATE <= sample_rate <= MAX_SAMPLE_RATE:
-        raise ValueError(f"sample_rate must be {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz, got {sample_rate}")

@@ -28,7 +28,7 @@ VERSION = "1"
 BYTES_PER_SAMPLE = 4
 CONFIG = "config.pbtxt"
 STREAMING_SUFFIX = "-streaming"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file name has at most 255 bytes
 SHIM = '"""Written by `tritone build`."""\n\nfrom tritone.backend.{mode} import TritonPythonModel\n'
 MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
 ROLES: dict[Mode, Role] = {"offline": "encoder", "streaming": "streaming_encoder"}
@@ -70,7 +70,7 @@ def build_repository(
         The models written.
 
     Raises:
-        BundleError: a bundle cannot be read, or has no graph for a mode that was asked for.
+        BundleError: a bundle cannot be read, is damaged, or has no graph for a mode that was asked for.
         OperatorError: something else is in the way at the output.
         ValueError: a name is unfit or used twice.
     """
@@ -78,6 +78,8 @@ def build_repository(
     opened = [Bundle.open(bundle) for bundle in bundles]
     if not opened:
         raise ValueError("no bundle given")
+    for bundle in opened:
+        bundle.verify()  # damage is told here, not by a server that does not start
     if names is not None and len(names) != len(opened):
         raise ValueError(f"{len(opened)} bundles need as many names, got {len(names)}")
     suffix = "" if names is not None and modes == "streaming" else STREAMING_SUFFIX
@@ -89,7 +91,12 @@ def build_repository(
         for mode in _modes(bundle, modes)
     ]
     _check_names([model.name for model, _ in plan], output, force)
-    output.mkdir(parents=True, exist_ok=True)
+    for bundle in opened:
+        bundle.verify()  # a damaged file would be found only when the server starts, or never
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OperatorError(f"cannot make the folder {output}: {error.strerror}. Choose another one.") from error
     built = []
     # Everything is written beside its place first: a failure leaves the repository as it was.
     with tempfile.TemporaryDirectory(prefix=".tritone-build-", dir=output) as folder:
@@ -97,7 +104,8 @@ def build_repository(
             _write(Path(folder) / model.name, model, bundle, options, link)
         for model, _ in plan:
             path = output / model.name
-            _replace(Path(folder) / model.name, path, Path(folder) / f"{model.name}.old")
+            # No model is called like this: names start with a letter or a digit.
+            _replace(Path(folder) / model.name, path, Path(folder) / f".old.{model.name}")
             built.append(BuiltModel(model.name, model.mode, path))
     return built
 
@@ -123,7 +131,7 @@ def read_repository(path: str | Path) -> list[BuiltModel]:
         if is_ours(folder):
             try:
                 config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
-            except OperatorError as error:
+            except (OperatorError, UnicodeDecodeError) as error:
                 raise OperatorError(f"{folder / CONFIG}: {error}") from error
             models.append(BuiltModel(folder.name, mode_of(config), folder))
     return models
@@ -181,8 +189,8 @@ def _check_names(names: Sequence[str], output: Path, force: bool) -> None:
     for name in names:
         if not NAME.fullmatch(name):
             raise ValueError(
-                f"model name {name!r}: letters, digits, '.', '_' and '-' are allowed, the first a letter or digit. "
-                "Choose one with --name."
+                f"model name {name[:220]!r}: up to 200 letters, digits, '.', '_' and '-' are allowed, the first a "
+                "letter or digit. Choose one with --name."
             )
         if name in seen:
             raise ValueError(f"two models would be named {name!r}. Give each bundle a name of its own with --name.")

@@ -5,6 +5,7 @@
 A misspelt field fails where it is written, and Triton reads exactly what was meant.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -53,11 +54,11 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be more than 0, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
         for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if self.device not in ("cpu", "gpu"):
             raise ValueError(f"device must be cpu or gpu, got {self.device!r}")
         if self.device == "cpu" and self.gpus:

@@ -201,8 +201,12 @@ def check_stub(engine: Engine) -> Check:
 def check_port(host: str, service: str, port: int) -> Check:
     """Whether `service` can listen on `port`."""
     name = f"{service} port"
-    if is_free(host, port):
-        return Check(name, "ok", f"{host}:{port} is free")
+    try:
+        if is_free(host, port):
+            return Check(name, "ok", f"{host}:{port} is free")
+    except OSError as error:
+        fix = f"Give an address of this machine with --host, and a port from 1024 up with --{service}-port."
+        return Check(name, "broken", f"nobody can listen on {host}:{port} ({error.strerror or error})", fix)
     return Check(
         name,
         "broken",

@@ -1,12 +1,17 @@
 """TCP ports: which are free, and who holds the others."""
 
+import errno
 import socket
 
 import psutil
 
 
 def is_free(host: str, port: int) -> bool:
-    """Tell whether a server could listen on `port` of `host` right now. Port 0 is always free: it means "any"."""
+    """Tell whether `port` of `host` is free right now. Port 0 always is: it means "any".
+
+    Raises:
+        OSError: nobody could listen there: an address that is not this machine's, or a port kept for root.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         # Triton sets this option too, so a port in TIME_WAIT counts as free.
@@ -14,8 +19,10 @@ def is_free(host: str, port: int) -> bool:
         try:
             probe.bind((host, port))
             probe.listen(1)
-        except OSError:
-            return False
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                return False
+            raise
     return True
 
 

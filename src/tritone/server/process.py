@@ -25,7 +25,7 @@ from types import FrameType, TracebackType
 from typing import Any, TextIO
 
 from tritone import errors
-from tritone.errors import ServerSetupError
+from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import is_all_ours, shared_memory_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.engine import Engine
@@ -38,6 +38,7 @@ FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<r
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
 # What Triton says at start about a GPU that is not there.
 NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
+PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+@%=:,-]+")
 TABLE = re.compile(r"^[+|]|^\s*$")
 
 
@@ -159,11 +160,19 @@ class TritonServer:
             Its exit code as `wait` gives it; None if it never ran.
         """
         code = None
+        try:
+            if self._process is not None:
+                self.terminate()
+                code = self.wait()
+        finally:  # an impatient Ctrl-C ends the waiting, not the cleaning
+            self._clean_up()
+        return code
+
+    def _clean_up(self) -> None:
         if self._process is not None:
-            self.terminate()
-            code = self.wait()
             # Its stubs are in its group; those that it did not take along end here.
             self._kill()
+            self._process.wait()
         if self._reader is not None:
             self._reader.join()
             self._reader = None
@@ -172,24 +181,32 @@ class TritonServer:
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
             self._folder = None
-        return code
 
     def models(self) -> list[dict[str, Any]]:
-        """The models of the repository as Triton lists them: `name`, `version`, `state`, and `reason` if it has one."""
+        """The models of the repository as Triton lists them: `name`, `version`, `state`, and `reason` if it has one.
+
+        Raises:
+            ServerUnreachableError: the server does not answer any more.
+        """
         connection = http.client.HTTPConnection(self.options.reach, self.options.http_port, timeout=10)
         try:
             connection.request("POST", "/v2/repository/index")
             answer = json.loads(connection.getresponse().read())
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise ServerUnreachableError(
+                f"tritonserver does not list its models ({error}). It said:\n{self._words()}"
+            ) from error
         finally:
             connection.close()
         return sorted(answer, key=lambda model: model["name"])
 
     @contextmanager
     def forwarding_signals(self) -> Iterator[None]:
-        """Inside, SIGINT and SIGTERM to this process end the server instead; use it around `start`, in the main thread.
+        """Inside, SIGINT, SIGTERM and SIGHUP to this process end the server instead.
 
-        While the server starts, a signal gives up the start with SystemExit; once it is up the server may finish what
-        is in flight, and a second signal kills it.
+        Use it around `start`, in the main thread. While the server starts, a signal gives up the start with SystemExit;
+        once it is up the server may finish what is in flight, and a second signal kills it. A SIGHUP that is ignored,
+        as under `nohup`, stays ignored.
         """
 
         def forward(number: int, frame: FrameType | None) -> None:
@@ -201,7 +218,11 @@ class TritonServer:
                 # Raising here could hit the very moment between the fork and our knowing of it; `start` raises.
                 self._interrupted = number
 
-        before = {number: signal.signal(number, forward) for number in (signal.SIGINT, signal.SIGTERM)}
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        # A closed terminal does not reach the server, which has a session of its own: it would be left behind.
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, forward) for number in numbers}
         try:
             yield
         finally:
@@ -221,7 +242,7 @@ class TritonServer:
         assert self._folder is not None
         command = [
             str(engine.executable),
-            f"--model-repository={self.repository.resolve()}",
+            f"--model-repository={_plain_path(self.repository, self._folder)}",
             f"--backend-directory={engine.assemble(self._folder)}",
             # A name of our own lets `stop` remove the regions that a killed server leaves in /dev/shm.
             f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
@@ -281,6 +302,8 @@ class TritonServer:
         if process.poll() is not None:
             raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
         self._is_up = True
+        if self._interrupted is not None:  # the signal came after the last look at it
+            raise SystemExit(128 + self._interrupted)
 
     def _is_ready(self) -> bool:
         connection = http.client.HTTPConnection(self.options.reach, self.options.http_port, timeout=5)
@@ -317,6 +340,20 @@ class TritonServer:
         # The stubs hold the pipe too; they end moments after the server.
         if self._reader is not None:
             self._reader.join(timeout=2)
+
+
+def _plain_path(repository: Path, folder: Path) -> Path:
+    """Give the path of a repository, or of a link to it in `folder` when its own would not survive Triton's shell.
+
+    Triton 2.51 starts a Python model by an unquoted shell command with the model's path in it: with a space in it the
+    server hangs, and what follows a semicolon is run.
+    """
+    path = repository.resolve()
+    if PLAIN_PATH.fullmatch(str(path)):
+        return path
+    link = folder / "repository"
+    link.symlink_to(path, target_is_directory=True)
+    return link
 
 
 def _exit_code(returncode: int) -> int:

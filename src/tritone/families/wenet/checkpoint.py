@@ -38,6 +38,8 @@ def read_config(path: Path) -> ModelConfig:
         content = yaml.safe_load(_read_text(path, "config"))
     except yaml.YAMLError as error:
         raise ExportError(f"config {path} is not valid YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise ExportError(f"config {path} should hold settings (key: value), it holds one {type(content).__name__}")
     return parse_config(content)
 
 
@@ -56,8 +58,11 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
             f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors. "
             "Save the bare state dict: torch.save(model.state_dict(), path)."
         ) from error
-    except (RuntimeError, EOFError, OSError, ValueError, KeyError) as error:
-        raise ExportError(f"checkpoint {path} is not a readable torch file ({error})") from error
+    except Exception as error:  # torch reads any file as a pickle, which fails in as many ways as there are files
+        raise ExportError(
+            f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). "
+            "Give the final.pt that training wrote."
+        ) from error
     if not isinstance(state, Mapping):
         raise ExportError(f"checkpoint {path} holds a {type(state).__name__}, expected a dict of tensors")
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
