@@ -135,9 +135,7 @@ def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Pat
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "model", type=Path, help="output folder of training.train, or a bundle"
-    )
+    parser.add_argument("model", type=Path, help="output folder of training.train, or a bundle")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
     parser.add_argument("--clips", type=Path, help="score the candidate clips in this folder instead")
     parser.add_argument("--select", type=int, default=0, help="copy this many recognised clips")

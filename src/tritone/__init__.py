@@ -61,7 +61,9 @@ def load(
     from tritone.bundle.bundle import Bundle
     from tritone.pipelines.recognizer import Recognizer
 
-    return Recognizer(Bundle.open(bundle), device=device, threads=threads, max_audio_s=max_audio_s)
+    opened = Bundle.open(bundle)
+    opened.verify()  # damaged weights would not fail, they would give other words
+    return Recognizer(opened, device=device, threads=threads, max_audio_s=max_audio_s)
 
 
 def __getattr__(name: str) -> Any:
