@@ -1,5 +1,6 @@
 """Fixtures for all tests. Pytest puts this folder on the path, so tests import the toy model with `import toy`."""
 
+import signal
 from pathlib import Path
 
 import hypothesis
@@ -26,3 +27,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help="folder with golden cases for tests/parity, searched at any depth; may be given several times. "
         "Default: tests/golden, and shared/golden beside the repository where it exists.",
     )
+
+
+def pytest_configure() -> None:
+    """Give child processes the signals they have in a terminal.
+
+    A shell starts background jobs with SIGINT ignored, and nohup does so with SIGHUP; children inherit that, and the
+    tests that interrupt a command would wait for ever.
+    """
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
