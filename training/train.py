@@ -48,6 +48,8 @@ class Recipe:
     weight_decay: float = 0.02
     ema_decay: float = 0.9985
     batch_seconds: float = 350.0
+    full_share: float = 0.5
+    served_share: float = 0.2
     chunk_max: int = 25
     chunk_served: int = 16
     left_served: int = 5
@@ -194,9 +196,9 @@ class Trainer:
     def _draw_chunk(self) -> tuple[int, int]:
         """Chunk size and left chunks of a step: full context, the served setting, or anything."""
         recipe, draw = self.recipe, self.rng.random()
-        if draw < 0.5:
+        if draw < recipe.full_share:
             return -1, -1
-        if draw < 0.7:
+        if draw < recipe.full_share + recipe.served_share:
             return recipe.chunk_served, recipe.left_served
         chunk = int(self.rng.integers(1, recipe.chunk_max + 1))
         most_left = max(1, 100 // chunk)
