@@ -11,6 +11,7 @@ from onnx import TensorProto, helper
 import toy
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime import TensorSpec, open_graph
+from tritone.runtime.external_data import locations
 
 
 def test_a_graph_knows_its_tensors_and_runs(toy_bundle: Path) -> None:
@@ -79,8 +80,23 @@ def test_weights_outside_of_the_folder_are_not_read(tmp_path: Path, absolute: bo
     graph = helper.make_graph([helper.make_node("Add", ["x", "w"], ["y"])], "g", [x], [y], [weight])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     (tmp_path / "bundle" / "g.onnx").write_bytes(model.SerializeToString())
-    with pytest.raises(BundleError, match="cannot open"):
+    with pytest.raises(BundleError, match=r"cannot open .*takes weights from .*secret\.bin"):
         open_graph(tmp_path / "bundle" / "g.onnx")
+
+
+def test_weights_of_constants_in_branches_are_looked_at_too(tmp_path: Path) -> None:
+    hidden = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1], data_location=TensorProto.EXTERNAL)
+    hidden.external_data.add(key="location", value="/etc/hostname")
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])
+    constant = helper.make_node("Constant", [], ["y"], value=hidden)
+    branch = helper.make_graph([constant], "branch", [], [y])
+    condition = helper.make_tensor_value_info("c", TensorProto.BOOL, [])
+    choice = helper.make_node("If", ["c"], ["y"], then_branch=branch, else_branch=branch)
+    graph = helper.make_graph([choice], "g", [condition], [y])
+    (tmp_path / "g.onnx").write_bytes(helper.make_model(graph).SerializeToString())
+    assert locations(tmp_path / "g.onnx") == {"/etc/hostname"}
+    with pytest.raises(BundleError, match="takes weights from '/etc/hostname'"):
+        open_graph(tmp_path / "g.onnx")
 
 
 @pytest.mark.parametrize("storage", [np.int8, np.float16])

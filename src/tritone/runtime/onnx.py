@@ -2,7 +2,7 @@
 
 The session folds constants when it is created, so weights stored as int8 or fp16 are widened to float32 once, not at
 every call.
-Weights in a file beside the graph are found by onnxruntime, which refuses names that lead out of the graph's folder.
+Weights in a file beside the graph are found by onnxruntime; names that lead out of the graph's folder are refused here.
 """
 
 import os
@@ -15,6 +15,7 @@ import numpy as np
 import onnxruntime
 
 from tritone.errors import BundleError, OperatorError
+from tritone.runtime.external_data import check_external_data
 from tritone.runtime.graph import Array, TensorSpec
 
 DTYPES = {
@@ -47,10 +48,11 @@ class OnnxGraph:
 
         Raises:
             OperatorError: CUDA was asked for and is not there. There is no silent fall-back to the CPU.
-            BundleError: the file is not a graph that onnxruntime can open.
+            BundleError: the file is not a graph that onnxruntime can open, or its weights lie outside of its folder.
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
+        check_external_data(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
         if not split_calls and device == "cpu":

@@ -1,0 +1,96 @@
+"""Which files an ONNX graph takes its weights from.
+
+encoder.onnx  ->  {"weights.bin"}
+
+An ONNX file may name any path for its external data, and older versions of onnxruntime (1.23, the last for Python 3.10)
+read whatever is named. So the names are checked before a graph is opened. The `onnx` package is not part of the light
+install; this describes the few fields of its schema that matter here (onnx/onnx.proto) and lets protobuf parse them.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+
+from tritone.errors import BundleError
+
+# message -> field -> (number, message of the field or None for a string)
+SCHEMA: dict[str, dict[str, tuple[int, str | None]]] = {
+    "Entry": {"key": (1, None), "value": (2, None)},
+    "Tensor": {"external_data": (13, "Entry")},
+    "SparseTensor": {"values": (1, "Tensor"), "indices": (2, "Tensor")},
+    "Attribute": {
+        "t": (5, "Tensor"),
+        "g": (6, "Graph"),
+        "tensors": (10, "Tensor"),
+        "graphs": (11, "Graph"),
+        "sparse_tensor": (22, "SparseTensor"),
+        "sparse_tensors": (23, "SparseTensor"),
+    },
+    "Node": {"attribute": (5, "Attribute")},
+    "Graph": {"node": (1, "Node"), "initializer": (5, "Tensor"), "sparse_initializer": (15, "SparseTensor")},
+    "Function": {"node": (7, "Node"), "attribute_proto": (11, "Attribute")},
+    "Model": {"graph": (7, "Graph"), "functions": (25, "Function")},
+}
+
+
+def _model_class() -> Any:
+    file = descriptor_pb2.FileDescriptorProto(name="tritone/onnx_external_data.proto", package="tritone_onnx")
+    for name, fields in SCHEMA.items():
+        message = file.message_type.add(name=name)
+        for field, (number, kind) in fields.items():
+            # Every field is repeated here, so that all of them are looked at where one occurs twice.
+            described = message.field.add(
+                name=field, number=number, label=descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
+            )
+            described.type = described.TYPE_BYTES if kind is None else described.TYPE_MESSAGE
+            if kind is not None:
+                described.type_name = f".tritone_onnx.{kind}"
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("tritone_onnx.Model"))
+
+
+def check_external_data(path: Path) -> None:
+    """Make sure that a graph's weights lie in the graph's own folder.
+
+    Raises:
+        BundleError: the file is no ONNX graph, or names weights outside of its folder.
+    """
+    folder = path.parent.resolve()
+    for location in sorted(locations(path)):
+        target = (folder / location).resolve() if "\0" not in location else None
+        if target is None or target.parent != folder:
+            raise BundleError(
+                f"cannot open {path}: it takes weights from {location!r}, which is not a file beside it. "
+                "Do not use this bundle unless you know who made it; export the model again."
+            )
+
+
+def locations(path: Path) -> set[str]:
+    """The names of all files that the graph at `path` takes tensors from."""
+    model = _model_class()()
+    try:
+        model.ParseFromString(path.read_bytes())
+    except (DecodeError, OSError) as error:
+        raise BundleError(f"cannot open {path}: it is not an ONNX graph ({error}). Export the bundle again.") from error
+    return {
+        bytes(value).decode("utf-8", "surrogateescape")
+        for entry in _entries(model)
+        if b"location" in entry.key
+        for value in entry.value
+    }
+
+
+def _entries(message: Any) -> Iterator[Any]:
+    """All external data entries below a message."""
+    for field, values in message.ListFields():
+        if field.message_type is None:
+            continue
+        for value in values:
+            if field.message_type.name == "Entry":
+                yield value
+            else:
+                yield from _entries(value)
