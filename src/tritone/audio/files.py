@@ -84,11 +84,23 @@ def _open(path: Path) -> BinaryIO:
         raise AudioError(f"cannot read {str(path)!r}: {getattr(error, 'strerror', None) or error}") from error
 
 
+def _for_soundfile(file: BinaryIO) -> BinaryIO | int:
+    """The descriptor of a real file, at its start.
+
+    Of other objects soundfile reads by callbacks into Python, and an exception that comes up in one of them is dropped:
+    a Ctrl-C during reading would be lost.
+    """
+    if not isinstance(file, io.BufferedReader) or not isinstance(file.raw, io.FileIO):
+        return file
+    os.lseek(file.fileno(), 0, os.SEEK_SET)
+    return file.fileno()
+
+
 def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None) -> Waveform:
     _refuse_truncated(file, name)
     promised = 0  # samples, by the header
     try:
-        with soundfile.SoundFile(file) as sound:
+        with soundfile.SoundFile(_for_soundfile(file), closefd=False) as sound:
             rate, promised = sound.samplerate, sound.frames
             if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
                 raise AudioError(
