@@ -5,6 +5,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -154,3 +155,15 @@ def test_a_model_of_the_other_kind_is_refused_with_those_that_fit(slow_server: T
     complaint = "'slow' is not streaming but offline. Ready streaming models: none"
     with connect(slow_server, protocol, timeout_s=30) as client, pytest.raises(InputError, match=complaint):
         client.stream("slow")
+
+
+def test_a_request_that_its_transport_never_ends_is_given_up(
+    wire_server: TritonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritone.client.client.LOST_AFTER_S", 0.05)
+    with Client(wire_server.grpc_address, timeout_s=30) as client:
+        client.model("count")
+        client.timeout_s = 0.05
+        monkeypatch.setattr(client._transport, "infer", lambda call: Future())
+        results = client.transcribe([seconds(0)] * 3, model="count", concurrency=2)
+    assert [type(result.error) for result in results] == [ServerTimeoutError] * 3

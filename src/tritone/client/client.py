@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Any
 
@@ -23,12 +23,13 @@ from tritone.client.result import TranscriptResult
 from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
 from tritone.client.transport import Call, Transport
 from tritone.client.waveforms import load
-from tritone.errors import InputError, RetryError, TritoneError
+from tritone.errors import InputError, RetryError, ServerTimeoutError, TritoneError
 from tritone.transcript import Transcript
 
 AudioInput = str | os.PathLike[str] | npt.NDArray[Any]
 
 DEFAULT_TIMEOUT_S = 60.0
+LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
 DEFAULT_CONCURRENCY = 8
 
 
@@ -196,16 +197,27 @@ class Client:
                 except TritoneError as error:
                     yield TranscriptResult(source=source, index=index, error=error)
                 while len(in_flight) >= concurrency or not finished.empty():
-                    flight = finished.get()
+                    flight = self._next_landed(finished, in_flight)
                     del in_flight[flight.index]
                     yield flight.result()
             while in_flight:
-                flight = finished.get()
+                flight = self._next_landed(finished, in_flight)
                 del in_flight[flight.index]
                 yield flight.result()
         finally:
             for flight in in_flight.values():
                 flight.future.cancel()
+
+    def _next_landed(self, finished: "SimpleQueue[_Flight]", in_flight: "dict[int, _Flight]") -> "_Flight":
+        # The transports keep the time limit themselves. Should one fail to, after an interrupt that a library dropped
+        # for example, the caller still must not hang: a request well beyond its limit is given up here.
+        try:
+            return finished.get(timeout=self.timeout_s + LOST_AFTER_S)
+        except Empty:
+            oldest = next(iter(in_flight.values()))
+            oldest.lost = True
+            oldest.future.cancel()  # which lands it
+            return finished.get()
 
     def _launch(
         self,
@@ -238,6 +250,7 @@ class _Flight:
     sent: float
     future: Future[Transcript]
     landed: float = 0.0
+    lost: bool = False  # never answered, not even by the transport's own time limit
 
     def result(self) -> TranscriptResult:
         known: dict[str, Any] = {"source": self.source, "index": self.index, "audio_s": self.audio_s}
@@ -245,8 +258,12 @@ class _Flight:
         try:
             return TranscriptResult(**known, transcript=self.future.result(), latency_s=latency_s)
         except CancelledError:
-            closed = RetryError("the client was closed before the answer came")
-            return TranscriptResult(**known, error=closed, latency_s=latency_s)
+            error = (
+                ServerTimeoutError(f"{self.source}: no answer, long after the time limit; try it again")
+                if self.lost
+                else RetryError("the client was closed before the answer came")
+            )
+            return TranscriptResult(**known, error=error, latency_s=latency_s)
         except TritoneError as error:
             return TranscriptResult(**known, error=error, latency_s=latency_s)
 
