@@ -5,7 +5,7 @@ A frame is 640 samples (40 ms) and needs 160 more after it, so that streaming wi
 with the past, so a stream that got another stream's state says something else. Silence is blank, as are frames like the
 one before. Each frame's token has probability 0.95.
 
-    write_toy_bundle(path)  ->  a bundle with both roles, weights in a shared external file
+    write_toy_bundle(path)  ->  a bundle with both roles, weights in a shared external file; `runtimes`: for torch too
     toy_waveform("hello")   ->  audio that it transcribes to "hello"
 """
 
@@ -20,7 +20,17 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.bundle import BundleWriter
-from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, State, Streaming, Vocabulary
+from tritone.bundle.manifest import (
+    Encoder,
+    Features,
+    Manifest,
+    Provenance,
+    Role,
+    Runtime,
+    State,
+    Streaming,
+    Vocabulary,
+)
 
 SAMPLE_RATE = 16000
 FRAME = 640  # samples
@@ -34,19 +44,29 @@ CONFIDENCE = 0.95
 TOKENS = ["<blank>", "<unk>", "▁", *string.ascii_lowercase, *string.digits, "<sos/eos>"]
 
 
-def write_toy_bundle(path: Path, streaming: bool = True, name: str = "toy") -> Path:
+def write_toy_bundle(
+    path: Path, streaming: bool = True, name: str = "toy", runtimes: Sequence[Runtime] = ("onnxruntime",)
+) -> Path:
     """Write the bundle to `path` and return `path`; without `streaming` it has the offline role alone."""
     size = len(TOKENS)
     with BundleWriter(path) as writer:
         table = np.full((size, size), np.log((1 - CONFIDENCE) / (size - 1)), dtype=np.float32)
         np.fill_diagonal(table, np.log(CONFIDENCE))
-        (writer.folder / "weights.bin").write_bytes(table.tobytes())
+        if "onnxruntime" in runtimes:
+            (writer.folder / "weights.bin").write_bytes(table.tobytes())
         writer.write_tokens(TOKENS)
-        onnx.save(_graph(streaming=False), writer.folder / "encoder.onnx")
-        artifacts = [writer.artifact("encoder", "encoder.onnx", "weights.bin")]
-        if streaming:
-            onnx.save(_graph(streaming=True), writer.folder / "streaming_encoder.onnx")
-            artifacts.append(writer.artifact("streaming_encoder", "streaming_encoder.onnx", "weights.bin"))
+        roles: list[Role] = ["encoder", "streaming_encoder"] if streaming else ["encoder"]
+        artifacts = []
+        for runtime in runtimes:
+            for role in roles:
+                if runtime == "onnxruntime":
+                    onnx.save(_graph(streaming=role != "encoder"), writer.folder / f"{role}.onnx")
+                    artifacts.append(writer.artifact(role, f"{role}.onnx", "weights.bin"))
+                else:
+                    from toy_torch import save_toy_program  # torch takes its time to load
+
+                    save_toy_program(writer.folder / f"{role}.pt2", table, streaming=role != "encoder")
+                    artifacts.append(writer.artifact(role, f"{role}.pt2", runtime=runtime))
         states = (State(name="offset", shape=(), dtype="int64"), State(name="level", shape=(1,), dtype="float32"))
         manifest = Manifest(
             name=name,

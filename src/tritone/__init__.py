@@ -45,6 +45,8 @@ def load(
     *,
     device: str = "cpu",
     threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
     max_audio_s: float = 300.0,
 ) -> "Recognizer":
     """Load a bundle for recognition in this process.
@@ -53,17 +55,24 @@ def load(
         bundle: a bundle folder, or the name of a shipped bundle.
         device: `cpu`, `cuda` or `cuda:<index>`.
         threads: CPU threads per graph call; None takes every CPU this process may use.
+        runtime: `onnxruntime` or `torch`; None takes the first of the bundle's that can run on the device.
+        precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
 
     Raises:
         BundleError: the bundle is missing, damaged or too new.
+        ValueError: there is no such runtime or precision.
+
+    What the bundle or this machine does not have is told when a graph is first needed.
     """
     from tritone.bundle.bundle import Bundle
     from tritone.pipelines.recognizer import Recognizer
 
     opened = Bundle.open(bundle)
     opened.verify()  # damaged weights would not fail, they would give other words
-    return Recognizer(opened, device=device, threads=threads, max_audio_s=max_audio_s)
+    return Recognizer(
+        opened, device=device, threads=threads, runtime=runtime, precision=precision, max_audio_s=max_audio_s
+    )
 
 
 def __getattr__(name: str) -> Any:

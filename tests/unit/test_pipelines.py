@@ -210,7 +210,7 @@ class TestStreaming:
 
         slot = streaming.open()
         with monkeypatch.context() as patch:
-            patch.setattr(streaming, "_graph", fail)
+            patch.setattr(streaming._slots, "_graph", fail)
             with pytest.raises(RuntimeError, match="out of memory"):
                 streaming.advance([Step(slot, toy.toy_waveform("abcd"))])
         assert streaming.advance([Step(slot, np.zeros(0, np.float32), final=True)])[0].text == "abcd"

@@ -151,13 +151,13 @@ def test_a_stream_collected_by_a_thread_of_a_running_step_does_not_stop_the_step
 ) -> None:
     recognizer = tritone.load(toy_bundle, threads=2)
     pipeline = recognizer.streaming
-    graph = pipeline._graph
+    graph = pipeline._slots._graph  # type: ignore[attr-defined]
 
     def run_and_collect(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
         gc.collect()
         return graph(inputs, outputs)
 
-    monkeypatch.setattr(pipeline, "_graph", run_and_collect)
+    monkeypatch.setattr(pipeline._slots, "_graph", run_and_collect)
     dropped = recognizer.stream()
     dropped.itself = dropped  # type: ignore[attr-defined]  # a cycle, as a kept exception makes it
     slots = [pipeline.open() for _ in range(8)]

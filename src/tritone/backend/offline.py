@@ -1,10 +1,12 @@
 """The model that Triton runs for whole utterances: one pipeline call for each ragged batch of requests."""
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend.metrics import Metrics, outcome_of
 from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
 from tritone.backend.requests import Waveform, waveforms_of
@@ -21,20 +23,35 @@ class TritonPythonModel:
         place = placement(args)
         self._settings = place.settings
         self._pipeline = open_offline(
-            place.bundle, device=place.device, threads=place.threads, max_audio_s=place.settings.max_audio_s
+            place.bundle,
+            device=place.device,
+            threads=place.threads,
+            runtime=place.settings.runtime or None,
+            precision=place.settings.precision or None,
+            max_audio_s=place.settings.max_audio_s,
         )
         self._pipeline.warm_up()
+        self._pipeline.work.take()  # nobody asked for that
+        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: good requests share one pipeline call, bad ones get an error each."""
+        start = time.perf_counter()
         parsed = [self._parse(request) for request in requests]
         good = [item for item in parsed if not isinstance(item, TritoneError)]
         results = iter(self._recognize(good))
-        answers = []
-        for request, item in zip(requests, parsed, strict=True):
-            outcome = item if isinstance(item, TritoneError) else next(results)
-            answers.append(error_reply(outcome) if isinstance(outcome, Exception) else reply(request, outcome))
+        outcomes = [item if isinstance(item, TritoneError) else next(results) for item in parsed]
+        answers = [
+            error_reply(outcome) if isinstance(outcome, Exception) else reply(request, outcome)
+            for request, outcome in zip(requests, outcomes, strict=True)
+        ]
+        told = [outcome_of(outcome) for outcome in outcomes]
+        self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)
         return answers
+
+    def finalize(self) -> None:
+        """Tell the last numbers."""
+        self._metrics.tell()
 
     def _parse(self, request: Any) -> list[Waveform] | TritoneError:
         try:

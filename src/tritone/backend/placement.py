@@ -11,13 +11,17 @@ from tritone.bundle.bundle import Bundle
 
 @dataclass(frozen=True)
 class Placement:
-    """One model instance. `device` is "cpu" or "cuda:<index>"; `threads` are this instance's own."""
+    """One model instance. `device` is "cpu" or "cuda:<index>"; `threads` are this instance's own.
+
+    `warmups`: how many batches Triton itself sends for warming up before anybody else's come.
+    """
 
     bundle: Bundle
     settings: Settings
     device: str
     threads: int
     max_batch: int
+    warmups: int
 
 
 def placement(args: Mapping[str, str]) -> Placement:
@@ -40,4 +44,5 @@ def placement(args: Mapping[str, str]) -> Placement:
         device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
         threads=settings.threads_of(instances),
         max_batch=max(1, config["max_batch_size"]),
+        warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),
     )

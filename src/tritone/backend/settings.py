@@ -20,13 +20,16 @@ class Settings:
 
     `sample_rate`: Hz, of the bundle, for clients that read the model's configuration. `bundle`: its folder, relative to
     the model's version folder. `threads`: of one instance, 0 shares the machine's cores among the instances.
-    `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
-    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed.
+    `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can. `max_audio_s`: the
+    longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open streams of one
+    instance. `idle_timeout_s`: a stream without a chunk for this long is closed.
     """
 
     sample_rate: int
     bundle: str = "bundle"
     threads: int = 0
+    runtime: str = ""
+    precision: str = ""
     max_audio_s: float = 120.0
     max_streams: int = 256
     idle_timeout_s: float = 15.0
@@ -39,8 +42,8 @@ class Settings:
             raise ValueError(f"threads must be 0 (automatic) or more, got {self.threads}")
 
     def to_parameters(self) -> dict[str, str]:
-        """The settings as Triton keeps them: text by name."""
-        return {field.name: str(getattr(self, field.name)) for field in fields(self)}
+        """The settings as Triton keeps them: text by name. What is empty is left out."""
+        return {field.name: text for field in fields(self) if (text := str(getattr(self, field.name)))}
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str]) -> "Settings":

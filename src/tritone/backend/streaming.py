@@ -4,11 +4,13 @@ A chunk that cannot be used gets an error and is ignored, as if it had not been 
 with the next chunk. START opens and END closes the stream even on such a chunk.
 """
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
 from tritone.backend.requests import waveforms_of
@@ -33,10 +35,15 @@ class TritonPythonModel:
             place.bundle,
             device=place.device,
             threads=place.threads,
+            runtime=place.settings.runtime or None,
+            precision=place.settings.precision or None,
             capacity=place.settings.max_streams,
             max_batch=place.max_batch,
         )
         self._pipeline.warm_up()
+        self._pipeline.work.take()  # nobody asked for that
+        self._metrics = Metrics(args, streaming=True, warmups=place.warmups)
+        self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
             self._pipeline.open,
             self._pipeline.close,
@@ -46,13 +53,21 @@ class TritonPythonModel:
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch of chunks, each of its own stream."""
+        start = time.perf_counter()
         # Whose chunk waited here while an earlier step took its time was not idle.
         if expired := self._streams.expire(keep={request.correlation_id() for request in requests}):
             pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
         answers: list[Any] = []
         for wave in _waves(requests):
             answers += self._advance(wave)
+        outcomes, self._outcomes = self._outcomes, []
+        work = self._pipeline.work.take()
+        self._metrics.count(outcomes, work, time.perf_counter() - start, len(self._streams))
         return answers
+
+    def finalize(self) -> None:
+        """Tell the last numbers; the streams end with the model."""
+        self._metrics.tell()
 
     def _advance(self, requests: Sequence[Any]) -> list[Any]:
         parsed = [self._parse(request) for request in requests]
@@ -61,6 +76,7 @@ class TritonPythonModel:
         for request, item in zip(requests, parsed, strict=True):
             stream, final = request.correlation_id(), bool(_flags(request) & SEQUENCE_END)
             outcome = item if isinstance(item, TritoneError) else next(results)
+            self._outcomes.append(outcome_of(outcome))
             if isinstance(outcome, Transcript):
                 if final:
                     self._streams.forget(stream)

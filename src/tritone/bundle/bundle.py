@@ -89,21 +89,42 @@ class Bundle:
         """Is there a graph for this role?"""
         return any(artifact.role == role for artifact in self.manifest.artifacts)
 
-    def artifact(self, role: Role, runtime: Runtime = "onnxruntime", precision: Precision | None = None) -> Path:
-        """The path of the graph to open for a role; the first one in the manifest if `precision` is None.
+    @property
+    def runtimes(self) -> tuple[Runtime, ...]:
+        """The runtimes that the bundle has graphs for, in the order of the manifest, each once."""
+        return tuple(dict.fromkeys(artifact.runtime for artifact in self.manifest.artifacts))
+
+    def artifacts(
+        self, role: Role, runtime: Runtime | None = None, precision: Precision | None = None
+    ) -> tuple[Artifact, ...]:
+        """The graphs for a role, narrowed down to a runtime and a precision; in the order of the manifest.
 
         Raises:
-            BundleError: the bundle has no such graph.
+            BundleError: there is none; the message says what the bundle holds and how to get what it does not.
         """
-        for artifact in self.manifest.artifacts:
-            if (artifact.role, artifact.runtime) == (role, runtime) and precision in (None, artifact.precision):
-                return self.file(artifact.files[0])
-        held = (
-            ", ".join(f"{a.role} ({a.runtime}, {a.precision})" for a in self.manifest.artifacts) or "no graphs at all"
+        found = tuple(
+            artifact
+            for artifact in self.manifest.artifacts
+            if artifact.role == role and runtime in (None, artifact.runtime) and precision in (None, artifact.precision)
         )
-        advice = " Export the checkpoint with --streaming." if role == "streaming_encoder" else ""
-        wanted = f"{role} ({runtime}{', ' + precision if precision else ''})"
-        raise BundleError(f"{self.path} has no graph for {wanted}; it holds {held}.{advice}")
+        if found:
+            return found
+        held = [f"{a.role} ({a.runtime}, {a.precision})" for a in self.manifest.artifacts]
+        wanted = ", ".join(each for each in (runtime, precision) if each)
+        if not self.has(role):
+            advice = " Export the checkpoint with --streaming." if role == "streaming_encoder" else ""
+        elif runtime is not None and runtime not in self.runtimes:
+            advice = f" Export the checkpoint with --runtimes {','.join((*self.runtimes, runtime))}."
+        else:
+            advice = f" Export the checkpoint with --runtimes torch --precision {precision}."
+        raise BundleError(
+            f"{self.path} has no graph for {role}{f' ({wanted})' if wanted else ''}; it holds "
+            f"{', '.join(held) or 'no graphs at all'}.{advice}"
+        )
+
+    def artifact(self, role: Role, runtime: Runtime | None = None, precision: Precision | None = None) -> Path:
+        """The path of the graph to open for a role: the first that `artifacts` gives; errors as there."""
+        return self.file(self.artifacts(role, runtime, precision)[0].files[0])
 
     def verify(self) -> None:
         """Compare every graph file with its checksum.

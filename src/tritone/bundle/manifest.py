@@ -23,9 +23,9 @@ ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
 Role = Literal["encoder", "streaming_encoder"]
-Runtime = Literal["onnxruntime"]
-Precision = Literal["fp32"]
-WeightStorage = Literal["fp32", "fp16", "int8"]
+Runtime = Literal["onnxruntime", "torch"]
+Precision = Literal["fp32", "fp16", "bf16"]
+WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 
 
 class _Part(BaseModel):
@@ -119,7 +119,11 @@ class Streaming(_Part):
 
 
 class Artifact(_Part):
-    """One exported graph. `files` are relative to the bundle, the first is the one to open; `sha256` in that order."""
+    """One exported graph. `files` are relative to the bundle, the first is the one to open; `sha256` in that order.
+
+    `precision`: of the network's arithmetic; what goes in and comes out is the same for all. The first artifact of a
+    role is its default.
+    """
 
     role: Role
     runtime: Runtime

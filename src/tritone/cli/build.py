@@ -26,6 +26,12 @@ def build(
     instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
     gpus: Annotated[str, typer.Option(help="With --device gpu: indices like 0,1; every GPU if not given.")] = "",
+    runtime: Annotated[
+        str, typer.Option(help="onnxruntime or torch; the bundle's first that can run there if not given.")
+    ] = DEFAULTS.runtime,
+    precision: Annotated[
+        str, typer.Option(help="fp32, fp16 or bf16; the bundle's first if not given.")
+    ] = DEFAULTS.precision,
     threads: Annotated[int, typer.Option(help="CPU threads of an instance; 0 shares the cores.")] = DEFAULTS.threads,
     max_batch_size: Annotated[int, typer.Option(help="Most requests in one call.")] = DEFAULTS.max_batch_size,
     preferred_batch_sizes: Annotated[str, typer.Option(help="Batch sizes worth waiting for, like 8,16.")] = "",
@@ -56,6 +62,8 @@ def build(
             instances=instances,
             device=device,
             gpus=_numbers(gpus),
+            runtime=runtime,
+            precision=precision,
             threads=threads,
             max_batch_size=max_batch_size,
             preferred_batch_sizes=_numbers(preferred_batch_sizes),

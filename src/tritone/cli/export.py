@@ -39,6 +39,12 @@ def wenet(
     weights: Annotated[
         str, typer.Option(help="Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.")
     ] = "fp32",
+    runtimes: Annotated[
+        str, typer.Option(help="What to write graphs for: onnxruntime, torch or both; the first is the default.")
+    ] = "onnxruntime",
+    precision: Annotated[
+        str, typer.Option(help="With runtime torch: fp32, fp16, bf16 or several. Other graphs compute in fp32.")
+    ] = "fp32",
 ) -> None:
     """Export a WeNet U2 or U2++ model: encoder and CTC head, waveform in."""
     try:
@@ -50,23 +56,32 @@ def wenet(
         ) from error
     if weights not in ("fp32", "fp16", "int8"):
         raise typer.BadParameter(f"{weights!r} is not fp32, fp16 or int8", param_hint="--weights")
-    report = export_wenet(
-        checkpoint=checkpoint,
-        config=config,
-        tokens=tokens,
-        output=output,
-        cmvn=cmvn,
-        streaming=streaming,
-        chunk_size=chunk_size,
-        left_chunks=left_chunks,
-        name=name,
-        tail_padding_ms=tail_padding_ms,
-        progress=lambda step: typer.echo(f"{step} ...", err=True),
-        weight_storage=weights,  # type: ignore[arg-type]
-    )
+    try:
+        report = export_wenet(
+            checkpoint=checkpoint,
+            config=config,
+            tokens=tokens,
+            output=output,
+            cmvn=cmvn,
+            streaming=streaming,
+            chunk_size=chunk_size,
+            left_chunks=left_chunks,
+            name=name,
+            tail_padding_ms=tail_padding_ms,
+            progress=lambda step: typer.echo(f"{step} ...", err=True),
+            weight_storage=weights,  # type: ignore[arg-type]
+            runtimes=_names(runtimes),  # type: ignore[arg-type]
+            precisions=_names(precision),  # type: ignore[arg-type]
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
     typer.echo(
         f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True
     )
     for graph, difference in report.differences.items():
         typer.echo(f"  {graph}: largest difference from the torch network {difference:.2e} (log probability)", err=True)
     typer.echo(report.bundle.path)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(","))

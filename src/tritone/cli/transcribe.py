@@ -1,17 +1,16 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, Literal
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from typing import Annotated, Any, Literal
 
 import typer
 
-from tritone.cli.sources import BundleSource, Outcome, ServerSource, Source
 from tritone.cli.transcript_printer import TranscriptPrinter
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.client.stream import DEFAULT_CHUNK_MS
-from tritone.errors import InputError, TritoneError
-from tritone.transcript import Transcript
+from tritone.systems import BundleSystem, Playback, ServedSystem, System
 
 WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-asr)"
 
@@ -39,6 +38,12 @@ def transcribe(
         float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
     ] = None,
     device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
+    runtime: Annotated[
+        str | None, typer.Option(help="With --bundle: onnxruntime or torch; its first that can run if not given.")
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="With --bundle: fp32, fp16 or bf16; its first if not given.")
+    ] = None,
     max_audio_s: Annotated[
         float | None,
         typer.Option(min=0, help="With --bundle: longest file taken (300 if not given); streaming has no limit."),
@@ -58,22 +63,32 @@ def transcribe(
     if (url is None) == (bundle is None):
         raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
-    for_bundle = {"--device": device, "--max-audio-s": max_audio_s}
+    for_bundle = {
+        "--device": device,
+        "--runtime": runtime,
+        "--precision": precision,
+        "--max-audio-s": max_audio_s,
+    }
     misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
     if misplaced:
         raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
     if realtime and not streaming:
         raise typer.BadParameter("--realtime goes with --streaming")
     printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps)
-    with _source(
-        url, bundle, model, protocol, concurrency, timeout_s, device, max_audio_s, timestamps, streaming
-    ) as source:
+    playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
+    options = {"device": device or "cpu", "runtime": runtime, "precision": precision}
+    with _system(
+        url, bundle, model, protocol, concurrency, timeout_s, options, max_audio_s, timestamps, playback
+    ) as system:
         if streaming:
+            # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(files):
-                printer.show(_stream(source, index, path, chunk_ms, realtime, printer))
+                with printer.partials(path) as show:
+                    (outcome,) = system.transcribe([path], lambda _, transcript: show(transcript))
+                printer.show(replace(outcome, index=index))
         else:
             with printer.progress() as advance:
-                for outcome in source.offline(files):
+                for outcome in system.transcribe(files):
                     printer.show(outcome)
                     advance()
     if printer.failed:
@@ -81,52 +96,37 @@ def transcribe(
 
 
 @contextmanager
-def _source(
+def _system(
     url: str | None,
     bundle: str | None,
     model: str | None,
     protocol: str | None,
     concurrency: int | None,
     timeout_s: float | None,
-    device: str | None,
+    options: Mapping[str, Any],
     max_audio_s: float | None,
     details: bool,
-    streaming: bool,
-) -> Iterator[Source]:
+    playback: Playback | None,
+) -> Iterator[System]:
     # Either way brings imports that the other one should not wait for.
-    if url is not None:
-        from tritone.client import Client
-
-        try:
-            client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-        with client:
-            yield ServerSource(client, model, details, concurrency or DEFAULT_CONCURRENCY)
-    elif bundle is not None:
-        from tritone import load
-        from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S
-
-        try:
-            limit_s = DEFAULT_MAX_AUDIO_S if max_audio_s is None else max_audio_s
-            recognizer = load(bundle, device=device or "cpu", max_audio_s=limit_s)
-            # Opens the graph: what is wrong with it concerns all files.
-            _ = recognizer.streaming if streaming else recognizer.offline
-        except ValueError as error:
-            raise typer.BadParameter(str(error)) from error
-        yield BundleSource(recognizer)
-
-
-def _stream(
-    source: Source, index: int, path: str, chunk_ms: float, realtime: bool, printer: TranscriptPrinter
-) -> Outcome:
-    last: Transcript | None = None
+    system: System
     try:
-        with printer.partials(path) as show:
-            for last in source.streaming(path, chunk_ms, realtime):
-                show(last)
-    except TritoneError as error:
-        return Outcome(index, path, error=error)
-    if last is None:
-        return Outcome(index, path, error=InputError(f"{path}: the stream gave no result"))
-    return Outcome(index, path, last)
+        if url is not None:
+            from tritone.client import Client
+
+            client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
+            in_flight = 1 if playback else concurrency or DEFAULT_CONCURRENCY
+            system = ServedSystem(client, model, playback=playback, concurrency=in_flight, details=details)
+        else:
+            from tritone import load
+            from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S
+
+            assert bundle is not None
+            limit_s = DEFAULT_MAX_AUDIO_S if max_audio_s is None else max_audio_s
+            system = BundleSystem(load(bundle, max_audio_s=limit_s, **options), playback=playback)
+            # Opens the graph: what is wrong with it concerns all files.
+            system.prepare()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with closing(system):
+        yield system

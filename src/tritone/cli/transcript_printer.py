@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.text import Text
 
-from tritone.cli.sources import Outcome
+from tritone.systems import Outcome
 from tritone.transcript import Transcript
 
 

@@ -4,6 +4,7 @@ A bundle may come from a stranger. What does not fit is told when the pipeline i
 """
 
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
@@ -13,19 +14,24 @@ from tritone.errors import BundleError
 from tritone.runtime.graph import Graph, TensorSpec
 
 Tensors = dict[str, TensorSpec]
+# Outputs that a graph may have.
+OPTIONAL = {
+    "best_tokens": TensorSpec(np.dtype(np.int64), (None, None)),
+    "best_log_probs": TensorSpec(np.dtype(np.float32), (None, None)),
+}
 
 
-def check_graph(graph: Graph, bundle: Bundle, role: Role) -> None:
-    """Compare an opened graph with the manifest of its bundle; see "Graph contracts" in docs/design.md.
+def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
+    """Compare the graph opened from `path` with the manifest of its bundle; see "Graph contracts" in docs/design.md.
 
     Raises:
         BundleError: a tensor is missing, unknown, or of another type or shape; the message names all of them.
     """
     inputs, outputs = _tensors(bundle.manifest, role)
+    outputs |= {name: spec for name, spec in OPTIONAL.items() if name in graph.outputs}
     faults = [*_faults("input", graph.inputs, inputs), *_faults("output", graph.outputs, outputs)]
     faults += [f"input {name} is unknown to the manifest" for name in graph.inputs if name not in inputs]
     if faults:
-        path = bundle.artifact(role)
         raise BundleError(f"{path} does not fit its manifest: {'; '.join(faults)}. Export the bundle again.")
 
 

@@ -3,6 +3,7 @@
 waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
+import time
 from collections.abc import Sequence
 from functools import partial
 
@@ -12,11 +13,11 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.assembly import TranscriptBuilder
 from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
-from tritone.pipelines.contract import check_graph
-from tritone.runtime import open_graph
+from tritone.pipelines.choice import open_chosen
+from tritone.pipelines.greedy import GreedySearch
+from tritone.pipelines.work import CallWork, WorkLog
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
-from tritone.search.ctc import ctc_greedy
 from tritone.search.hypothesis import Token
 from tritone.transcript import Transcript
 
@@ -32,6 +33,8 @@ class CtcPipeline:
         *,
         device: str = "cpu",
         threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         limits: BatchLimits | None = None,
     ) -> None:
@@ -39,20 +42,25 @@ class CtcPipeline:
 
         Args:
             bundle: an opened bundle of kind `ctc`.
-            device, threads: see `tritone.runtime.open_graph`.
+            device, threads, runtime, precision: see `open_chosen`.
             max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it.
             limits: what one graph call may take; by default what suits the device.
 
         Raises:
             BundleError: the bundle has no offline encoder, or one that cannot be opened or does not fit its manifest.
             OperatorError: the device is not available.
+            ValueError: there is no such device, runtime or precision.
         """
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.max_audio_s = max_audio_s
         self.limits = limits or BatchLimits.for_device(device)
-        self._graph = open_graph(bundle.artifact("encoder"), device, threads)
-        check_graph(self._graph, bundle, "encoder")
+        self.work = WorkLog(self.sample_rate)
+        self.artifact, self._graph = open_chosen(
+            bundle, "encoder", runtime=runtime, precision=precision, device=device, threads=threads
+        )
+        self._empty = self._graph.empty
+        self._search = GreedySearch(self._graph, bundle.manifest.vocabulary.blank_id)
         self._crew = Crew(self._graph.concurrency)
         self._min_samples = bundle.manifest.encoder.min_samples
         self._tail = bundle.manifest.encoder.tail_samples
@@ -69,14 +77,16 @@ class CtcPipeline:
         lengths = [len(waveforms[index]) + self._tail for index in audible]
         plan = plan_batches(lengths, self.limits, sample_rate=self.sample_rate, min_samples=self._min_samples)
 
-        def run(batch: Batch) -> None:
+        def run(batch: Batch) -> CallWork:
             indices = [audible[position] for position in batch.indices]
-            for index, found in zip(
-                indices, self._run([waveforms[i] for i in indices], batch.num_samples), strict=True
-            ):
-                tokens[index] = found
+            found, work = self._run([waveforms[index] for index in indices], batch.num_samples)
+            for index, hypothesis in zip(indices, found, strict=True):
+                tokens[index] = hypothesis
+            return work
 
-        self._crew.map(run, plan)
+        start = time.perf_counter()
+        calls = self._crew.map(run, plan)
+        self.work.add(calls, time.perf_counter() - start)
         return [self._transcript(found, len(waveform)) for found, waveform in zip(tokens, waveforms, strict=True)]
 
     def warm_up(self, max_audio_s: float = 30.0) -> None:
@@ -96,14 +106,21 @@ class CtcPipeline:
         manifest = self.bundle.manifest
         return num_samples >= manifest.features.frame_length and num_samples + self._tail >= self._min_samples
 
-    def _run(self, waveforms: Sequence[Waveform], padded: int) -> list[list[Token]]:
-        block = np.zeros((len(waveforms), padded), dtype=np.float32)
+    def _run(self, waveforms: Sequence[Waveform], padded: int) -> tuple[list[list[Token]], CallWork]:
+        start = time.perf_counter()
+        block = self._empty((len(waveforms), padded), np.float32)
         for row, waveform in zip(block, waveforms, strict=True):
             row[: len(waveform)] = waveform
+            row[len(waveform) :] = 0
         num_samples = np.array([min(len(waveform) + self._tail, padded) for waveform in waveforms], dtype=np.int64)
         inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
-        log_probs, num_frames = self._graph(inputs, ("log_probs", "num_frames"))
-        return ctc_greedy(log_probs, num_frames, self.bundle.manifest.vocabulary.blank_id)
+        filled = time.perf_counter()
+        results = self._graph(inputs, self._search.outputs)
+        computed = time.perf_counter()
+        tokens, _ = self._search(results)
+        found = time.perf_counter()
+        audio = sum(map(len, waveforms))
+        return tokens, CallWork(audio, block.size - audio, computed - filled, found - computed, found - start)
 
     def _transcript(self, tokens: list[Token], num_samples: int) -> Transcript:
         builder = TranscriptBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)

@@ -23,6 +23,7 @@ from tritone.audio.waveform import Waveform, check_waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, StreamError
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.choice import check_names
 from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S, CtcPipeline
 from tritone.pipelines.streaming import Step, StreamingCtcPipeline
 from tritone.transcript import Transcript
@@ -41,13 +42,25 @@ class Recognizer:
         *,
         device: str = "cpu",
         threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
     ) -> None:
-        """Take an opened bundle; `device` and `threads` as in `tritone.load`, `max_audio_s` limits `transcribe`."""
+        """Take an opened bundle, and the options of `tritone.load`.
+
+        Raises:
+            ValueError: there is no such runtime or precision.
+        """
+        check_names(runtime, precision)
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.max_audio_s = max_audio_s
-        self._options: dict[str, Any] = {"device": device, "threads": threads}
+        self._options: dict[str, Any] = {
+            "device": device,
+            "threads": threads,
+            "runtime": runtime,
+            "precision": precision,
+        }
         self._lock = threading.Lock()
         self._offline: CtcPipeline | None = None
         self._streaming: StreamingCtcPipeline | None = None

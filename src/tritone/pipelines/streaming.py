@@ -2,11 +2,12 @@
 
     steps (slot, samples, final)  ->  partial and final transcripts
 
-Audio may arrive cut in any way: a stream's windows depend on its sample count alone. Every stream owns a slot, a row of
-the state arrays, that later streams use again. A step gathers rows of the arrays, runs the graph and writes them back.
+Audio may arrive cut in any way: a stream's windows depend on its sample count alone. Every stream owns a slot, which
+holds its state between steps where the graph runs; later streams use it again.
 """
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,15 +15,15 @@ import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import State
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.assembly import TranscriptBuilder
-from tritone.pipelines.contract import check_graph
+from tritone.pipelines.choice import open_chosen
+from tritone.pipelines.greedy import GreedySearch
 from tritone.pipelines.samples import SampleQueue
-from tritone.runtime import open_graph
+from tritone.pipelines.work import CallWork, WorkLog
 from tritone.runtime.crew import Crew
-from tritone.runtime.graph import Array
-from tritone.search.ctc import CtcGreedy, ctc_greedy
+from tritone.runtime.graph import Array, TensorSpec
+from tritone.search.ctc import CtcGreedy
 from tritone.transcript import Transcript
 
 DEFAULT_CAPACITY = 512
@@ -44,7 +45,8 @@ class _Stream:
     builder: TranscriptBuilder
     pending: SampleQueue = field(default_factory=SampleQueue)
     search: CtcGreedy = field(default_factory=CtcGreedy)
-    num_samples: int = 0
+    num_samples: int = 0  # of its audio so far
+    position: int = 0  # of the next window in it
     closing: bool = False  # its last audio, and the tail after it, are pending
     ended: bool = False  # its last step has run
 
@@ -58,6 +60,8 @@ class StreamingCtcPipeline:
         *,
         device: str = "cpu",
         threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
         capacity: int = DEFAULT_CAPACITY,
         max_batch: int = DEFAULT_MAX_BATCH,
     ) -> None:
@@ -65,7 +69,7 @@ class StreamingCtcPipeline:
 
         Args:
             bundle: an opened bundle of kind `ctc`.
-            device, threads: see `tritone.runtime.open_graph`.
+            device, threads, runtime, precision: see `open_chosen`.
             capacity: how many streams may be open at once.
             max_batch: how many streams one graph call may advance.
 
@@ -73,10 +77,11 @@ class StreamingCtcPipeline:
             BundleError: the bundle was exported without a streaming encoder, or with one that cannot be opened
                 or does not fit its manifest.
             OperatorError: the device is not available.
+            ValueError: there is no such device, runtime or precision, or a number is below 1.
         """
         if capacity < 1 or max_batch < 1:
             raise ValueError(f"capacity and max_batch must be at least 1, got {capacity} and {max_batch}")
-        path = bundle.artifact("streaming_encoder")
+        bundle.artifacts("streaming_encoder")  # tells a bundle without one
         settings = bundle.manifest.streaming
         if settings is None:
             raise BundleError(f"{bundle.path} has a streaming graph, but `streaming` in its manifest is empty")
@@ -84,16 +89,26 @@ class StreamingCtcPipeline:
         self.sample_rate = bundle.manifest.sample_rate
         self.capacity = capacity
         self.max_batch = max_batch
+        self.work = WorkLog(self.sample_rate)
         self._settings = settings
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
-        self._graph = open_graph(path, device, threads, split_calls=False)
-        check_graph(self._graph, bundle, "streaming_encoder")
-        self._crew = Crew(self._graph.concurrency)
+        self.artifact, graph = open_chosen(
+            bundle,
+            "streaming_encoder",
+            runtime=runtime,
+            precision=precision,
+            device=device,
+            threads=threads,
+            split_calls=False,
+        )
+        self._search = GreedySearch(graph, bundle.manifest.vocabulary.blank_id)
+        self._slots = graph.slots(
+            {state.name: TensorSpec(np.dtype(state.dtype), state.shape) for state in settings.states}, capacity
+        )
+        self._crew = Crew(graph.concurrency)
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(capacity - 1, -1, -1))
-        self._states = [_SlotArray(state, capacity) for state in settings.states]
-        self._outputs = ["log_probs", "num_frames", *(f"next_{state.name}" for state in settings.states)]
         self._lock = threading.Lock()
 
     @property
@@ -115,8 +130,7 @@ class StreamingCtcPipeline:
                 )
             slot = self._free.pop()
             self._streams[slot] = _Stream(TranscriptBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s))
-            for state in self._states:
-                state.clear(slot)
+            self._slots.clear(slot)
             return slot
 
     def close(self, slot: int) -> None:
@@ -192,12 +206,15 @@ class StreamingCtcPipeline:
         """Run one window of each stream, in as many calls as the batch limit and the device ask for."""
         needed = -(-len(slots) // self.max_batch)
         calls = max(needed, min(self._crew.size, len(slots) // MIN_PART))
-        for state in self._states:
-            state.reserve(len(slots))
+        self._slots.reserve(len(slots))
         bounds = [len(slots) * call // calls for call in range(calls + 1)]
-        self._crew.map(lambda part: self._run(slots[part], streams[part], part), list(map(slice, bounds, bounds[1:])))
+        parts = list(map(slice, bounds, bounds[1:]))
+        start = time.perf_counter()
+        work = self._crew.map(lambda part: self._run(slots[part], streams[part], part), parts)
+        self.work.add(work, time.perf_counter() - start)
 
-    def _run(self, slots: list[int], streams: list[_Stream], part: slice) -> None:
+    def _run(self, slots: list[int], streams: list[_Stream], part: slice) -> CallWork:
+        start = time.perf_counter()
         window, shift = self._settings.window_samples, self._settings.shift_samples
         block = np.zeros((len(streams), window), dtype=np.float32)
         num_samples = np.empty(len(streams), dtype=np.int64)
@@ -206,44 +223,21 @@ class StreamingCtcPipeline:
             block[row, : len(samples)] = samples
             num_samples[row] = len(samples)
         inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
-        inputs |= {state.name: state.gather(slots, part) for state in self._states}
-        log_probs, num_frames, *next_states = self._graph(inputs, self._outputs)
-        for state, values in zip(self._states, next_states, strict=True):
-            state.scatter(slots, values)
-        found = ctc_greedy(log_probs, num_frames, self.bundle.manifest.vocabulary.blank_id)
+        filled = time.perf_counter()
+        results = self._slots(slots, inputs, self._search.outputs, part.start)
+        computed = time.perf_counter()
+        found, num_frames = self._search(results)
+        audio = padding = 0
         for row, stream in enumerate(streams):
-            stream.ended = num_samples[row] < window
+            valid = int(num_samples[row])
+            stream.ended = valid < window
             stream.pending.drop(shift)
-            stream.builder.add(*stream.search.join(found[row], int(num_frames[row])))
-
-
-class _SlotArray:
-    """One state tensor of all streams: a row per slot. Grows with the highest slot used, up to the capacity."""
-
-    def __init__(self, state: State, capacity: int) -> None:
-        self.name = state.name
-        self._capacity = capacity
-        self._rows: Array = np.zeros((0, *state.shape), dtype=state.dtype)
-        self._gathered: Array = self._rows
-
-    def clear(self, slot: int) -> None:
-        if slot >= len(self._rows):
-            grown = np.zeros(
-                (min(self._capacity, max(2 * len(self._rows), slot + 1)), *self._rows.shape[1:]), self._rows.dtype
-            )
-            grown[: len(self._rows)] = self._rows
-            self._rows = grown
-        self._rows[slot] = 0
-
-    def reserve(self, count: int) -> None:
-        """Make room for `gather` to put `count` rows."""
-        if count > len(self._gathered):
-            self._gathered = np.empty((count, *self._rows.shape[1:]), self._rows.dtype)
-
-    def gather(self, slots: list[int], place: slice) -> Array:
-        """The rows of `slots`, copied to their `place` in an array that is used again by the next step."""
-        # Any mode but "raise" lets numpy write to `out` directly; slots are always in range.
-        return np.take(self._rows, slots, axis=0, out=self._gathered[place], mode="clip")
-
-    def scatter(self, slots: list[int], values: Array) -> None:
-        self._rows[slots] = values
+            stream.builder.add(*stream.search.join(found[row], num_frames[row]))
+            # The overlap of full windows belongs to the next one, and the tail after the audio is none.
+            used = valid if stream.ended else shift
+            heard = max(0, min(used, stream.num_samples - stream.position))
+            stream.position += used
+            audio += heard
+            padding += used - heard + window - valid
+        end = time.perf_counter()
+        return CallWork(audio, padding, computed - filled, end - computed, end - start)

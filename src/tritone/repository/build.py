@@ -22,7 +22,16 @@ from tritone.backend.settings import Mode, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, OperatorError
-from tritone.repository.config import ModelOptions, from_text, mode_of, model_config, to_text, warmup_files
+from tritone.repository.config import (
+    Device,
+    ModelOptions,
+    device_of,
+    from_text,
+    mode_of,
+    model_config,
+    to_text,
+    warmup_files,
+)
 
 VERSION = "1"
 BYTES_PER_SAMPLE = 4
@@ -70,7 +79,8 @@ def build_repository(
         The models written.
 
     Raises:
-        BundleError: a bundle cannot be read, is damaged, or has no graph for a mode that was asked for.
+        BundleError: a bundle cannot be read, is damaged, or has no graph for a mode, a runtime or a precision that was
+            asked for.
         OperatorError: something else is in the way at the output.
         ValueError: a name is unfit or used twice.
     """
@@ -90,6 +100,8 @@ def build_repository(
         for name, bundle in zip(names, opened, strict=True)
         for mode in _modes(bundle, modes)
     ]
+    for model, bundle in plan:
+        bundle.artifacts(ROLES[model.mode], options.runtime or None, options.precision or None)  # type: ignore[arg-type]
     _check_names([model.name for model, _ in plan], output, force)
     for bundle in opened:
         bundle.verify()  # a damaged file would be found only when the server starts, or never
@@ -161,6 +173,24 @@ def shared_memory_bytes(path: str | Path) -> int:
         instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
         total += int(instances * config.max_batch_size * seconds * settings.sample_rate * BYTES_PER_SAMPLE)
     return total
+
+
+def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
+    """The runtimes that the models of a repository were built for, each with its device; "" for any of the bundle's.
+
+    Models that are not ours, or cannot be read, count nothing.
+    """
+    found: set[tuple[str, Device]] = set()
+    for folder in Path(path).iterdir():
+        if not is_ours(folder):
+            continue
+        try:
+            config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
+        except OperatorError:  # Triton tells about it when it loads the model
+            continue
+        runtime = config.parameters["runtime"].string_value if "runtime" in config.parameters else ""
+        found.add((runtime, device_of(config)))
+    return found
 
 
 def is_ours(folder: Path) -> bool:

@@ -7,13 +7,14 @@ A misspelt field fails where it is written, and Triton reads exactly what was me
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import Mode, Settings
 from tritone.backend.wire import DETAILS, TRANSCRIPTS, WAV, WAV_LENS
+from tritone.bundle.manifest import Precision, Runtime
 from tritone.errors import OperatorError
 
 Device = Literal["cpu", "gpu"]
@@ -31,7 +32,8 @@ WARMUP_S = 10.0  # of silence
 class ModelOptions:
     """How models are served. Times are in the unit that the name says.
 
-    `instances`: processes, on each GPU of `gpus` or in all on the CPU. `threads`: of one instance, 0 shares the cores.
+    `instances`: processes, on each GPU of `gpus` or in all on the CPU. `runtime`, `precision`: which of a bundle's
+    graphs to run; empty takes the first that can. `threads`: of one instance, 0 shares the cores.
     `max_batch_size`: requests (offline) or chunks of different streams in one call. `preferred_batch_sizes`: sizes
     worth waiting for, at most `queue_delay_ms`. `queue_limit`, `queue_timeout_ms`: offline requests that may wait, and
     how long before they are rejected; 0 sets no limit, and a limit has a cost (see `_dynamic_batching`).
@@ -42,6 +44,8 @@ class ModelOptions:
     instances: int = 1
     device: Device = "cpu"
     gpus: tuple[int, ...] = ()
+    runtime: str = ""
+    precision: str = ""
     threads: int = 0
     max_batch_size: int = 32
     preferred_batch_sizes: tuple[int, ...] = ()
@@ -61,6 +65,9 @@ class ModelOptions:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
         if self.device not in ("cpu", "gpu"):
             raise ValueError(f"device must be cpu or gpu, got {self.device!r}")
+        for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
+            if getattr(self, name) not in ("", *known):
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         if self.device == "cpu" and self.gpus:
             raise ValueError(f"gpus {self.gpus} are named, but the device is cpu")
         if len(set(self.gpus)) < len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
@@ -88,6 +95,8 @@ def model_config(name: str, mode: Mode, options: ModelOptions, *, sample_rate: i
     settings = Settings(
         sample_rate=sample_rate,
         threads=options.threads,
+        runtime=options.runtime,
+        precision=options.precision,
         max_audio_s=options.max_audio_s,
         max_streams=options.streams_per_instance,
         idle_timeout_s=options.stream_idle_timeout_s,
@@ -137,6 +146,12 @@ def from_text(text: str) -> Any:
 def mode_of(config: Any) -> Mode:
     """Whether a configuration is of an offline or a streaming model."""
     return "streaming" if config.HasField("sequence_batching") else "offline"
+
+
+def device_of(config: Any) -> Device:
+    """Whether a configuration is of a model on the CPU or on GPUs."""
+    kinds = {group.kind for group in config.instance_group}
+    return "gpu" if pb.ModelInstanceGroup.KIND_GPU in kinds else "cpu"
 
 
 def _instances(options: ModelOptions) -> Any:

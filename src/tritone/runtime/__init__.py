@@ -1,16 +1,88 @@
-"""Running exported graphs."""
+"""Running exported graphs: one module for each runtime, imported when a graph of its kind is opened."""
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
-from tritone.runtime.graph import Graph, TensorSpec
+from tritone.errors import MissingDependencyError
+from tritone.runtime.device import cuda_index
+from tritone.runtime.graph import Graph, Slots, TensorSpec
 
-__all__ = ["Graph", "TensorSpec", "open_graph"]
+__all__ = ["RUNTIMES", "Graph", "Slots", "TensorSpec", "obstacle", "open_graph"]
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """Where a runtime is: our module, with the class of its graphs and a function `obstacle(device)`, and its package.
+
+    `suffix`: of its files. `requirement`: what to install. `oldest`: the first version of the package that will do.
+    """
+
+    module: str
+    graph: str
+    suffix: str
+    package: str
+    requirement: str
+    oldest: tuple[int, ...] = ()
+
+
+RUNTIMES: Mapping[str, Runtime] = {
+    "onnxruntime": Runtime("tritone.runtime.onnx", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
+    "torch": Runtime("tritone.runtime.torch", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
+}
 
 
 def open_graph(path: Path, device: str = "cpu", threads: int | None = None, *, split_calls: bool = True) -> Graph:
-    """Open an exported graph with the runtime that its file name calls for; arguments and errors as of `OnnxGraph`."""
-    if path.suffix != ".onnx":
-        raise ValueError(f"graphs are .onnx files, got {path}")
-    from tritone.runtime.onnx import OnnxGraph  # onnxruntime takes its time to load; the client never needs it
+    """Open an exported graph with the runtime that its file name calls for.
 
-    return OnnxGraph(path, device, threads, split_calls=split_calls)
+    Arguments and errors as of `OnnxGraph` and `TorchGraph`.
+
+    Raises:
+        MissingDependencyError: the runtime is not installed.
+    """
+    runtime = next((each for each in RUNTIMES.values() if each.suffix == path.suffix), None)
+    if runtime is None:
+        raise ValueError(f"graphs are {' and '.join(each.suffix for each in RUNTIMES.values())} files, got {path}")
+    if lack := _lack(runtime):
+        raise MissingDependencyError(f"{path.name} needs {lack}.")
+    graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls)
+    return graph
+
+
+def obstacle(name: str, device: str) -> str | None:
+    """Why a runtime cannot run on a device here, with the way out, or None if it can.
+
+    Args:
+        name: one of `RUNTIMES`.
+        device: `cpu`, `cuda` or `cuda:<index>`.
+
+    Raises:
+        ValueError: it is no device name.
+    """
+    runtime, on_cpu = RUNTIMES[name], cuda_index(device) is None
+    if lack := _lack(runtime):
+        return f"it needs {lack}"
+    # The CPU is always there, and a runtime takes its time to load.
+    return None if on_cpu else _module(runtime).obstacle(device)
+
+
+def _lack(runtime: Runtime) -> str | None:
+    if find_spec(runtime.package) is None:
+        return f"the package {runtime.package}, which is not installed: pip install {runtime.requirement}"
+    try:
+        installed = version(runtime.package)
+    except PackageNotFoundError:  # under another name, such as onnxruntime-gpu
+        return None
+    if tuple(int(part) for part in installed.split("+")[0].split(".")[:2] if part.isdigit()) < runtime.oldest:
+        oldest = ".".join(map(str, runtime.oldest))
+        return f"{runtime.package} {oldest} or newer, installed is {installed}: pip install {runtime.requirement}"
+    return None
+
+
+def _module(runtime: Runtime) -> Any:
+    # They take their time to load, and who needs one of them need not wait for the others.
+    return import_module(runtime.module)

@@ -18,6 +18,32 @@ class TensorSpec:
     shape: tuple[int | None, ...]
 
 
+class Slots(Protocol):
+    """The state of many streams between calls of a graph: one row a slot, kept where the graph runs.
+
+    A slot is cleared before its first step.
+    """
+
+    def clear(self, slot: int) -> None:
+        """Set the state of a slot to zeros."""
+
+    def reserve(self, count: int) -> None:
+        """Make room for calls that together have `count` rows and run at once."""
+
+    def __call__(
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0
+    ) -> list[Array]:
+        """Run the graph on a step of some slots: their states go in, and what comes out takes their place.
+
+        Args:
+            slots: one for each row of the inputs, all different.
+            inputs: the inputs other than states.
+            outputs: what to return, states not among them.
+            first: the place of the first row among those that `reserve` made room for; calls that run at once
+                take different ones.
+        """
+
+
 class Graph(Protocol):
     """One exported graph on one device. Calling it is thread-safe."""
 
@@ -35,3 +61,14 @@ class Graph(Protocol):
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """A host array to be filled and fed: no other gets to the device as fast. Its numbers are anything."""
+
+    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
+        """Keep the states of up to `capacity` streams for this graph.
+
+        Args:
+            states: type and shape of each state of one stream, without the batch axis. It is the input of its name, and
+                output `next_<name>` is its next value.
+        """

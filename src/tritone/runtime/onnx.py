@@ -6,17 +6,19 @@ Weights in a file beside the graph are found by onnxruntime; names that lead out
 """
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import onnxruntime
 
 from tritone.errors import BundleError, OperatorError
+from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.external_data import check_external_data
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.slots import HostSlots
 
 DTYPES = {
     "tensor(float)": np.float32,
@@ -79,20 +81,34 @@ class OnnxGraph:
         results: list[Array] = self._session.run(list(outputs), dict(inputs))
         return results
 
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """See `Graph.empty`."""
+        return np.empty(shape, dtype)
 
-def available_devices() -> list[str]:
-    """The device kinds the installed onnxruntime was built for: `cpu` and perhaps `cuda`."""
-    cuda = ["cuda"] if "CUDAExecutionProvider" in onnxruntime.get_available_providers() else []
-    return ["cpu", *cuda]
+    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
+        """See `Graph.slots`; the rows are kept in host memory."""
+        return HostSlots(self, states, capacity)
+
+
+def obstacle(device: str) -> str | None:
+    """Why the installed onnxruntime cannot run on a device, with the way out; None if it can.
+
+    Raises:
+        ValueError: it is no device name.
+    """
+    if cuda_index(device) is None or "CUDAExecutionProvider" in onnxruntime.get_available_providers():
+        return None
+    return (
+        f"the installed onnxruntime {onnxruntime.__version__} has no CUDA support. Replace it: `pip uninstall "
+        "onnxruntime`, then `pip install onnxruntime-gpu`; or use device cpu"
+    )
 
 
 def _options(threads: int | None) -> onnxruntime.SessionOptions:
-    if threads is not None and threads < 1:
-        raise ValueError(f"threads must be at least 1, got {threads}")
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = ERRORS_ONLY
-    options.intra_op_num_threads = threads or _usable_cpus()
+    options.intra_op_num_threads = thread_count(threads)
     options.inter_op_num_threads = 1
     options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
     # Every call has new shapes: a memory plan per shape would be kept for each of them and hardly ever used again. The
@@ -103,28 +119,16 @@ def _options(threads: int | None) -> onnxruntime.SessionOptions:
     return options
 
 
-def _usable_cpus() -> int:
-    # onnxruntime's own default counts the machine's cores, also those that a container or `taskset` took away.
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
-
-
 def _providers(device: str) -> list[Any]:
-    match = re.fullmatch(r"cpu|cuda(?::([0-9]+))?", device)
-    if match is None:
-        raise ValueError(f"device must be cpu, cuda or cuda:<index>, got {device!r}")
-    if device == "cpu":
+    index = cuda_index(device)
+    if index is None:
         return ["CPUExecutionProvider"]
-    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        raise OperatorError(
-            f"device {device} was asked for, but the installed onnxruntime {onnxruntime.__version__} has no CUDA "
-            "support. Replace it: `pip uninstall onnxruntime`, then `pip install onnxruntime-gpu`; or use device cpu."
-        )
+    if reason := obstacle(device):
+        raise OperatorError(f"device {device} was asked for, but {reason}.")
     if hasattr(onnxruntime, "preload_dlls"):
         onnxruntime.preload_dlls()  # finds CUDA and cuDNN where pip installed them; since onnxruntime 1.21
     cuda = {
-        "device_id": match[1] or "0",
+        "device_id": str(index),
         # The default search times every algorithm for each new shape, and lengths here are always new.
         "cudnn_conv_algo_search": "HEURISTIC",
         "arena_extend_strategy": "kSameAsRequested",

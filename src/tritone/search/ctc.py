@@ -34,6 +34,22 @@ def ctc_greedy(
         return [[] for _ in range(batch)]
     ids = log_probs.argmax(axis=2)
     scores = np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]
+    return ctc_greedy_best(ids, scores, num_frames, blank_id)
+
+
+def ctc_greedy_best(
+    ids: npt.NDArray[np.integer[Any]],
+    scores: npt.NDArray[np.floating[Any]],
+    num_frames: npt.NDArray[np.integer[Any]],
+    blank_id: int,
+) -> list[list[Token]]:
+    """Decode a batch whose best labels are known: `ids` and their log-probabilities `scores`, both (batch, frames).
+
+    All else as in `ctc_greedy`.
+    """
+    batch, frames = ids.shape
+    if batch == 0 or frames == 0:
+        return [[] for _ in range(batch)]
     # One flat sequence for the whole batch: a blank after each row keeps the rows apart.
     width = frames + 1
     flat = np.full((batch, width), blank_id, dtype=ids.dtype)

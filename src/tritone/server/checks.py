@@ -10,12 +10,13 @@ import platform
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from tritone.errors import ServerSetupError
+from tritone.runtime import RUNTIMES, obstacle
 from tritone.server.engine import PYTHON, Engine, find_engine, find_libpython
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
@@ -39,7 +40,10 @@ class Check:
 
 
 def run_checks(
-    server: str | Path | None = None, options: ServerOptions | None = None, shared_memory: int = MIN_SHARED_MEMORY
+    server: str | Path | None = None,
+    options: ServerOptions | None = None,
+    shared_memory: int = MIN_SHARED_MEMORY,
+    runtimes: Collection[tuple[str, str]] | None = None,
 ) -> list[Check]:
     """Look at everything a server needs.
 
@@ -47,6 +51,8 @@ def run_checks(
         server: path of tritonserver; None searches as `find_engine` does.
         options: whose ports are looked at.
         shared_memory: bytes that /dev/shm should have free.
+        runtimes: what models were built for, as (runtime, "cpu" or "gpu"); runtime "" means any. None asks what there
+            is for GPUs.
     """
     options = options or ServerOptions()
     try:
@@ -55,14 +61,19 @@ def run_checks(
         checks = [check_platform(), Check("tritonserver", "broken", "not found", str(error))]
     else:
         checks = [check_platform(wheel=engine.is_wheel), check_engine(engine), check_stub(engine)]
-    checks += [check_packages(), check_libpython(), check_gpu(), check_shared_memory(shared_memory)]
+    checks += [check_packages(), check_libpython()]
+    checks += [check_gpu()] if runtimes is None else [check_runtime(*each) for each in sorted(runtimes)]
+    checks.append(check_shared_memory(shared_memory))
     return checks + [check_port(options.host, service, port) for service, port in options.ports.items()]
 
 
 def require(
-    server: str | Path | None = None, options: ServerOptions | None = None, shared_memory: int = MIN_SHARED_MEMORY
+    server: str | Path | None = None,
+    options: ServerOptions | None = None,
+    shared_memory: int = MIN_SHARED_MEMORY,
+    runtimes: Collection[tuple[str, str]] | None = None,
 ) -> tuple[Engine, list[Check]]:
-    """Find the engine and make sure that it can start.
+    """Find the engine and make sure that it can start; arguments as of `run_checks`.
 
     Returns:
         The engine, and what does not prevent the start but may hurt later.
@@ -71,7 +82,7 @@ def require(
         ServerSetupError: something that is needed is broken; the message names every such thing and its fix.
     """
     engine = find_engine(server)
-    checks = run_checks(server, options, shared_memory)
+    checks = run_checks(server, options, shared_memory, runtimes)
     broken = [check for check in checks if check.status == "broken"]
     if broken:
         lines = "\n".join(f"  {check.name}: {check.seen}. {check.fix}" for check in broken)
@@ -107,21 +118,32 @@ def check_packages(names: Sequence[str] = ("numpy", "onnxruntime")) -> Check:
 
 
 def check_gpu(device: Path = GPU) -> Check:
-    """Whether there is a GPU, and whether the installed onnxruntime can use it. Serving on the CPU needs neither."""
+    """Whether there is a GPU, and what can use it. Serving on the CPU needs neither."""
     if not device.exists():
         return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU")
-    try:
-        import onnxruntime
-    except ImportError:
-        return Check("gpu", "ok", "NVIDIA GPU")  # that it is missing is told by `check_packages`
-    if "CUDAExecutionProvider" in onnxruntime.get_available_providers():
-        return Check("gpu", "ok", f"NVIDIA GPU, onnxruntime {onnxruntime.__version__} with CUDA")
-    return Check(
-        "gpu",
-        "warning",
-        f"NVIDIA GPU, but onnxruntime {onnxruntime.__version__} is without CUDA",
-        "For --device gpu: pip uninstall onnxruntime, then pip install onnxruntime-gpu.",
-    )
+    reasons = {name: obstacle(name, "cuda") for name in RUNTIMES}
+    able = [name for name, reason in reasons.items() if reason is None]
+    if able:
+        return Check("gpu", "ok", f"NVIDIA GPU, with runtime {' or '.join(able)}")
+    return Check("gpu", "warning", "NVIDIA GPU, but no runtime can use it", _told(reasons))
+
+
+def check_runtime(runtime: str, device: str) -> Check:
+    """Whether models that were built for a runtime (or, for "", any) can run on a device, "cpu" or "gpu"."""
+    name = f"runtime {runtime or 'of models'}"
+    if runtime and runtime not in RUNTIMES:
+        return Check(name, "broken", "there is no such runtime", f"Build the model with one of {', '.join(RUNTIMES)}.")
+    reasons = {
+        each: obstacle(each, "cuda" if device == "gpu" else "cpu") for each in ([runtime] if runtime else RUNTIMES)
+    }
+    able = [each for each, reason in reasons.items() if reason is None]
+    if able:
+        return Check(name, "ok", f"{' or '.join(able)} on the {device.upper()}")
+    return Check(name, "broken", f"cannot run on the {device.upper()}", _told(reasons))
+
+
+def _told(reasons: Mapping[str, str | None]) -> str:
+    return " ".join(f"{name}: {reason}." for name, reason in reasons.items())
 
 
 def check_libpython() -> Check:

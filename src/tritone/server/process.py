@@ -3,7 +3,8 @@
     with TritonServer(engine, repository, options) as server:   # ready, or ServerSetupError with Triton's own words
         server.wait()
 
-Nothing is left behind: no process of its group, no shared memory region, no temporary folder.
+Nothing is left behind: no process of its group, no shared memory region, no temporary folder; not even when this
+process is killed (`guard.py`).
 """
 
 import http.client
@@ -26,9 +27,10 @@ from typing import Any, TextIO
 
 from tritone import errors
 from tritone.errors import ServerSetupError, ServerUnreachableError
-from tritone.repository import is_all_ours, shared_memory_bytes
+from tritone.repository import is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.engine import Engine
+from tritone.server.guard import Guard
 from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
@@ -67,6 +69,7 @@ class TritonServer:
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._folder: Path | None = None
+        self._guard: Guard | None = None
         self._is_up = False
         self._interrupted: int | None = None  # the signal that came while the server started
         self._kill_at: float | None = None  # set by the first wish to stop
@@ -112,7 +115,7 @@ class TritonServer:
         if not self.repository.is_dir():
             raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
         needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
-        engine, warnings = require(self._server, self.options, needed)
+        engine, warnings = require(self._server, self.options, needed, runtimes_of(self.repository))
         for check in warnings:
             self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
         self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
@@ -173,6 +176,9 @@ class TritonServer:
             # Its stubs are in its group; those that it did not take along end here.
             self._kill()
             self._process.wait()
+        if self._guard is not None:
+            self._guard.dismiss()
+            self._guard = None
         if self._reader is not None:
             self._reader.join()
             self._reader = None
@@ -262,6 +268,8 @@ class TritonServer:
             # A group of its own: Ctrl-C in a terminal reaches only us, and the stubs can be ended with the server.
             start_new_session=True,
         )
+        regions = SHARED_MEMORY / self._region_prefix
+        self._guard = Guard(self._process.pid, self._folder, regions, self.options.stop_timeout_s)
         self._reader = threading.Thread(target=self._read, name="tritonserver-log", daemon=True)
         self._reader.start()
 

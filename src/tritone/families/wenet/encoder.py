@@ -11,6 +11,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
+from tritone.families.precision import as_dtype
 from tritone.families.wenet.config import EncoderConfig
 from tritone.families.wenet.layers import (
     ConvolutionModule,
@@ -173,6 +174,11 @@ class Encoder(nn.Module):
         self.after_norm = nn.LayerNorm(config.output_size, eps=config.norm_eps)
         self.dropout = nn.Dropout(config.positional_dropout_rate)
 
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the layers compute in; features and their normalisation are float32 always."""
+        return self.after_norm.weight.dtype
+
     def _embed(self, feats: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Subsampled input with its place applied, the position vectors for the attention, and frame numbers (frames,).
 
@@ -180,9 +186,9 @@ class Encoder(nn.Module):
         """
         if self.global_cmvn is not None:
             feats = self.global_cmvn(feats)
-        x = self.embed(feats) * math.sqrt(self.config.output_size)
+        x = self.embed(as_dtype(feats, self.dtype)) * math.sqrt(self.config.output_size)
         steps = torch.arange(x.shape[1], device=x.device)
-        vectors = sinusoids(offset + steps.unsqueeze(0), self.config.output_size)
+        vectors = as_dtype(sinusoids(offset + steps.unsqueeze(0), self.config.output_size), x.dtype)
         if self.config.pos_enc_layer_type == "abs_pos":
             x = x + vectors
         return self.dropout(x), vectors, steps
@@ -233,7 +239,8 @@ class Encoder(nn.Module):
             cnn_cache: (batch, layers, kernel - 1, width), or None for models without causal convolution.
 
         Returns:
-            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches.
+            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches. Caches and frames are of
+            type `dtype`.
         """
         out_lengths = self.embed.num_frames(lengths)
         cached = att_cache.shape[3]

@@ -1,45 +1,61 @@
 """From WeNet's files to a bundle.
 
     final.pt, train.yaml, units.txt[, global_cmvn]
-        ->  manifest.json, tokens.txt, encoder.onnx[, streaming_encoder.onnx], weights.bin
+        ->  manifest.json, tokens.txt, and for each runtime the offline and the streaming graph
 
 Every graph is run before the bundle is written: the largest difference from the torch network is part of the report,
 and a graph that differs by more than float noise is refused.
 """
 
 import hashlib
+import math
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import get_args
 
-import numpy as np
 import onnx
 import torch
 from torch import Tensor, nn
 
 from tritone.bundle.bundle import Bundle, BundleWriter
-from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance, State, Streaming, Vocabulary, WeightStorage
+from tritone.bundle.manifest import (
+    Artifact,
+    Encoder,
+    Features,
+    Manifest,
+    Precision,
+    Provenance,
+    Role,
+    Runtime,
+    State,
+    Streaming,
+    Vocabulary,
+    WeightStorage,
+)
 from tritone.errors import ExportError
 from tritone.families.onnx import WEIGHTS_FILE, export_graph, save_graphs
+from tritone.families.torch_program import rounded, save_program
+from tritone.families.wenet.check import difference, zero_states
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.graphs import FrontEnd, OfflineGraph, StreamingGraph, make_fbank
-from tritone.runtime import Graph, open_graph
+from tritone.families.wenet.model import AsrModel
+from tritone.runtime import open_graph
 
-OFFLINE_FILE = "encoder.onnx"
-STREAMING_FILE = "streaming_encoder.onnx"
 MAX_DIFFERENCE = 1e-3  # natural-log units; float32 noise of a deep model stays one to two orders below
-CHECK_SECONDS = (0.05, 1.3, 2.9)
+
+Graphs = Mapping[Role, OfflineGraph | StreamingGraph]
 
 
 @dataclass(frozen=True)
 class ExportReport:
     """What an export made and how well the stored graphs follow the torch network.
 
-    `differences`: per graph, the largest |log prob| difference over valid frames of a test signal, natural-log
-    units. For compressed weights it shows the loss of compression.
+    `differences`: per graph, the largest |log prob| difference from the float32 network over valid frames of a test
+    signal, natural-log units. For compressed weights and other precisions it shows what they lose.
     """
 
     bundle: Bundle
@@ -61,6 +77,8 @@ def export_wenet(
     name: str | None = None,
     tail_padding_ms: float = 0.0,
     weight_storage: WeightStorage = "fp32",
+    runtimes: Sequence[Runtime] = ("onnxruntime",),
+    precisions: Sequence[Precision] = ("fp32",),
     make_front_end: Callable[[ModelConfig], FrontEnd] = make_fbank,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
@@ -74,38 +92,44 @@ def export_wenet(
         chunk_size, left_chunks: encoder frames a step, and past chunks a step may attend to.
         name: the model's name; by default the output folder's.
         tail_padding_ms: silence that serving appends to every utterance; 0 gives upstream's result.
-        weight_storage: "fp32", "fp16" or "int8"; the arithmetic is float32 in each.
+        weight_storage: "fp32", "fp16" or "int8" (fp16 in programs of torch); float32 arithmetic stays float32 in each.
+        runtimes: what to write graphs for; the first is what the bundle runs on by default.
+        precisions: of the programs for torch. ONNX graphs compute in float32.
         progress: told what is done next; tracing a deep model takes about a minute.
         make_front_end: what computes features; replaced only to feed features through a bundle, as parity tests do.
 
     Raises:
         ExportError: a file is missing, damaged or unsupported, or a graph does not reproduce the torch network.
         BundleError: the output folder is in use for something else.
+        ValueError: a runtime or a precision is unknown, or given twice.
     """
+    _check_choices("runtime", runtimes, get_args(Runtime))
+    _check_choices("precision", precisions, get_args(Precision))
     progress("reading the checkpoint")
     settings = read_config(config)
     units = read_units(tokens, settings.vocab_size)
     model = load_model(settings, checkpoint, cmvn)
     front_end = make_front_end(settings)
-    offline = OfflineGraph(model, front_end).eval()
-    stream = StreamingGraph(model, front_end, chunk_size, left_chunks).eval() if streaming else None
+
+    def graphs_of(model: AsrModel) -> Graphs:
+        graphs: dict[Role, OfflineGraph | StreamingGraph] = {"encoder": OfflineGraph(model, front_end).eval()}
+        if streaming:
+            graphs["streaming_encoder"] = StreamingGraph(model, front_end, chunk_size, left_chunks).eval()
+        return graphs
+
+    graphs = graphs_of(model)
+    offline, stream = graphs["encoder"], graphs.get("streaming_encoder")
+    assert isinstance(offline, OfflineGraph)
     with BundleWriter(output) as writer:
         writer.write_tokens(units)
-        progress(f"tracing {OFFLINE_FILE}")
-        graphs = {OFFLINE_FILE: _trace_offline(offline)}
-        if stream is not None:
-            progress(f"tracing {STREAMING_FILE}")
-            graphs[STREAMING_FILE] = _trace_streaming(stream)
-        progress("comparing with the torch network")
-        _check_exact(graphs, offline, stream, writer.folder)
+        written = _GraphWriter(writer, graphs, weight_storage, progress)
+        for runtime in runtimes:
+            if runtime == "onnxruntime":
+                written.write_onnx()
+            else:
+                for precision in precisions:
+                    written.write_torch(graphs_of(model.in_precision(precision)), precision)
         progress("writing the bundle")
-        save_graphs(graphs, writer.folder, weight_storage, [buffer.numpy() for buffer in _constants(front_end)])
-        differences = _measure(offline, stream, writer.folder)
-        artifacts = [writer.artifact("encoder", OFFLINE_FILE, WEIGHTS_FILE, weight_storage=weight_storage)]
-        if stream is not None:
-            artifacts.append(
-                writer.artifact("streaming_encoder", STREAMING_FILE, WEIGHTS_FILE, weight_storage=weight_storage)
-            )
         sources = {"checkpoint": checkpoint, "config": config, "tokens": tokens} | ({"cmvn": cmvn} if cmvn else {})
         bundle = writer.commit(
             Manifest(
@@ -120,8 +144,8 @@ def export_wenet(
                     tail_samples=round(tail_padding_ms * settings.sample_rate / 1000),
                 ),
                 vocabulary=_vocabulary(settings, units),
-                streaming=_streaming(stream) if stream is not None else None,
-                artifacts=tuple(artifacts),
+                streaming=_streaming(stream) if isinstance(stream, StreamingGraph) else None,
+                artifacts=tuple(written.artifacts),
                 provenance=Provenance(
                     family="wenet",
                     sources={key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in sources.items()},
@@ -135,16 +159,80 @@ def export_wenet(
                         "left_chunks": left_chunks,
                         "weight_storage": weight_storage,
                         "tail_padding_ms": tail_padding_ms,
+                        "runtimes": ",".join(runtimes),
+                        "precisions": ",".join(precisions),
                     },
                 ),
             )
         )
     parameters = sum(p.numel() for part in (model.encoder, model.ctc) for p in part.parameters())
     size = sum(bundle.file(name).stat().st_size for name in bundle.files)
-    return ExportReport(bundle, parameters, size, differences)
+    return ExportReport(bundle, parameters, size, written.differences)
 
 
-def _constants(front_end: FrontEnd) -> list[Tensor]:
+def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    if not given or len(set(given)) < len(given) or not set(given) <= set(known):
+        raise ValueError(f"expected each {what} once, of {', '.join(known)}; got {', '.join(given) or 'none'}")
+
+
+@dataclass
+class _GraphWriter:
+    """Writes the graphs of one bundle; `graphs` compute in float32 and are what all others are compared with."""
+
+    writer: BundleWriter
+    graphs: Graphs
+    weight_storage: WeightStorage
+    progress: Callable[[str], None]
+    artifacts: list[Artifact] = field(default_factory=list)
+    differences: dict[str, float] = field(default_factory=dict)
+
+    def write_onnx(self) -> None:
+        """Write ONNX graphs with their shared weights; the translation is checked before weights are compressed."""
+        folder = self.writer.folder
+        files = {f"{role}.onnx": graph for role, graph in self.graphs.items()}
+        models: dict[str, onnx.ModelProto] = {}
+        for name, graph in files.items():
+            self.progress(f"tracing {name}")
+            models[name] = export_graph(graph, *_traced(graph))
+            (folder / name).write_bytes(models[name].SerializeToString())
+            _require_exact(name, difference(graph, open_graph(folder / name), name), "torch, onnx and onnxruntime")
+        save_graphs(models, folder, self.weight_storage, [buffer.numpy() for buffer in _constants(self.graphs)])
+        for name, graph in files.items():
+            self.differences[name] = difference(graph, open_graph(folder / name), name)
+        for role in self.graphs:
+            self.artifacts.append(
+                self.writer.artifact(role, f"{role}.onnx", WEIGHTS_FILE, weight_storage=self.weight_storage)
+            )
+
+    def write_torch(self, graphs: Graphs, precision: Precision) -> None:
+        """Write programs of `graphs`, which compute in `precision`; each holds its own weights."""
+        narrow = precision == "fp32" and self.weight_storage != "fp32"
+        stored: WeightStorage = "fp16" if narrow else precision
+        for role, graph in graphs.items():
+            name = f"{role}.pt2" if precision == "fp32" else f"{role}.{precision}.pt2"
+            self.progress(f"tracing {name}")
+            source = rounded(graph) if narrow else graph
+            save_program(source, self.writer.folder / name, *_traced(source), narrow_weights=narrow)
+            opened = open_graph(self.writer.folder / name)
+            self.differences[name] = difference(self.graphs[role], opened, name)
+            if precision != "fp32" and not math.isfinite(self.differences[name]):
+                raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+            _require_exact(name, difference(source, opened, name), "torch")
+            self.artifacts.append(
+                self.writer.artifact(role, name, runtime="torch", precision=precision, weight_storage=stored)
+            )
+
+
+def _require_exact(name: str, difference: float, packages: str) -> None:
+    if not difference <= MAX_DIFFERENCE:
+        raise ExportError(
+            f"{name} does not reproduce the torch network: log-probs differ by {difference:.2g}, the limit is "
+            f"{MAX_DIFFERENCE:g}. Please report this with the versions of {packages}."
+        )
+
+
+def _constants(graphs: Graphs) -> list[Tensor]:
+    front_end = graphs["encoder"].fbank
     return list(front_end.buffers()) if isinstance(front_end, nn.Module) else []
 
 
@@ -188,107 +276,21 @@ def _metadata(graph: nn.Module) -> dict[str, str]:
     return {"producer": "tritone", "contract": type(graph).__name__}
 
 
-def _trace_offline(graph: OfflineGraph) -> onnx.ModelProto:
-    samples = graph.min_samples + 30011
-    inputs = {"waveform": torch.zeros(3, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
-    return export_graph(
-        graph,
-        inputs,
-        ["log_probs", "num_frames", "encoder_out"],
-        {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}},
-        _metadata(graph),
-    )
-
-
-def _zero_states(graph: StreamingGraph, batch: int) -> dict[str, Tensor]:
-    return {
-        name: torch.zeros(batch, *shape, dtype=torch.int64 if name == "offset" else torch.float32)
-        for name, shape in graph.state_shapes.items()
-    }
-
-
-def _trace_streaming(graph: StreamingGraph) -> onnx.ModelProto:
+def _traced(
+    graph: OfflineGraph | StreamingGraph,
+) -> tuple[dict[str, Tensor], list[str], dict[str, dict[int, str]], dict[str, str]]:
+    """Example inputs, names of the outputs, dynamic axes and metadata, as exporters want them."""
     batch = 3
+    outputs = ["log_probs", "num_frames", "encoder_out"]
+    if isinstance(graph, OfflineGraph):
+        samples = graph.min_samples + 30011
+        inputs = {"waveform": torch.zeros(batch, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
+        dynamic = {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
+        return inputs, outputs, dynamic, _metadata(graph)
     inputs = {
         "waveform": torch.zeros(batch, graph.window_samples),
         "num_samples": torch.full((batch,), graph.window_samples),
-        **_zero_states(graph, batch),
+        **zero_states(graph, batch),
     }
-    outputs = ["log_probs", "num_frames", "encoder_out", *(f"next_{name}" for name in graph.state_shapes)]
-    return export_graph(graph, inputs, outputs, {name: {0: "batch"} for name in inputs}, _metadata(graph))
-
-
-def _test_signal(samples: int, sample_rate: int) -> Tensor:
-    """Chirps under slow loudness changes, with noise: energy in all bands, silence too. The same at every export."""
-    time = torch.arange(samples, dtype=torch.float64) / sample_rate
-    tone = torch.sin(2 * torch.pi * (200 * time + 400 * time.square()))
-    noise = torch.rand(samples, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
-    loudness = torch.sin(2 * torch.pi * 1.7 * time).clamp(min=0)
-    return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).float()
-
-
-def _measure(offline: OfflineGraph, stream: StreamingGraph | None, folder: Path) -> dict[str, float]:
-    """The largest log-prob difference between the graphs in `folder` and the torch network."""
-    differences = {OFFLINE_FILE: _offline_difference(offline, open_graph(folder / OFFLINE_FILE))}
-    if stream is not None:
-        differences[STREAMING_FILE] = _streaming_difference(stream, open_graph(folder / STREAMING_FILE))
-    return differences
-
-
-def _check_exact(
-    graphs: dict[str, onnx.ModelProto], offline: OfflineGraph, stream: StreamingGraph | None, folder: Path
-) -> None:
-    """Refuse translations that do not compute what the torch network does, before weights are compressed."""
-    for name, model in graphs.items():
-        (folder / name).write_bytes(model.SerializeToString())
-    for name, difference in _measure(offline, stream, folder).items():
-        if not difference <= MAX_DIFFERENCE:
-            raise ExportError(
-                f"{name} does not reproduce the torch network: log-probs differ by {difference:.2g}, the limit is "
-                f"{MAX_DIFFERENCE:g}. Please report this with the versions of torch, onnx and onnxruntime."
-            )
-
-
-def _offline_difference(graph: OfflineGraph, session: Graph) -> float:
-    rate = graph.sample_rate
-    lengths = [round(seconds * rate) for seconds in CHECK_SECONDS]
-    waveform = torch.stack([_test_signal(max(lengths), rate)] * len(lengths))
-    num_samples = torch.tensor(lengths)
-    with torch.no_grad():
-        expected, num_frames, _ = graph(waveform, num_samples)
-    feed = {"waveform": waveform.numpy(), "num_samples": num_samples.numpy()}
-    found, frames = session(feed, ["log_probs", "num_frames"])
-    if not np.array_equal(frames, num_frames.numpy()):
-        raise ExportError(f"{OFFLINE_FILE} counts {frames.tolist()} frames, the torch network {num_frames.tolist()}")
-    return max(
-        float(np.abs(found[row, :count] - expected[row, :count].numpy()).max(initial=0.0))
-        for row, count in enumerate(num_frames.tolist())
-    )
-
-
-def _streaming_difference(graph: StreamingGraph, session: Graph) -> float:
-    steps, rate = 4, graph.sample_rate
-    signal = _test_signal(graph.window_samples + graph.shift_samples * steps, rate)
-    expected_states = _zero_states(graph, 1)
-    states = {name: value.numpy() for name, value in expected_states.items()}
-    worst = 0.0
-    for step in range(steps):
-        start = step * graph.shift_samples
-        valid = graph.window_samples if step < steps - 1 else graph.window_samples // 2
-        waveform = signal[start : start + graph.window_samples].unsqueeze(0)
-        num_samples = torch.tensor([valid])
-        with torch.no_grad():
-            expected, num_frames, _, *next_states = graph(waveform, num_samples, *expected_states.values())
-        expected_states = dict(zip(expected_states, next_states, strict=True))
-        names = ["log_probs", "num_frames", *(f"next_{name}" for name in states)]
-        found, frames, *rest = session(
-            {"waveform": waveform.numpy(), "num_samples": num_samples.numpy(), **states}, names
-        )
-        states = dict(zip(states, rest, strict=True))
-        if not np.array_equal(frames, num_frames.numpy()):
-            raise ExportError(
-                f"{STREAMING_FILE} counts {frames.tolist()} frames, the torch network {num_frames.tolist()}"
-            )
-        count = int(num_frames[0])
-        worst = max(worst, float(np.abs(found[0, :count] - expected[0, :count].numpy()).max(initial=0.0)))
-    return worst
+    outputs += [f"next_{name}" for name in graph.state_shapes]
+    return inputs, outputs, {name: {0: "batch"} for name in inputs}, _metadata(graph)

@@ -1,15 +1,19 @@
-"""The two graphs that a WeNet bundle holds, as modules ready for ONNX export; contracts in docs/design.md.
+"""The two graphs that a WeNet bundle holds, as modules ready for export; contracts in docs/design.md.
 
 OfflineGraph     waveform, num_samples                     ->  log_probs, num_frames, encoder_out
 StreamingGraph   waveform, num_samples, offset, caches     ->  the same, and next_offset, next caches
+
+What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
 from typing import Protocol
 
+import torch
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
 from tritone.families.fbank import Fbank
+from tritone.families.precision import as_dtype
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.model import AsrModel
 
@@ -57,7 +61,7 @@ class OfflineGraph(nn.Module):
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         feats, lengths = self.fbank(waveform, num_samples)
         encoded, num_frames = self.encoder(feats, lengths)
-        return self.ctc(encoded), num_frames, encoded
+        return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
 
 
 class StreamingGraph(nn.Module):
@@ -116,8 +120,12 @@ class StreamingGraph(nn.Module):
         self, waveform: Tensor, num_samples: Tensor, offset: Tensor, att_cache: Tensor, cnn_cache: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         feats, lengths = self.fbank(waveform, num_samples)
+        dtype = self.encoder.dtype
+        if cnn_cache is not None:
+            cnn_cache = as_dtype(cnn_cache, dtype)
         encoded, num_frames, next_att, next_cnn = self.encoder.forward_chunk(
-            feats, lengths, offset, att_cache, cnn_cache
+            feats, lengths, offset, as_dtype(att_cache, dtype), cnn_cache
         )
-        outputs = (self.ctc(encoded), num_frames, encoded, offset + num_frames, next_att)
-        return outputs if next_cnn is None else (*outputs, next_cnn)
+        log_probs, next_att = self.ctc(encoded), as_dtype(next_att, torch.float32)
+        outputs = (log_probs, num_frames, as_dtype(encoded, torch.float32), offset + num_frames, next_att)
+        return outputs if next_cnn is None else (*outputs, as_dtype(next_cnn, torch.float32))

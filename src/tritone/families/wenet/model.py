@@ -1,8 +1,12 @@
 """A whole WeNet model: encoder, CTC head and, where the config has one, attention decoder."""
 
+import copy
+
 import torch
 from torch import Tensor, nn
 
+from tritone.bundle.manifest import Precision
+from tritone.families.precision import DTYPES
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 from tritone.families.wenet.encoder import Encoder
@@ -33,6 +37,20 @@ class AsrModel(nn.Module):
             self.decoder = BiTransformerDecoder(config.decoder, config.vocab_size, width, eps)
         elif config.decoder is not None:
             self.decoder = TransformerDecoder(config.decoder, config.decoder.num_blocks, config.vocab_size, width, eps)
+
+    def in_precision(self, precision: Precision) -> "AsrModel":
+        """A copy whose encoder and CTC head compute in a precision; itself for "fp32".
+
+        Feature normalisation stays float32, as do features.
+        """
+        if precision == "fp32":
+            return self
+        narrow = copy.deepcopy(self)
+        for part in (narrow.encoder, narrow.ctc):
+            part.to(DTYPES[precision])
+        if narrow.encoder.global_cmvn is not None and self.encoder.global_cmvn is not None:
+            narrow.encoder.global_cmvn = copy.deepcopy(self.encoder.global_cmvn)
+        return narrow
 
     def decode(
         self,

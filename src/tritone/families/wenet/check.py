@@ -1,0 +1,89 @@
+"""Whether exported graphs compute what the torch network does.
+
+A test signal goes through both, in one batch and in streaming steps; the largest difference of log-probabilities over
+valid frames is what counts, in natural-log units.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tritone.errors import ExportError
+from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
+from tritone.runtime import Graph
+
+CHECK_SECONDS = (0.05, 1.3, 2.9)
+STEPS = 4
+
+
+def difference(graph: OfflineGraph | StreamingGraph, session: Graph, name: str) -> float:
+    """The largest difference between a network and an opened graph; `name` is for errors.
+
+    Raises:
+        ExportError: the graph counts other frames than the network.
+    """
+    compare = _offline if isinstance(graph, OfflineGraph) else _streaming
+    return compare(graph, session, name)  # type: ignore[arg-type]  # the right one for its type
+
+
+def zero_states(graph: StreamingGraph, batch: int) -> dict[str, Tensor]:
+    """The states of streams that start."""
+    return {
+        name: torch.zeros(batch, *shape, dtype=torch.int64 if name == "offset" else torch.float32)
+        for name, shape in graph.state_shapes.items()
+    }
+
+
+def _signal(samples: int, sample_rate: int) -> Tensor:
+    """Chirps under slow loudness changes, with noise: energy in all bands, silence too. The same at every export."""
+    time = torch.arange(samples, dtype=torch.float64) / sample_rate
+    tone = torch.sin(2 * torch.pi * (200 * time + 400 * time.square()))
+    noise = torch.rand(samples, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
+    loudness = torch.sin(2 * torch.pi * 1.7 * time).clamp(min=0)
+    return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).float()
+
+
+def _offline(graph: OfflineGraph, session: Graph, name: str) -> float:
+    rate = graph.sample_rate
+    lengths = [round(seconds * rate) for seconds in CHECK_SECONDS]
+    waveform = torch.stack([_signal(max(lengths), rate)] * len(lengths))
+    num_samples = torch.tensor(lengths)
+    with torch.no_grad():
+        expected, num_frames, _ = graph(waveform, num_samples)
+    feed = {"waveform": waveform.numpy(), "num_samples": num_samples.numpy()}
+    found, frames = session(feed, ["log_probs", "num_frames"])
+    return _largest(found, frames, expected, num_frames, name)
+
+
+def _streaming(graph: StreamingGraph, session: Graph, name: str) -> float:
+    rate = graph.sample_rate
+    signal = _signal(graph.window_samples + graph.shift_samples * STEPS, rate)
+    expected_states = zero_states(graph, 1)
+    states = {key: value.numpy() for key, value in expected_states.items()}
+    worst = 0.0
+    for step in range(STEPS):
+        start = step * graph.shift_samples
+        valid = graph.window_samples if step < STEPS - 1 else graph.window_samples // 2
+        waveform = signal[start : start + graph.window_samples].unsqueeze(0)
+        num_samples = torch.tensor([valid])
+        with torch.no_grad():
+            expected, num_frames, _, *next_states = graph(waveform, num_samples, *expected_states.values())
+        expected_states = dict(zip(expected_states, next_states, strict=True))
+        names = ["log_probs", "num_frames", *(f"next_{key}" for key in states)]
+        found, frames, *rest = session(
+            {"waveform": waveform.numpy(), "num_samples": num_samples.numpy(), **states}, names
+        )
+        states = dict(zip(states, rest, strict=True))
+        worst = float(np.maximum(worst, _largest(found, frames, expected, num_frames, name)))
+    return worst
+
+
+def _largest(found: np.ndarray, frames: np.ndarray, expected: Tensor, num_frames: Tensor, name: str) -> float:
+    if not np.array_equal(frames, num_frames.numpy()):
+        raise ExportError(f"{name} counts {frames.tolist()} frames, the torch network {num_frames.tolist()}")
+    # numpy's maxima keep NaN, which the built-in would lose; a graph that gives one must not pass.
+    rows = [
+        np.abs(found[row, :count] - expected[row, :count].numpy()).max(initial=0.0)
+        for row, count in enumerate(num_frames.tolist())
+    ]
+    return float(np.max(rows))

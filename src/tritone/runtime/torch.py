@@ -1,0 +1,164 @@
+"""`torch.export` programs on torch, on the CPU or on a CUDA device.
+
+A program computes in the precision that it was exported with; what goes in and comes out has the types of its contract.
+The file is read by `torch_program`, which trusts nothing in it. On a GPU every graph has a stream of its own; arrays
+pass through pinned memory, and calls of the same shapes are replayed (see `torch_cuda`).
+"""
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from tritone.errors import OperatorError
+from tritone.runtime.device import cuda_index, thread_count
+from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.slots import HostSlots
+from tritone.runtime.torch_cuda import CudaQueue, Replays
+from tritone.runtime.torch_program import Program, read_program
+from tritone.runtime.torch_slots import DeviceSlots
+
+# Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
+MAX_REPLAYED = 2**21  # elements of all inputs; two minutes of audio at 16 kHz
+
+
+class TorchGraph:
+    """One program on one device."""
+
+    def __init__(
+        self, path: Path, device: str = "cpu", threads: int | None = None, *, split_calls: bool = True
+    ) -> None:
+        """Open a program.
+
+        Args:
+            path: the .pt2 file, which holds its weights.
+            device: `cpu`, `cuda` or `cuda:<index>`.
+            threads: CPU threads; None takes every CPU this process may use. On a GPU they do not matter.
+            split_calls: spread each call over all threads, as many as calls at once leave for it. Without it a call
+                stays on its caller's thread; right for many small calls.
+
+        Raises:
+            OperatorError: CUDA was asked for and is not there. There is no silent fall-back to the CPU.
+            BundleError: the file is not a program that can be opened; see `read_program`.
+            ValueError: the device name or the number of threads makes no sense.
+        """
+        index, self._threads = cuda_index(device), thread_count(threads)
+        if reason := obstacle(device):
+            raise OperatorError(f"device {device} was asked for, but {reason}.")
+        self.path = path
+        self.device = device
+        self._split_calls = split_calls
+        self._place = torch.device("cpu") if index is None else torch.device("cuda", index)
+        self._program: Program = read_program(path, self._place)
+        self.inputs: Mapping[str, TensorSpec] = self._program.inputs
+        self.outputs: Mapping[str, TensorSpec] = self._program.outputs
+        # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
+        self.concurrency = self._threads if index is None else 2 if split_calls else 1
+        self._functions: dict[tuple[str, ...], Any] = {}
+        self._active = 0
+        self._lock = threading.Lock()
+        self._cuda = None if index is None else CudaQueue(self._place)
+        self._replays = None if self._cuda is None else Replays(self._cuda)
+        if self._cuda is not None:
+            torch.cuda.synchronize(self._place)  # the program was put there by another stream than will run it
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """Run the graph on host arrays and return the named outputs, in the order asked for.
+
+        Raises:
+            ValueError: an input is missing, or not of the graph's type or shape.
+        """
+        names, values = tuple(outputs), [self._checked(name, inputs) for name in self.inputs]
+        with torch.inference_mode():
+            function = self.function(names)
+            if self._cuda is None or self._replays is None:
+                with self._cpu_threads():
+                    return [result.numpy() for result in function(*map(torch.from_numpy, values))]
+            pinned = [self._cuda.pinned(value) for value in values]
+            with self._cuda.turn():
+                if sum(value.size for value in values) <= MAX_REPLAYED:
+                    results = self._replays.run(names, function, pinned)
+                else:
+                    results = function(*(value.to(self._place, non_blocking=True) for value in pinned))
+                fetched = self._cuda.fetch(results)
+            return fetched.wait()
+
+    def function(self, outputs: tuple[str, ...]) -> Any:
+        """The program as a function of device tensors, which computes no more than these outputs."""
+        with self._lock:
+            if outputs not in self._functions:
+                self._functions[outputs] = self._program.function(outputs)
+            return self._functions[outputs]
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """See `Graph.empty`; pinned where there is a GPU."""
+        return np.empty(shape, dtype) if self._cuda is None else self._cuda.empty(shape, dtype)
+
+    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
+        """See `Graph.slots`; on a GPU the rows stay there."""
+        if self._cuda is None:
+            return HostSlots(self, states, capacity)
+        return DeviceSlots(self, self._cuda, Replays(self._cuda, record_after=1), states, capacity)
+
+    def _checked(self, name: str, inputs: Mapping[str, Array]) -> Array:
+        spec = self.inputs[name]
+        if name not in inputs:
+            raise ValueError(f"input {name} is missing; the graph takes {', '.join(self.inputs)}")
+        value = inputs[name]
+        fits = value.ndim == len(spec.shape) and all(
+            axis is None or axis == size for axis, size in zip(spec.shape, value.shape, strict=True)
+        )
+        if value.dtype != spec.dtype or not fits:
+            raise ValueError(
+                f"input {name} is {value.dtype} of shape {value.shape}, the graph takes {spec.dtype} of shape "
+                f"{spec.shape}"
+            )
+        # torch warns of arrays that must not be written to, and takes no negative strides.
+        return np.require(value, requirements=("C", "W"))
+
+    @contextmanager
+    def _cpu_threads(self) -> Iterator[None]:
+        """Give this call its share of the threads.
+
+        torch keeps the number for each calling thread, so calls at once can have different ones. It is put back
+        afterwards: the thread may belong to somebody who uses torch for other things.
+        """
+        with self._lock:
+            self._active += 1
+            share = max(1, self._threads // self._active) if self._split_calls else 1
+        before = torch.get_num_threads()
+        try:
+            if share != before:
+                torch.set_num_threads(share)
+            yield
+        finally:
+            if share != before:
+                torch.set_num_threads(before)
+            with self._lock:
+                self._active -= 1
+
+
+def obstacle(device: str) -> str | None:
+    """Why the installed torch cannot run on a device, with the way out; None if it can.
+
+    Raises:
+        ValueError: it is no device name.
+    """
+    index = cuda_index(device)
+    if index is None:
+        return None
+    if torch.version.cuda is None:
+        return f"the installed torch {torch.__version__} has no CUDA support. Install a build of torch for CUDA"
+    if not torch.cuda.is_available():
+        return (
+            f"torch {torch.__version__} finds no usable NVIDIA GPU: the driver is missing, or too old for CUDA "
+            f"{torch.version.cuda}"
+        )
+    if index >= torch.cuda.device_count():
+        return f"this machine has {torch.cuda.device_count()} GPUs, counted from 0"
+    return None

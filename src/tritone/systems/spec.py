@@ -1,0 +1,165 @@
+"""Systems as people write them on a command line.
+
+    NAME=BUNDLE[,key=value...]                       a bundle folder, or a shipped one by name, in this process
+    NAME=grpc://host:port/model[,key=value...]       a served model; http://, grpcs:// and https:// as well
+
+`NAME=` may be left out. For bundles the keys are the options of `tritone.load`, whatever they are; for all systems also
+those of `COMMON`. Names and values have no commas.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from tritone import load
+from tritone.systems.bundled import BundleSystem
+from tritone.systems.outcome import DEFAULT_CHUNK_MS, Playback, System
+from tritone.systems.served import DEFAULT_CONCURRENCY, ServedSystem
+
+COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
+SERVED = {"timeout_s": "float"}
+TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spec:
+    """A system that is not open yet: what to call it, a bundle or an address, options as text."""
+
+    name: str
+    target: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_served(self) -> bool:
+        return "://" in self.target
+
+
+def parse_spec(text: str) -> Spec:
+    """Read a specification; see the top of this file.
+
+    Raises:
+        ValueError: it has no target, or an option is not `key=value`, unknown, or given twice.
+    """
+    head, *rest = [part.strip() for part in text.split(",")]
+    name, equals, target = head.partition("=")
+    if "/" in name or not equals:  # a folder or an address, which may have such a sign too
+        name, target = "", head
+    if not target or head.startswith("="):
+        raise ValueError(f"{text!r} names nothing to run; write NAME=BUNDLE or NAME=grpc://host:port/model")
+    options: dict[str, str] = {}
+    for part in rest:
+        key, equals, value = part.partition("=")
+        if not equals or not key or not value:
+            raise ValueError(f"{text!r}: {part!r} is not key=value")
+        if key in options:
+            raise ValueError(f"{text!r}: {key} is given twice")
+        options[key] = value
+    spec = Spec(name=name.strip() or ",".join([_short(target), *rest]), target=target, options=options)
+    known = COMMON | (SERVED if spec.is_served else load_options())
+    if unknown := [key for key in options if key not in known]:
+        what = "a served model" if spec.is_served else "a bundle"
+        raise ValueError(f"{text!r}: unknown {', '.join(unknown)}; {what} takes {', '.join(known)}")
+    return spec
+
+
+def open_system(
+    spec: Spec | str,
+    *,
+    playback: Playback | None = None,
+    concurrency: int | None = None,
+    timeout_s: float | None = None,
+    details: bool = False,
+) -> System:
+    """Open what a specification names. Close it when it is no longer needed.
+
+    Args:
+        playback, concurrency, timeout_s: for systems whose own options do not say otherwise; `timeout_s` of a served
+            model's requests, in seconds.
+        details: of a served model, also ask for tokens, words, times and confidences.
+
+    Raises:
+        ValueError: the specification, an option of it or the address makes no sense.
+        TritoneError: the bundle is missing or damaged. A server is not asked before `prepare`.
+    """
+    spec = parse_spec(spec) if isinstance(spec, str) else spec
+    options = {key: _value(spec, key, text) for key, text in spec.options.items()}
+    playback = _playback(spec, options, playback)
+    concurrency = options.pop("concurrency", concurrency)
+    if spec.is_served:
+        from tritone.client import Client
+
+        address, model = _address(spec.target)
+        if timeout_s is not None:
+            options.setdefault("timeout_s", timeout_s)
+        return ServedSystem(
+            Client(address, **options),
+            model,
+            name=spec.name,
+            playback=playback,
+            concurrency=concurrency or DEFAULT_CONCURRENCY,
+            details=details,
+        )
+    recognizer = load(spec.target, **options)
+    return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
+
+
+def load_options() -> dict[str, str]:
+    """The options of `tritone.load`, each with the type its value is read as; `tritone.load` is where they are kept."""
+    parameters = inspect.signature(load).parameters.values()
+    return {each.name: _type(each.annotation) for each in parameters if each.kind is each.KEYWORD_ONLY}
+
+
+def _type(annotation: Any) -> str:
+    text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    found = re.findall(r"\b(bool|int|float)\b", text)
+    return found[0] if found else "str"
+
+
+def _value(spec: Spec, key: str, text: str) -> Any:
+    kind = (COMMON | (SERVED if spec.is_served else load_options()))[key]
+    readers: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": _flag, "str": str}
+    try:
+        return readers[kind](text)
+    except ValueError:
+        wanted = {"int": "a whole number", "float": "a number", "bool": "true or false"}[kind]
+        raise ValueError(f"{spec.name}: {key} must be {wanted}, got {text!r}") from None
+
+
+def _flag(text: str) -> bool:
+    if text.lower() not in (*TRUE, *FALSE):
+        raise ValueError(text)
+    return text.lower() in TRUE
+
+
+def _playback(spec: Spec, options: dict[str, Any], default: Playback | None) -> Playback | None:
+    """Take the options of streaming out of `options`."""
+    mode = options.pop("mode", "offline" if default is None else "streaming")
+    if mode not in ("offline", "streaming"):
+        raise ValueError(f"{spec.name}: mode must be offline or streaming, got {mode!r}")
+    chunk_ms, realtime = options.pop("chunk_ms", None), options.pop("realtime", None)
+    if mode == "offline":
+        if chunk_ms is not None or realtime is not None:
+            raise ValueError(f"{spec.name}: chunk_ms and realtime go with mode=streaming")
+        return None
+    fallback = default or Playback(chunk_ms=DEFAULT_CHUNK_MS)
+    try:
+        return Playback(
+            chunk_ms=fallback.chunk_ms if chunk_ms is None else chunk_ms,
+            realtime=fallback.realtime if realtime is None else realtime,
+        )
+    except ValueError as error:
+        raise ValueError(f"{spec.name}: {error}") from None
+
+
+def _address(target: str) -> tuple[str, str | None]:
+    """Split `grpc://host:port/model`; what comes before the model in an HTTP path belongs to the server."""
+    parts = urlsplit(target)
+    prefix, _, model = parts.path.rpartition("/")
+    return urlunsplit((parts.scheme, parts.netloc, prefix, parts.query, parts.fragment)), model or None
+
+
+def _short(target: str) -> str:
+    return target if "://" in target else target.rstrip("/").rpartition("/")[2] or target

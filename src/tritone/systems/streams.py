@@ -1,0 +1,211 @@
+"""Playing many files into streams, several at once, and noting when every answer came.
+
+paths, a function that opens a stream  ->  outcomes with all partials
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+
+from tritone.audio.files import read_audio
+from tritone.audio.waveform import Waveform
+from tritone.client.playback import TextStream, play
+from tritone.errors import InputError, OperatorError, TritoneError
+from tritone.systems.outcome import Outcome, Outcomes, Partial, PartialListener, Playback
+from tritone.transcript import Transcript
+
+LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
+
+Opener = Callable[[], AbstractContextManager[TextStream]]
+
+
+class _GivenUpError(Exception):
+    """The caller has left the loop; nobody waits for this stream any more."""
+
+
+def play_files(
+    paths: Iterable[str],
+    open_stream: Opener,
+    *,
+    sample_rate: int,
+    playback: Playback,
+    concurrency: int,
+    on_partial: PartialListener | None = None,
+) -> Outcomes:
+    """Play each file into a stream of its own, `concurrency` of them at a time.
+
+    Args:
+        open_stream: gives a context manager whose exit frees the stream; called from several threads.
+        sample_rate: what the streams expect, in Hz.
+        on_partial: hears of every answer.
+
+    Yields:
+        An outcome for each file, as soon as it is there. A file that cannot be read, or whose stream broke, has its
+        error there. Leaving the loop gives up the streams that are still being played.
+    """
+    given_up = threading.Event()
+
+    def work(index: int, path: str) -> Outcome:
+        return _play_file(index, path, open_stream, sample_rate, playback, on_partial, given_up)
+
+    numbered = ((index, os.fspath(path)) for index, path in enumerate(paths))
+    if concurrency == 1:
+        # No other thread: an interrupt then reaches the stream itself.
+        yield from (work(index, path) for index, path in numbered)
+    else:
+        yield from _side_by_side(numbered, work, concurrency, given_up)
+
+
+def _side_by_side(
+    numbered: Iterator[tuple[int, str]],
+    work: Callable[[int, str], Outcome],
+    concurrency: int,
+    given_up: threading.Event,
+) -> Outcomes:
+    jobs: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+    done: SimpleQueue[Outcome | BaseException] = SimpleQueue()
+
+    def player() -> None:
+        while (job := jobs.get()) is not None:
+            try:
+                done.put(work(*job))
+            except BaseException as error:  # the caller's thread shall see it, whatever it is
+                done.put(error)
+
+    def take() -> Outcome:
+        finished = done.get()
+        if isinstance(finished, BaseException):
+            raise finished
+        return finished
+
+    # Daemons: one that waits for a silent server must not keep a process alive that was told to end.
+    threads: list[threading.Thread] = []
+    playing = 0
+    try:
+        for job in numbered:
+            jobs.put(job)
+            playing += 1
+            if playing > len(threads):
+                threads.append(threading.Thread(target=player, name=f"stream-{len(threads)}", daemon=True))
+                threads[-1].start()
+            if playing == concurrency:
+                yield take()
+                playing -= 1
+        while playing:
+            yield take()
+            playing -= 1
+    finally:
+        given_up.set()
+        for _ in threads:
+            jobs.put(None)
+        deadline = time.monotonic() + LEAVE_S
+        for thread in threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+
+
+def _play_file(
+    index: int,
+    path: str,
+    open_stream: Opener,
+    sample_rate: int,
+    playback: Playback,
+    on_partial: PartialListener | None,
+    given_up: threading.Event,
+) -> Outcome:
+    partials: list[Partial] = []
+    audio_s = compute_s = 0.0
+    last: Transcript | None = None
+    try:
+        waveform = read_audio(path, sample_rate)
+        audio_s = len(waveform) / sample_rate
+        with open_stream() as opened:
+            stream = _Clocked(opened, sample_rate, playback.realtime, given_up)
+            try:
+                for last in play(
+                    stream,
+                    waveform,
+                    sample_rate=sample_rate,
+                    chunk_ms=playback.chunk_ms,
+                    realtime=playback.realtime,
+                ):
+                    partials.append(stream.partial(last))
+                    if on_partial is not None:
+                        on_partial(index, last)
+            finally:
+                compute_s = stream.waited_s
+        if last is None or not last.is_final:
+            raise InputError(f"{path}: the stream gave no final result")
+    except TritoneError as error:
+        failure = error
+    except _GivenUpError:
+        raise
+    except Exception as error:  # runtimes raise what they like, and one bad file must not end the others
+        failure = OperatorError(f"{path}: recognition failed ({type(error).__name__}: {error})")
+        failure.__cause__ = error
+    else:
+        return Outcome(
+            index=index,
+            path=path,
+            transcript=last,
+            audio_s=audio_s,
+            latency_s=partials[-1].latency_s,
+            compute_s=compute_s,
+            partials=tuple(partials),
+        )
+    return Outcome(
+        index=index, path=path, error=failure, audio_s=audio_s, compute_s=compute_s, partials=tuple(partials)
+    )
+
+
+class _Clocked:
+    """A stream that knows when its audio was spoken and when it answered; see `Partial` for the two clocks."""
+
+    def __init__(self, stream: TextStream, sample_rate: int, realtime: bool, given_up: threading.Event) -> None:
+        self._stream = stream
+        self._sample_rate = sample_rate
+        self._realtime = realtime
+        self._given_up = given_up
+        self._started = time.perf_counter()
+        self._num_samples = 0
+        self._answered_s = 0.0
+        self._text = ""
+        self.waited_s = 0.0
+
+    def accept(self, samples: Waveform) -> Transcript:
+        self._num_samples += len(samples)
+        return self._ask(lambda: self._stream.accept(samples))
+
+    def finish(self) -> Transcript:
+        return self._ask(self._stream.finish)
+
+    def partial(self, transcript: Transcript) -> Partial:
+        if transcript.text != self._text:  # else the same object again: hours of text have thousands of answers
+            self._text = transcript.text
+        return Partial(
+            text=self._text,
+            spoken_s=self._spoken_s,
+            answered_s=self._answered_s,
+            is_final=transcript.is_final,
+        )
+
+    @property
+    def _spoken_s(self) -> float:
+        return self._num_samples / self._sample_rate
+
+    def _ask(self, question: Callable[[], Transcript]) -> Transcript:
+        if self._given_up.is_set():
+            raise _GivenUpError
+        asked = time.perf_counter()
+        try:
+            return question()
+        finally:
+            answered = time.perf_counter()
+            took_s = answered - asked
+            self.waited_s += took_s
+            if self._realtime:
+                self._answered_s = answered - self._started
+            else:
+                self._answered_s = max(self._answered_s, self._spoken_s) + took_s

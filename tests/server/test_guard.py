@@ -1,0 +1,43 @@
+"""A server whose owner is killed: nobody is left who could tidy up, and all the same nothing is left."""
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+
+from serving import alive, descendants
+from tritone.server.checks import SHARED_MEMORY
+from wire_toys import write_models
+
+OWNER = """
+import sys
+from pathlib import Path
+from wire_toys import running_server
+with running_server(Path(sys.argv[1])):
+    print("up", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_server_ends_with_its_killed_owner_and_leaves_no_memory_and_no_files(tmp_path: Path) -> None:
+    write_models(tmp_path / "repository", "count")
+    tests = str(Path(__file__).parents[1])
+    command = [sys.executable, "-c", OWNER, str(tmp_path / "repository")]
+    (tmp_path / "temporary").mkdir()
+    environment = {"PYTHONPATH": tests, "TMPDIR": str(tmp_path / "temporary"), "PATH": "/usr/bin:/bin"}
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "up\n"
+        below = descendants(owner.pid)
+        assert {"tritonserver", "triton_python_b"} <= {each.name()[:15] for each in below}
+        assert list((tmp_path / "temporary").glob("tritone-server-*"))
+        owner.kill()
+    psutil.wait_procs(below, timeout=60)
+    deadline = time.monotonic() + 30
+    while alive(below) and time.monotonic() < deadline:  # zombies of a foreign parent are waited for by nobody
+        time.sleep(0.05)
+    assert alive(below) == []
+    assert not list(SHARED_MEMORY.glob(f"tritone_{owner.pid}_*"))
+    assert not list((tmp_path / "temporary").glob("tritone-server-*"))

@@ -1,0 +1,252 @@
+"""The runtime `torch` on the CPU, and what of its work on a GPU can be seen without one."""
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import toy
+from tritone import runtime
+from tritone.errors import MissingDependencyError, OperatorError
+from tritone.runtime import TensorSpec, obstacle, open_graph, torch_cuda
+from tritone.runtime.slots import HostSlots
+from tritone.runtime.torch import TorchGraph
+from tritone.runtime.torch_cuda import Replays
+from tritone.runtime.torch_slots import DeviceSlots
+
+NEVER = 10**9  # calls
+STATES = {"offset": TensorSpec(np.dtype(np.int64), ()), "level": TensorSpec(np.dtype(np.float32), (1,))}
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The toy for both runtimes."""
+    return toy.write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=("onnxruntime", "torch"))
+
+
+def feed(text: str) -> dict[str, np.ndarray]:
+    waveform = toy.toy_waveform(text)[None]
+    return {"waveform": waveform, "num_samples": np.array([waveform.size])}
+
+
+def test_a_graph_knows_its_tensors_and_runs(both: Path) -> None:
+    graph = open_graph(both / "encoder.pt2", threads=1)
+    assert graph.inputs == open_graph(both / "encoder.onnx").inputs
+    tokens, frames = graph(feed("hello"), ["best_tokens", "num_frames"])
+    assert [toy.TOKENS[token] for token in tokens[0]] == ["h", "e", "l", "<blank>", "l", "o"]
+    assert frames.tolist() == [6]
+
+
+def test_arrays_in_any_layout_are_taken(both: Path) -> None:
+    graph = open_graph(both / "encoder.pt2", threads=1)
+    inputs = feed("layout")
+    (plain,) = graph(inputs, ["best_tokens"])
+    locked = inputs["waveform"].copy()
+    locked.flags.writeable = False
+    strided = np.stack([inputs["waveform"][0]] * 2, axis=1)[:, :1].T
+    reversed_twice = inputs["waveform"][:, ::-1].copy()[:, ::-1]
+    for waveform in (locked, strided, reversed_twice):
+        (found,) = graph({**inputs, "waveform": waveform}, ["best_tokens"])
+        np.testing.assert_array_equal(found, plain)
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"waveform": np.zeros((1, 9000))}, r"input waveform is float64 of shape \(1, 9000\), the graph takes float32"),
+        ({"waveform": np.zeros(9000, np.float32)}, r"input waveform is float32 of shape \(9000,\)"),
+        ({"waveform": None}, "input waveform is missing; the graph takes waveform, num_samples"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_named(both: Path, change: dict[str, Any], told: str) -> None:
+    inputs = {name: value for name, value in {**feed("a"), **change}.items() if value is not None}
+    with pytest.raises(ValueError, match=told):
+        open_graph(both / "encoder.pt2", threads=1)(inputs, ["num_frames"])
+
+
+def test_the_threads_of_others_are_as_before_after_a_call(both: Path) -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        open_graph(both / "encoder.pt2", threads=1)(feed("a"), ["num_frames"])
+        assert torch.get_num_threads() == 3
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize(("split_calls", "shares"), [(True, [4, 2, 1]), (False, [1, 1, 1])])
+def test_calls_at_once_share_the_threads(both: Path, split_calls: bool, shares: list[int]) -> None:
+    graph = TorchGraph(both / "encoder.pt2", threads=4, split_calls=split_calls)
+    assert graph.concurrency == 4
+    seen: list[int] = []
+    inside, leave = [threading.Event() for _ in shares], threading.Event()
+
+    def function(*_: Tensor) -> Sequence[Tensor]:
+        seen.append(torch.get_num_threads())
+        inside[len(seen) - 1].set()
+        assert leave.wait(30)
+        return [torch.zeros(1)]
+
+    graph._functions[("num_frames",)] = function
+    callers = [threading.Thread(target=lambda: graph(feed("a"), ["num_frames"])) for _ in shares]
+    for caller, entered in zip(callers, inside, strict=True):
+        caller.start()
+        assert entered.wait(30)
+    leave.set()
+    for caller in callers:
+        caller.join()
+    assert seen == shares
+
+
+def test_cuda_without_support_is_an_error_and_never_the_cpu(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.version, "cuda", None)
+    with pytest.raises(OperatorError, match=r"device cuda was asked for, but the installed torch .* no CUDA support"):
+        open_graph(both / "encoder.pt2", "cuda")
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(
+        OperatorError, match=r"finds no usable NVIDIA GPU: the driver is missing, or too old for CUDA 13"
+    ):
+        open_graph(both / "encoder.pt2", "cuda:1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(OperatorError, match="this machine has 1 GPUs, counted from 0"):
+        open_graph(both / "encoder.pt2", "cuda:1")
+    assert (obstacle("torch", "cpu"), obstacle("torch", "cuda:0")) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"), [({"device": "gpu"}, "device must be cpu"), ({"threads": 0}, "at least 1")]
+)
+def test_devices_and_threads_that_cannot_be_are_refused(both: Path, options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        open_graph(both / "encoder.pt2", **options)
+
+
+def test_without_torch_the_message_names_what_to_install(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "find_spec", lambda name: None if name == "torch" else name)
+    with pytest.raises(MissingDependencyError, match=r"encoder\.pt2 needs the package torch.*'tritone\[torch\]'"):
+        open_graph(both / "encoder.pt2")
+    assert "pip install 'tritone[torch]'" in str(obstacle("torch", "cpu"))
+    open_graph(both / "encoder.onnx")
+
+
+def test_a_torch_that_is_too_old_is_told(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "version", lambda package: "2.10.1+cu128")
+    with pytest.raises(
+        MissingDependencyError, match=r"torch 2\.11 or newer, installed is 2\.10\.1\+cu128: pip install"
+    ):
+        open_graph(both / "encoder.pt2")
+
+
+class HostQueue:
+    """Stands in for a `CudaQueue`: the device is the CPU."""
+
+    device = torch.device("cpu")
+
+    def turn(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def pinned(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array)
+
+    def fetch(self, tensors: Sequence[Tensor]) -> "Arrived":
+        return Arrived(tensors)
+
+
+class Arrived:
+    def __init__(self, tensors: Sequence[Tensor]) -> None:
+        self.arrays = [tensor.numpy().copy() for tensor in tensors]
+
+    def wait(self) -> list[np.ndarray]:
+        return self.arrays
+
+
+def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> None:
+    """Streams of many lengths, in batches of any size, in slots that are used again."""
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    device = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
+    host = HostSlots(graph, STATES, capacity=12)
+    for slot in range(12):
+        device.clear(slot)
+        host.clear(slot)
+    rng = np.random.default_rng(0)
+    outputs = ["best_tokens", "num_frames"]
+    for _ in range(30):
+        slots = rng.permutation(12)[: rng.integers(1, 13)].tolist()
+        levels = rng.integers(0, 40, (len(slots), toy.CHUNK))
+        block = np.zeros((len(slots), toy.WINDOW), np.float32)
+        block[:, : toy.SHIFT] = np.repeat(levels, toy.FRAME, axis=1) / toy.LEVELS
+        inputs = {"waveform": block, "num_samples": np.full(len(slots), toy.WINDOW)}
+        host.reserve(len(slots))
+        for found, expected in zip(device(slots, inputs, outputs), host(slots, inputs, outputs), strict=True):
+            np.testing.assert_array_equal(found, expected)
+        cleared = int(rng.integers(12))
+        device.clear(cleared)
+        host.clear(cleared)
+
+
+class Recording:
+    """Stands in for a recorded CUDA graph."""
+
+    made: list[Any]
+
+    def __init__(self, queue: Any, pool: Any, function: Any, inputs: Sequence[Tensor]) -> None:
+        if inputs[0].shape[0] == 13:
+            raise RuntimeError("operation not permitted when stream is capturing")
+        self.made.append([tuple(each.shape) for each in inputs])
+        self.function = function
+
+    def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [self.function(*inputs)[0] + 1000]
+
+
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> Replays:
+    Recording.made = []
+    monkeypatch.setattr(torch_cuda, "_Recording", Recording)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    return Replays(HostQueue(), record_after=3)  # type: ignore[arg-type]
+
+
+def double(x: Tensor) -> Sequence[Tensor]:
+    return [2 * x]
+
+
+def test_only_shapes_that_come_often_are_recorded(replays: Replays) -> None:
+    found = [replays.run("double", double, [torch.full((rows,), 7)])[0].tolist() for rows in (2, 1, 2, 2, 2, 1)]
+    assert found == [[14, 14], [14], [14, 14], [1014, 1014], [1014, 1014], [14]]
+    assert Recording.made == [[(2,)]]
+
+
+def test_no_more_shapes_are_recorded_than_fit(replays: Replays, monkeypatch: pytest.MonkeyPatch) -> None:
+    replays._limit = 2
+    for rows in (1, 2, 3):
+        for _ in range(4):
+            replays.run("double", double, [torch.zeros(rows)])
+    assert Recording.made == [[(1,)], [(2,)]]
+
+
+def test_what_cannot_be_recorded_is_run_as_it_is(replays: Replays, caplog: pytest.LogCaptureFixture) -> None:
+    found = [replays.run("double", double, [torch.full((13,), 1)])[0].tolist() for _ in range(5)]
+    assert found == [[2] * 13] * 5
+    assert [record.message for record in caplog.records] == [
+        "operators are launched one by one, because recording them failed: operation not permitted when stream is "
+        "capturing"
+    ]
+
+
+def test_float32_convolutions_are_exact_while_anybody_computes_and_as_before_afterwards() -> None:
+    before = torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+    with torch_cuda.EXACT:
+        with torch_cuda.EXACT:
+            assert torch.backends.cudnn.conv.fp32_precision == "ieee"  # type: ignore[attr-defined]
+        assert torch.backends.cudnn.conv.fp32_precision == "ieee"  # type: ignore[attr-defined]
+    assert torch.backends.cudnn.conv.fp32_precision == before  # type: ignore[attr-defined]
