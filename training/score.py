@@ -27,13 +27,13 @@ import tritone
 from training.corpus import to_int16
 from training.scoring import Transcriber, Utterance, evaluate, network_modes
 from training.units import Units
+from tritone.evaluate.bootstrap import rate_interval
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.model import AsrModel
 
 TARRED = {"an4": "an4.tar", "fsdd": "fsdd.tar", "speech_commands": "speech_commands.tar"}
 LISTED = {"fsdd_strings": "fsdd/strings", "an4_long": "an4/long_test"}  # folders with wav.scp and trans.txt
-RESAMPLES = 2000
 
 
 def test_sets(data: Path) -> dict[str, list[Utterance]]:
@@ -70,15 +70,6 @@ def listed_set(folder: Path) -> list[Utterance]:
 def utterance(name: str, source: Any, text: str) -> Utterance:
     waveform, rate = soundfile.read(source, dtype="float32")
     return Utterance(id=name, waveform=to_int16(waveform, rate), text=text)
-
-
-def interval(counts: list[tuple[int, int]]) -> tuple[float, float]:
-    """95 % bootstrap interval of the word error rate; `counts` are (errors, words) of each utterance."""
-    rng = np.random.default_rng(0)
-    table = np.array(counts)
-    drawn = table[rng.integers(len(table), size=(RESAMPLES, len(table)))].sum(axis=1)
-    low, high = np.percentile(drawn[:, 0] / np.maximum(1, drawn[:, 1]), [2.5, 97.5])
-    return float(low), float(high)
 
 
 def load_model(folder: Path) -> AsrModel:
@@ -159,7 +150,8 @@ def main() -> None:
     print("| set | words | mode | errors | WER % | 95 % interval |\n| --- | --- | --- | --- | --- | --- |")
     for name, modes in results.items():
         for mode, result in modes.items():
-            low, high = interval(result["counts"])
+            errors, words = zip(*result["counts"], strict=True)
+            low, high = rate_interval(errors, words)
             rate = f"{100 * result['wer']:.2f} | {100 * low:.2f} .. {100 * high:.2f}"
             print(f"| {name} | {result['words']} | {mode} | {result['errors']} | {rate} |")
     if arguments.output is not None:

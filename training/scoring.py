@@ -16,6 +16,7 @@ from torch import Tensor
 
 from training.corpus import SAMPLE_RATE, SERVED_TAIL_S, Corpus
 from training.units import BLANK_ID, Units
+from tritone.evaluate.score import count_errors, pool
 from tritone.families.wenet.model import AsrModel
 
 STRINGS_PER_SPEAKER = 10
@@ -30,16 +31,6 @@ class Utterance:
     id: str
     waveform: np.ndarray
     text: str
-
-
-def edit_distance(reference: Sequence[str], hypothesis: Sequence[str]) -> int:
-    """Substitutions, deletions and insertions of the best alignment."""
-    row = list(range(len(hypothesis) + 1))
-    for i, expected in enumerate(reference, 1):
-        diagonal, row[0] = row[0], i
-        for j, found in enumerate(hypothesis, 1):
-            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (expected != found))
-    return row[-1]
 
 
 def joined_digits(corpus: Corpus, rng: np.random.Generator) -> list[Utterance]:
@@ -164,15 +155,15 @@ def evaluate(sets: dict[str, list[Utterance]], modes: dict[str, Transcriber]) ->
         for mode, transcriber in modes.items():
             texts = transcriber([utterance.waveform for utterance in utterances])
             counts = [
-                (edit_distance(utterance.text.split(), text.split()), len(utterance.text.split()))
+                count_errors(utterance.text.split(), text.split())
                 for utterance, text in zip(utterances, texts, strict=True)
             ]
-            errors, words = (sum(column) for column in zip(*counts, strict=True))
+            total = pool(counts)
             results[name][mode] = {
-                "errors": errors,
-                "words": words,
-                "wer": errors / max(1, words),
-                "counts": counts,
+                "errors": total.errors,
+                "words": total.reference_length,
+                "wer": total.rate,
+                "counts": [(each.errors, each.reference_length) for each in counts],
                 "wrong": [
                     {"id": utterance.id, "text": utterance.text, "found": text}
                     for utterance, text in zip(utterances, texts, strict=True)

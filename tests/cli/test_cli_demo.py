@@ -18,7 +18,7 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.audio.files import read_audio
 from tritone.bundle import shipped_bundles
 from tritone.cli.main import app
-from tritone.demo import Measured, WordErrors, count_word_errors, pool, read_clips
+from tritone.demo import Measured, read_clips
 from tritone.errors import OperatorError
 
 
@@ -94,8 +94,8 @@ def test_the_shipped_model_recognises_the_shipped_clips_offline_and_streaming():
     assert max(totals.values()) <= 10.0, f"word error rates in %: {totals}"
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Path, number: int, code: int):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Path, number: int):
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--realtime"]
     with subprocess.Popen(
         [*command, "--bundle", str(toy_bundle), "--clips", str(clips)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -108,7 +108,7 @@ def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Pa
         assert "tritonserver" in {process.name() for process in family}
         os.kill(demo.pid, number)
         _, err = demo.communicate(timeout=60)
-    assert demo.returncode == code
+    assert demo.returncode == 130
     assert b"Traceback" not in err
     _, left = psutil.wait_procs(family, timeout=10)
     assert left == []
@@ -132,26 +132,3 @@ def test_a_damaged_index_is_named_with_its_line(tmp_path: Path, index: str, comp
 def test_a_folder_without_index_has_no_clips(tmp_path: Path):
     with pytest.raises(OperatorError, match=r"has no clips\.jsonl"):
         read_clips(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("reference", "hypothesis", "expected"),
-    [
-        ("a b c", "a b c", WordErrors(0, 0, 0, 3)),
-        ("a b c", "a x c", WordErrors(1, 0, 0, 3)),
-        ("a b c", "a c", WordErrors(0, 1, 0, 3)),
-        ("a b c", "a b b c", WordErrors(0, 0, 1, 3)),
-        ("a b", "", WordErrors(0, 2, 0, 2)),
-        ("", "a b", WordErrors(0, 0, 2, 0)),
-        ("", "", WordErrors(0, 0, 0, 0)),
-    ],
-)
-def test_word_errors_are_counted_by_kind(reference: str, hypothesis: str, expected: WordErrors):
-    assert count_word_errors(reference, hypothesis) == expected
-
-
-def test_the_rate_of_a_set_is_pooled_over_its_words_and_not_over_its_clips():
-    assert pool([WordErrors(1, 0, 0, 1), WordErrors(0, 1, 0, 9)]) == WordErrors(1, 1, 0, 10)
-    assert pool([WordErrors(1, 0, 0, 1), WordErrors(0, 1, 0, 9)]).rate == 0.2
-    assert WordErrors(0, 0, 1, 0).rate == float("inf")
-    assert WordErrors(0, 0, 0, 0).rate == 0.0

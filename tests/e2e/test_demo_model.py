@@ -13,7 +13,7 @@ import tritone
 from e2e.real_speech import SAMPLE_RATE, Recording, listed, need, tarred
 from serving import quiet_options
 from tritone.client import Client
-from tritone.demo import count_word_errors, pool
+from tritone.evaluate.score import count_errors, pool
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 
@@ -27,7 +27,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def word_error_rate(recordings: Sequence[Recording], texts: Sequence[str]) -> float:
-    counts = pool(count_word_errors(r.text, text) for r, text in zip(recordings, texts, strict=True))
+    counts = pool(count_errors(r.text.split(), text.split()) for r, text in zip(recordings, texts, strict=True))
     return counts.rate
 
 

@@ -296,12 +296,6 @@ def test_shifted_positions_are_those_of_a_stream_that_has_run_for_a_while(traine
             assert torch.allclose(whole, chunk, atol=1e-4) == (not unshifted)
 
 
-def test_word_errors_are_counted_by_the_best_alignment() -> None:
-    assert scoring.edit_distance(["a", "b", "c"], ["a", "c", "d"]) == 2
-    assert scoring.edit_distance([], ["oh"]) == 1
-    assert scoring.edit_distance(["oh"], []) == 1
-
-
 def test_numbers_are_said_as_people_say_them() -> None:
     assert " ".join(grammar.number_words(2552)) == "two thousand five hundred fifty two"
     assert " ".join(grammar.number_words(40)) == "forty"

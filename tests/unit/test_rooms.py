@@ -21,16 +21,17 @@ ROOMS = re.findall(
 
 # Packages that only one room may import, and who of the rooms below may be imported by few.
 OWNERS = {
-    "torch": {"families"},
+    "torch": {"families", "runtime"},
     "onnx": {"families"},
     "onnxscript": {"families"},
     "onnxruntime": {"runtime"},
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
+    "jinja2": {"report"},
+    "rapidfuzz": {"evaluate"},
+    "matplotlib": {"report", "bench"},  # report gives every figure its look, bench draws on it
 }
-# `server.checks` tells whether the installed onnxruntime can use the GPU; it runs nothing with it.
-EXCEPTIONS = {("server/checks.py", "onnxruntime")}
 
 
 def sources() -> list[Path]:
@@ -74,10 +75,10 @@ def test_imports_point_down_the_list_of_rooms() -> None:
 
 
 def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
-    # The command uses the public face of the package, as its users do.
+    # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
     public = {"load", "Client", "Recognizer", "TritoneError"}
     beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
-    assert {(room, other) for room, other in beside if room != "cli" or other not in public} == set()
+    assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 
 
 def test_a_family_is_known_to_the_command_line_alone_and_knows_nothing_of_serving() -> None:
@@ -106,12 +107,22 @@ def test_rooms_that_know_little_import_little() -> None:
 @pytest.mark.parametrize("package", OWNERS)
 def test_a_heavy_package_is_imported_by_its_own_room_alone(package: str) -> None:
     users = {
-        (path.relative_to(PACKAGE).as_posix(), package)
+        path.relative_to(PACKAGE).as_posix()
         for path in sources()
         for name in imports(path)
         if name.split(".")[0] == package and path.relative_to(PACKAGE).parts[0] not in OWNERS[package]
     }
-    assert users <= EXCEPTIONS
+    assert users == set()
+
+
+def test_torch_is_imported_by_its_own_runtime_alone() -> None:
+    """Whoever serves with onnxruntime does without it."""
+    users = {
+        path.name
+        for path in (PACKAGE / "runtime").glob("*.py")
+        if any(n.split(".")[0] == "torch" for n in imports(path))
+    }
+    assert {name.split("_")[0].removesuffix(".py") for name in users} == {"torch"}
 
 
 @pytest.mark.parametrize(
@@ -122,7 +133,9 @@ def test_a_heavy_package_is_imported_by_its_own_room_alone(package: str) -> None
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),
-        ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy")),
+        ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy", "matplotlib", "jinja2", "rapidfuzz")),
+        ("tritone.report.page", ("matplotlib", "jinja2", "rich", "numpy")),
+        ("tritone.report.plots", ("matplotlib",)),
     ],
 )
 def test_an_import_loads_nothing_that_it_does_not_need(module: str, unwanted: tuple[str, ...]) -> None:

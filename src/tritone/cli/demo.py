@@ -1,10 +1,7 @@
 """`tritone demo`: a real Triton answers, on this machine, from the bundle and the clips that come with the package."""
 
-import signal
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
@@ -15,9 +12,11 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tritone.demo import SHIPPED_CLIPS, Clip, Measured, pool, read_clips, run_demo
+from tritone.cli.interrupts import interrupts
+from tritone.demo import SHIPPED_CLIPS, Clip, Measured, read_clips, run_demo
 from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError
+from tritone.evaluate.score import pool
 
 
 def demo(
@@ -35,7 +34,7 @@ def demo(
     screen = Console(stderr=True)
     output = Console() if Console().is_terminal else Console(width=200)
     recordings = read_clips(clips)
-    with _sigterm_raises(), _Screen(screen) as observer:
+    with interrupts(), _Screen(screen) as observer:
         results, wall_s = run_demo(bundle, recordings, observer, realtime=realtime)
     table = _table(results, wall_s, realtime)
     if Measurement.get(output, output.options.update(max_width=1000), table).maximum > output.width:
@@ -45,20 +44,6 @@ def demo(
     if failed:
         told = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
         raise OperatorError(f"{len(failed)} of {len(results)} transcriptions failed:\n{told}")
-
-
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    """An exception ends the server on its way out; the default action would leave it running."""
-
-    def leave(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
-
-    before = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 class _Screen:
@@ -137,7 +122,7 @@ def _table(results: Sequence[Measured], wall_s: float, realtime: bool, narrow: b
                 f"all {len(rows)}",
                 *(() if narrow else ("",)),
                 mode,
-                f"word errors: {counts.errors} in {counts.reference_words}",
+                f"word errors: {counts.errors} in {counts.reference_length}",
                 "",
                 f"{100 * counts.rate:.1f}",
                 f"{audio_s:.2f}",

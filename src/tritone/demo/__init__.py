@@ -2,16 +2,13 @@
 
 from tritone.demo.clips import SHIPPED_CLIPS, Clip, read_clips
 from tritone.demo.run import Observer, run_demo
-from tritone.demo.score import Measured, WordErrors, count_word_errors, pool
+from tritone.demo.score import Measured
 
 __all__ = [
     "SHIPPED_CLIPS",
     "Clip",
     "Measured",
     "Observer",
-    "WordErrors",
-    "count_word_errors",
-    "pool",
     "read_clips",
     "run_demo",
 ]

@@ -1,35 +1,12 @@
-"""Scores: word errors of a hypothesis against its reference, times against the length of the audio."""
+"""How a clip went: its text scored against its reference, times against the length of the audio."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-import jiwer
-
 from tritone.demo.clips import Clip
+from tritone.evaluate.score import Counts, count_errors
 
 Mode = Literal["offline", "streaming"]
-
-
-@dataclass(frozen=True)
-class WordErrors:
-    """Counts of one alignment, or pooled over several; words are what spaces separate, nothing is normalised."""
-
-    substitutions: int
-    deletions: int
-    insertions: int
-    reference_words: int
-
-    @property
-    def errors(self) -> int:
-        return self.substitutions + self.deletions + self.insertions
-
-    @property
-    def rate(self) -> float:
-        """Word error rate, a fraction. Without reference words: 0 when nothing was said either, else infinite."""
-        if self.reference_words == 0:
-            return float("inf") if self.errors else 0.0
-        return self.errors / self.reference_words
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,27 +26,11 @@ class Measured:
     compute_s: float = 0.0
 
     @property
-    def word_errors(self) -> WordErrors:
-        return count_word_errors(self.clip.reference, self.text)
+    def word_errors(self) -> Counts:
+        """Of what spaces separate; nothing is normalised, as the references are written the way the model writes."""
+        return count_errors(self.clip.reference.split(), self.text.split())
 
     @property
     def rtf(self) -> float:
         """Time waited for answers over audio time."""
         return self.compute_s / self.audio_s if self.audio_s else 0.0
-
-
-def count_word_errors(reference: str, hypothesis: str) -> WordErrors:
-    """Align two texts with the fewest word errors. Either may be empty."""
-    if not reference.split():
-        return WordErrors(0, 0, len(hypothesis.split()), 0)
-    found = jiwer.process_words(reference, hypothesis)
-    return WordErrors(found.substitutions, found.deletions, found.insertions, len(reference.split()))
-
-
-def pool(counts: Iterable[WordErrors]) -> WordErrors:
-    """Add up counts, so that the rate is that of the whole set."""
-    total = [0, 0, 0, 0]
-    for each in counts:
-        fields = (each.substitutions, each.deletions, each.insertions, each.reference_words)
-        total = [sum(pair) for pair in zip(total, fields, strict=True)]
-    return WordErrors(*total)

@@ -1,0 +1,226 @@
+"""`tritone evaluate`: how many errors a model makes, and what another precision, runtime or search changes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from tritone.cli.evaluation_printer import EvaluationPrinter
+from tritone.cli.interrupts import INTERRUPTED, interrupts
+from tritone.cli.outputs import check_outputs
+from tritone.client.client import DEFAULT_TIMEOUT_S
+from tritone.evaluate.compare import compare, gate
+from tritone.evaluate.dataset import read_utterances
+from tritone.evaluate.normalize import Case, Normalization, Punctuation, Tags, Unicode, Units
+from tritone.evaluate.page import DEFAULT_AUDIO_BUDGET_MB, write_page
+from tritone.evaluate.result import Report
+from tritone.evaluate.series import evaluate_each, read_baseline
+from tritone.report.stamp import Stamp
+from tritone.report.table import visible
+from tritone.systems import Playback, ServedSystem, System, open_system
+from tritone.systems.outcome import DEFAULT_CHUNK_MS
+from tritone.systems.served import DEFAULT_CONCURRENCY
+
+DEFAULTS = Normalization()
+WHO = (
+    "name who transcribes: --url (a running server, e.g. --url localhost:8001), --bundle (run here, e.g. --bundle "
+    "demo-asr), or --compare NAME=WHAT, once for each system"
+)
+
+
+def evaluate(
+    url: Annotated[
+        str | None, typer.Option(help="A running server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
+    protocol: Annotated[
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+    ] = None,
+    timeout_s: Annotated[
+        float, typer.Option(min=0.001, help="With a server: limit of one request, in seconds.")
+    ] = DEFAULT_TIMEOUT_S,
+    bundle: Annotated[
+        str | None, typer.Option(metavar="BUNDLE[,KEY=VALUE...]", help="A bundle to run here, without a server.")
+    ] = None,
+    device: Annotated[
+        str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N; in --compare: device=...")
+    ] = None,
+    compared: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--compare",
+            metavar="[NAME=]WHAT[,KEY=VALUE...]",
+            help="A system to compare, once for each: WHAT is a bundle or grpc://host:port/model. The first one is the "
+            "baseline, unless there is --url, --bundle or --baseline.",
+        ),
+    ] = None,
+    baseline: Annotated[
+        Path | None, typer.Option(metavar="RESULT.json", help="Compare with the first system of an earlier --json.")
+    ] = None,
+    max_wer_increase: Annotated[
+        float | None,
+        typer.Option(min=0, metavar="POINTS", help="Fail if a WER is more percentage points above the baseline's."),
+    ] = None,
+    wavscp: Annotated[Path | None, typer.Option(help="Kaldi wav.scp: one 'id path' a line.")] = None,
+    trans: Annotated[Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where relative paths start; the folder of the list if not given.")
+    ] = None,
+    manifest: Annotated[
+        Path | None, typer.Option(help="In place of --wavscp: JSON objects with audio_filepath and text.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
+    streaming: Annotated[
+        bool, typer.Option("--streaming", help="Send in chunks; partial results are measured too.")
+    ] = False,
+    chunk_ms: Annotated[
+        float | None, typer.Option(min=1, help=f"With --streaming: audio sent at a time ({DEFAULT_CHUNK_MS:g}).")
+    ] = None,
+    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: as fast as it was spoken.")] = False,
+    concurrency: Annotated[
+        int | None,
+        typer.Option(min=1, help="Requests or streams at once; with a bundle offline, files given to it together."),
+    ] = None,
+    case: Annotated[Case, typer.Option(help="What to make of letter case.")] = DEFAULTS.case,
+    punctuation: Annotated[Punctuation, typer.Option(help="What to do with punctuation.")] = DEFAULTS.punctuation,
+    units: Annotated[
+        Units, typer.Option(help="What the WER counts; auto: Han, Kana, Thai by character, others by word.")
+    ] = DEFAULTS.units,
+    unicode: Annotated[Unicode, typer.Option(help="Unicode normalisation.")] = DEFAULTS.unicode,
+    tags: Annotated[Tags, typer.Option(help="What to do with tags like <unk>.")] = DEFAULTS.tags,
+    count_spaces: Annotated[bool, typer.Option("--count-spaces", help="Count spaces in the CER.")] = False,
+    confidence: Annotated[float, typer.Option(help="Of the confidence intervals, in percent.")] = 95.0,
+    worst: Annotated[int, typer.Option(min=0, help="Utterances and confusions to show; 0 shows none.")] = 5,
+    json: Annotated[Path | None, typer.Option(help="Write everything as JSON.")] = None,
+    html: Annotated[Path | None, typer.Option(help="Write a page with aligned texts and audio.")] = None,
+    audio_budget_mb: Annotated[
+        float, typer.Option(min=0, help="With --html: most audio in the page; those with most errors come first.")
+    ] = DEFAULT_AUDIO_BUDGET_MB,
+    journal: Annotated[
+        Path | None, typer.Option(help="Note results as they come; beside --json or --html if not given.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the journal; what failed is tried again.")
+    ] = False,
+) -> None:
+    """Count the errors of a model.
+
+    Recognises a list of recordings with a running server (--url) or in this process (--bundle), and compares the texts
+    with references. With --compare, several systems on the same recordings. Exit code 0 only if every utterance was
+    recognised and no limit was passed; 130 after Ctrl-C, with a report on what is there.
+    """
+    check_outputs((json, html, journal), (wavscp, trans, manifest, baseline))
+    if journal is None:
+        journal = _beside(json or html)
+    for wrong, complaint in (
+        (url is None and bundle is None and not compared, WHO),
+        (url is not None and bundle is not None, "give --url or --bundle, not both; --compare takes any number"),
+        (url is None and not (model is None and protocol is None), "--model and --protocol go with --url"),
+        (
+            bundle is None and device is not None,
+            "--device goes with --bundle; in --compare write NAME=BUNDLE,device=...",
+        ),
+        (
+            not streaming and (realtime or chunk_ms is not None),
+            "--chunk-ms and --realtime go with --streaming; in --compare write NAME=WHAT,mode=streaming",
+        ),
+        (not 50 <= confidence < 100, f"--confidence is in percent, from 50 to below 100, got {confidence:g}"),
+        ((wavscp is None) == (manifest is None), "give the recordings: --wavscp with --trans, or --manifest"),
+        (wavscp is not None and trans is None, "--wavscp needs --trans, the references"),
+        (resume and journal is None, "--resume needs --journal, or --json or --html, beside which the journal is"),
+    ):
+        if wrong:
+            raise typer.BadParameter(complaint)
+    stamp = Stamp.here()
+    printer = EvaluationPrinter()
+    normalization = Normalization(
+        case=case, punctuation=punctuation, units=units, unicode=unicode, tags=tags, count_spaces=count_spaces
+    )
+    try:
+        utterances = read_utterances(wavscp=wavscp, trans=trans, manifest=manifest, data_dir=data_dir)[:limit]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    before = None if baseline is None else read_baseline(baseline, normalization, utterances)
+    try:
+        playback = Playback(chunk_ms=chunk_ms or DEFAULT_CHUNK_MS, realtime=realtime) if streaming else None
+        systems = _open(url, model, protocol, timeout_s, bundle, device, compared or [], playback, concurrency)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    if max_wer_increase is not None and before is None and len(systems) < 2:
+        raise typer.BadParameter("--max-wer-increase needs a baseline: --baseline RESULT.json, or a second system")
+    if before is not None and before.name in [system.name for system in systems]:
+        raise typer.BadParameter(f"{before.name} is what the baseline is called; give the system another NAME=...")
+
+    with interrupts():
+        evaluations, failure = evaluate_each(
+            utterances,
+            systems,
+            normalization,
+            printer,
+            journal=journal,
+            resume=resume,
+            level=confidence / 100,
+        )
+    servers = dict.fromkeys(each.system["address"] for each in evaluations if "address" in each.system)
+    stamp = stamp.of_server(", ".join(servers))
+    many = "1 utterance" if len(utterances) == 1 else f"{len(utterances)} utterances"
+    title = f"{' · '.join(each.name for each in evaluations)} on {many}"
+    report = Report(stamp=stamp, evaluations=evaluations, baseline=before, title=title)
+    comparison = compare(report.compared) if len(report.compared) > 1 else None
+    # Files first: a table that nobody reads any more (| head) must not cost them.
+    if json is not None:
+        report.save(json, [] if comparison is None else comparison.to_dict())
+        printer.say(f"wrote {json}")
+    if html is not None:
+        write_page(report, comparison, html, worst=worst, audio_budget_mb=audio_budget_mb)
+        printer.say(f"wrote {html}")
+    printer.show(evaluations, comparison, worst)
+    again = "" if journal is None else "; --resume tries them again"
+    if not report.complete:
+        printer.say(f"interrupted{again and '; --resume goes on with the rest'}")
+        raise typer.Exit(INTERRUPTED)
+    problems = [] if failure is None else [str(failure)]
+    problems += [
+        f"{each.name}: {len(each.failures)} of {len(each.rows)} utterances failed{again}"
+        for each in evaluations
+        if each.failures
+    ]
+    if comparison is not None and max_wer_increase is not None:
+        problems += gate(comparison, max_wer_increase)
+    for problem in problems:
+        typer.echo(f"error: {visible(problem)}", err=True)
+    if problems:
+        raise typer.Exit(1)
+
+
+def _beside(output: Path | None) -> Path | None:
+    """Where the journal goes if nobody says; nowhere beside a device such as /dev/stdout."""
+    if output is None or output.absolute().is_relative_to("/dev"):
+        return None
+    return output.with_suffix(".journal.jsonl")
+
+
+def _open(
+    url: str | None,
+    model: str | None,
+    protocol: str | None,
+    timeout_s: float,
+    bundle: str | None,
+    device: str | None,
+    compared: Sequence[str],
+    playback: Playback | None,
+    concurrency: int | None,
+) -> list[System]:
+    """Everything that can be wrong without asking a server or opening a graph is found here, before anything runs."""
+    systems: list[System] = []
+    if url is not None:
+        from tritone.client import Client
+
+        client = Client(url, protocol=protocol, timeout_s=timeout_s)
+        systems.append(ServedSystem(client, model, playback=playback, concurrency=concurrency or DEFAULT_CONCURRENCY))
+    if bundle is not None and device is not None:
+        bundle = f"{bundle},device={device}"
+    for spec in [*([] if bundle is None else [bundle]), *compared]:
+        systems.append(open_system(spec, playback=playback, concurrency=concurrency, timeout_s=timeout_s))
+    return systems
