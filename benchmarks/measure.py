@@ -6,16 +6,11 @@ A finding carries its own conditions, so that one of several can be measured aga
 """
 
 import json
-import os
-import platform
 import shlex
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import datetime, timezone
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -23,44 +18,35 @@ from typing import Any, Literal
 import numpy as np
 import psutil
 
+from tritone.report.stamp import Stamp
+
 ROOT = Path(__file__).resolve().parent.parent
 CALM_PERCENT = 5.0
 MIN_CALM = 3
-PACKAGES = ("tritone", "onnxruntime", "numpy", "tritonclient", "nvidia-pytriton")
 
 Cell = str | int | float
 
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """The conditions of one measurement. `load` is the system's load average over a minute when it began."""
+    """The conditions of one measurement: machine and software, and the bundle that was served."""
 
-    command: str
-    date: str
-    commit: str
-    processor: str
-    cores: int
-    memory_gib: float
-    system: str
-    versions: Mapping[str, str]
+    stamp: Stamp
     bundle: str
-    load: float
 
     @classmethod
-    def here(cls, bundle: str) -> "Setup":
-        """Describe this process and this machine."""
-        return cls(
-            command=shlex.join(["python", "-m", "benchmarks.serving", *sys.argv[1:]]),
-            date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
-            commit=_commit(),
-            processor=_processor(),
-            cores=len(os.sched_getaffinity(0)),
-            memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
-            system=f"{platform.system()}, Python {platform.python_version()}",
-            versions={name: found for name in PACKAGES if (found := _version(name))},
-            bundle=bundle,
-            load=round(os.getloadavg()[0], 2),
-        )
+    def here(cls, bundle: str, module: str = "benchmarks.serving") -> "Setup":
+        """Describe this process, which runs `module`, and this machine."""
+        return cls(stamp=Stamp.here(shlex.join(["python", "-m", module, *sys.argv[1:]])), bundle=bundle)
+
+    @classmethod
+    def read(cls, fields: Mapping[str, Any]) -> "Setup":
+        """Read what `save` wrote."""
+        stamp = {name: value for name, value in fields.items() if name != "bundle"}
+        return cls(stamp=Stamp(**stamp), bundle=fields["bundle"])
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self.stamp), "bundle": self.bundle}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,18 +136,18 @@ class Bystanders:
     percent = 0.0
 
     def __enter__(self) -> "Bystanders":
-        self._start = _busy_s() - tree_cpu_s(), time.perf_counter()
+        self._start = busy_s() - tree_cpu_s(), time.perf_counter()
         return self
 
     def __exit__(self, *_: object) -> None:
         spent, start = self._start
         cores = psutil.cpu_count() or 1
-        others = _busy_s() - tree_cpu_s() - spent
+        others = busy_s() - tree_cpu_s() - spent
         self.percent = round(max(0.0, 100 * others / ((time.perf_counter() - start) * cores)), 1)
 
 
 def tree_cpu_s(pid: int | None = None) -> float:
-    """CPU seconds used so far by a process (this one by default) and its living descendants."""
+    """CPU seconds used so far by a process (this one by default) and its descendants, also those that have ended."""
     process = psutil.Process(pid)
     total = 0.0
     for each in [process, *process.children(recursive=True)]:
@@ -169,7 +155,8 @@ def tree_cpu_s(pid: int | None = None) -> float:
             times = each.cpu_times()
         except psutil.Error:  # ended meanwhile
             continue
-        total += times.user + times.system
+        # The parent of a process that ended inherits its times.
+        total += times.user + times.system + times.children_user + times.children_system
     return total
 
 
@@ -177,7 +164,7 @@ def save(findings: Sequence[Finding], path: Path) -> list[dict[str, Any]]:
     """Add findings to a JSON file, replacing those of the same key, and return all that it holds now."""
     held = {each["key"]: each for each in (json.loads(path.read_text(encoding="utf-8")) if path.is_file() else [])}
     for finding in findings:
-        held[finding.key] = asdict(finding) | {"met": finding.is_met}
+        held[finding.key] = asdict(finding) | {"setup": finding.setup.to_dict(), "met": finding.is_met}
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(list(held.values()), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     return list(held.values())
@@ -204,12 +191,12 @@ def _table(rows: Sequence[Mapping[str, Cell]]) -> list[str]:
     return [*lines, ""]
 
 
-def _conditions(setup: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{name} {number}" for name, number in setup["versions"].items())
+def _conditions(fields: Mapping[str, Any]) -> str:
+    setup = Setup.read(fields)
+    stamp = setup.stamp
     return (
-        f"`{setup['command']}`, {setup['date']}, commit {setup['commit']}; {setup['processor']}, "
-        f"{setup['cores']} cores, {setup['memory_gib']} GiB, {setup['system']}, {versions}; "
-        f"model {setup['bundle']}; load average before: {setup['load']}."
+        f"`{stamp.command}`, {stamp.date}, commit {stamp.commit or 'unknown'}; {stamp.machine()}; "
+        f"model {setup.bundle}; load average before: {stamp.load}."
     )
 
 
@@ -217,33 +204,7 @@ def _cell(value: Cell) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _busy_s() -> float:
+def busy_s() -> float:
+    """CPU seconds that all processes of the machine together have used."""
     times = psutil.cpu_times()
     return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
-
-
-def _commit() -> str:
-    def git(*arguments: str) -> str:
-        return subprocess.run(["git", "-C", str(ROOT), *arguments], capture_output=True, text=True, check=True).stdout
-
-    try:
-        changed = bool(git("status", "--porcelain", "--", "src", "benchmarks").strip())
-        return git("rev-parse", "--short", "HEAD").strip() + (" with changes" if changed else "")
-    except (OSError, subprocess.CalledProcessError):
-        return "unknown"
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.is_file():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""

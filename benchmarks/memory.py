@@ -4,9 +4,9 @@ import numpy as np
 
 from benchmarks.measure import Bystanders, Cell, Finding, Setup
 from benchmarks.served import MODEL, resident_mib, serving
-from benchmarks.speech import speech
 from tritone.bundle import Bundle
 from tritone.client import Client
+from tritone.traffic.speech import Tape
 
 REQUESTS = 5000
 EARLY = 500
@@ -17,7 +17,7 @@ CONCURRENCY = 8
 def memory_growth(bundle: Bundle, setup: Setup) -> Finding:
     """Resident memory of server and stubs after 5,000 requests, divided by that after 500."""
     rate = bundle.manifest.sample_rate
-    rng = np.random.default_rng(0)
+    rng, tape = np.random.default_rng(0), Tape.shipped(rate)
     rows: list[dict[str, Cell]] = []
     with serving(bundle) as server, Client(server.grpc_address) as client:
         rows.append({"requests": 0, "resident MiB": resident_mib(server), "audio s": 0.0, "others %": 0.0})
@@ -25,7 +25,7 @@ def memory_growth(bundle: Bundle, setup: Setup) -> Finding:
         while done < REQUESTS:
             # The logarithm is drawn evenly: every octave of lengths has its share, and hardly a length comes twice.
             lengths = np.exp(rng.uniform(np.log(SHORTEST_S), np.log(LONGEST_S), EARLY))
-            waveforms = (speech(round(length * rate), rate, rng) for length in lengths)
+            waveforms = (tape.cut(round(length * rate), rng) for length in lengths)
             with Bystanders() as bystanders:
                 for result in client.transcribe_iter(waveforms, MODEL, concurrency=CONCURRENCY):
                     _ = result.text  # raises if it failed

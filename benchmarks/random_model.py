@@ -1,6 +1,6 @@
 """WeNet models of any size with random weights: speed does not depend on what a network has learnt.
 
-    python -m benchmarks.random_model --output DIR --width 256 --blocks 12 --vocab 5000
+    python -m benchmarks.random_model --output DIR --width 256 --vocab-size 5000 --runtimes onnxruntime,torch
 
     ModelSize  ->  final.pt, train.yaml, units.txt  ->  `tritone export wenet`  ->  bundle
 
@@ -10,6 +10,7 @@ Needs `tritone[export]`.
 
 import argparse
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ import torch
 import yaml
 
 from tritone.bundle import Bundle
+from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.export import export_wenet
@@ -101,7 +103,15 @@ def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> None:
 
 
 def random_bundle(
-    size: ModelSize, output: Path, *, chunk_size: int = 16, left_chunks: int = 5, name: str = "random", seed: int = 7
+    size: ModelSize,
+    output: Path,
+    *,
+    chunk_size: int = 16,
+    left_chunks: int = 5,
+    name: str = "random",
+    seed: int = 7,
+    runtimes: Sequence[Runtime] = ("onnxruntime",),
+    precisions: Sequence[Precision] = ("fp32",),
 ) -> Bundle:
     """Export a random model, offline and streaming, into the bundle `output`; an older bundle there is replaced."""
     with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
@@ -116,6 +126,8 @@ def random_bundle(
             chunk_size=chunk_size,
             left_chunks=left_chunks,
             name=name,
+            runtimes=runtimes,
+            precisions=precisions,
         ).bundle
 
 
@@ -151,10 +163,16 @@ def main() -> None:
     parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames of a streaming step")
     parser.add_argument("--left-chunks", type=int, default=5, help="past chunks that a streaming step sees")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--runtimes", type=_names, default="onnxruntime", help="onnxruntime, torch or both")
+    parser.add_argument("--precisions", type=_names, default="fp32", help="fp32, fp16, bf16 or several, for torch")
     given = vars(parser.parse_args())
-    options = {key: given.pop(key) for key in ("output", "chunk_size", "left_chunks", "seed")}
+    options = {key: given.pop(key) for key in ("output", "chunk_size", "left_chunks", "seed", "runtimes", "precisions")}
     bundle = random_bundle(ModelSize(**given), name=options["output"].name, **options)
     print(bundle.path)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(","))
 
 
 if __name__ == "__main__":

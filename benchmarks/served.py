@@ -1,13 +1,11 @@
 """A bundle on a real Triton for the time of a measurement: free loopback ports, nothing left behind."""
 
 import tempfile
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import tritonclient.grpc as triton
 
 from tritone.bundle import Bundle
 from tritone.repository import ModelOptions, build_repository
@@ -32,16 +30,3 @@ def resident_mib(server: TritonServer) -> float:
     """Resident memory of the server and its stubs, in MiB; pages that they share count for each of them."""
     process = psutil.Process(server.pid)
     return sum(each.memory_info().rss for each in [process, *process.children(recursive=True)]) / 2**20
-
-
-def batches(server: TritonServer, model: str) -> Counter[int]:
-    """How many batches of each size a model has run."""
-    with triton.InferenceServerClient(server.grpc_address) as client:
-        statistics = client.get_inference_statistics(model, as_json=True)["model_stats"][0]
-    sizes = statistics.get("batch_stats", [])
-    return Counter({int(each["batch_size"]): int(each["compute_infer"]["count"]) for each in sizes})
-
-
-def mean_batch(counts: Counter[int]) -> float:
-    """The mean size of the batches counted."""
-    return sum(size * count for size, count in counts.items()) / max(1, counts.total())

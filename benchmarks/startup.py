@@ -9,9 +9,9 @@ import numpy as np
 
 from benchmarks.measure import Cell, Finding, Setup, timed
 from benchmarks.served import MODEL, serving
-from benchmarks.speech import speech
 from tritone.bundle import Bundle
 from tritone.client import Client
+from tritone.traffic.speech import Tape
 
 LENGTHS_S = (2.0, 7.0, 19.0)
 STARTS = 6
@@ -21,8 +21,8 @@ REPEATS = 25
 def first_over_median(bundle: Bundle, setup: Setup) -> Finding:
     """The latency of the very first request, divided by the median of those of the same kind that follow."""
     rate = bundle.manifest.sample_rate
-    rng = np.random.default_rng(0)
-    audio = {f"{length_s:g} s": speech(round(length_s * rate), rate, rng) for length_s in LENGTHS_S}
+    rng, tape = np.random.default_rng(0), Tape.shipped(rate)
+    audio = {f"{length_s:g} s": tape.cut(round(length_s * rate), rng) for length_s in LENGTHS_S}
     rows: list[dict[str, Cell]] = []
     for start in range(STARTS):
         began = time.perf_counter()

@@ -11,13 +11,17 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.measure import Finding, Setup, alternate, median_ratio, tree_cpu_s
-from benchmarks.served import MODEL, batches, mean_batch, serving
-from benchmarks.speech import Waveform, total_s, utterances
+from benchmarks.served import MODEL, serving
+from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.client import Client
 from tritone.pipelines import CtcPipeline, open_offline
 from tritone.pipelines.batching import plan_batches
 from tritone.search import ctc_greedy
+from tritone.traffic.speech import Tape
+from tritone.traffic.statistics import Look, ServerWatch
+from tritone.traffic.wire import Target
+from tritone.traffic.workload import speech_workload
 
 CONCURRENCY = 8
 COUNT = 160
@@ -28,7 +32,7 @@ REPEATS = 7
 def grpc_over_pipeline(bundle: Bundle, setup: Setup) -> Finding:
     """Throughput through Triton, divided by the pipeline's own."""
     pipeline = open_offline(bundle)
-    audio = utterances(COUNT, pipeline.sample_rate, shortest_s=SHORTEST_S, longest_s=LONGEST_S)
+    audio = _utterances(pipeline.sample_rate)
     expected = _texts(pipeline, audio)
     with serving(bundle, "offline") as server, Client(server.grpc_address) as client:
 
@@ -36,12 +40,13 @@ def grpc_over_pipeline(bundle: Bundle, setup: Setup) -> Finding:
             return [result.text for result in client.transcribe(audio, MODEL, concurrency=CONCURRENCY)]
 
         _require_equal(through_grpc(), expected, "gRPC")
-        before = batches(server, MODEL)
-        rows = alternate({"gRPC s": through_grpc, "pipeline s": lambda: _texts(pipeline, audio)}, REPEATS)
-        size = mean_batch(batches(server, MODEL) - before)
+        with ServerWatch(Target.of(client.endpoint, client.model(MODEL))) as watch:
+            before = watch.look() or Look()
+            rows = alternate({"gRPC s": through_grpc, "pipeline s": lambda: _texts(pipeline, audio)}, REPEATS)
+            size = before.until(watch.look() or before).mean_batch
         client_share = _client_share(through_grpc, server.pid)
     ratio, basis = median_ratio(rows, "pipeline s", "gRPC s")
-    seconds = total_s(audio, pipeline.sample_rate)
+    seconds = sum(map(len, audio)) / pipeline.sample_rate
     for row in rows:
         row |= {"gRPC RTFx": seconds / row["gRPC s"], "ratio": row["pipeline s"] / row["gRPC s"]}
     return Finding(
@@ -64,13 +69,13 @@ def grpc_over_pipeline(bundle: Bundle, setup: Setup) -> Finding:
 
 def pipeline_over_onnxruntime(bundle: Bundle, setup: Setup) -> Finding:
     """Throughput of the pipeline, divided by that of its graph alone on the same padded batches."""
-    pipeline = open_offline(bundle)
-    audio = utterances(COUNT, pipeline.sample_rate, shortest_s=SHORTEST_S, longest_s=LONGEST_S)
+    pipeline = open_offline(bundle, runtime="onnxruntime")
+    audio = _utterances(pipeline.sample_rate)
     bare = _Bare(bundle, pipeline, audio)
     _require_equal(bare.texts(), _texts(pipeline, audio), "bare onnxruntime")
     rows = alternate({"pipeline s": lambda: _texts(pipeline, audio), "bare s": bare.run}, REPEATS)
     ratio, basis = median_ratio(rows, "bare s", "pipeline s")
-    seconds = total_s(audio, pipeline.sample_rate)
+    seconds = sum(map(len, audio)) / pipeline.sample_rate
     for row in rows:
         row |= {"pipeline RTFx": seconds / row["pipeline s"], "ratio": row["bare s"] / row["pipeline s"]}
     return Finding(
@@ -103,7 +108,7 @@ class _Bare:
 
     def __init__(self, bundle: Bundle, pipeline: CtcPipeline, audio: Sequence[Waveform]) -> None:
         self._bundle = bundle
-        self._session = onnxruntime.InferenceSession(str(bundle.artifact("encoder")))
+        self._session = onnxruntime.InferenceSession(str(bundle.artifact("encoder", "onnxruntime")))
         self._blocks: list[_Block] = []
         tail = bundle.manifest.encoder.tail_samples
         for start in range(0, len(audio), CONCURRENCY):
@@ -162,5 +167,10 @@ def _client_share(work: Callable[[], object], server: int) -> float:
     return (everything - served) / everything
 
 
-def _material(audio: list[Waveform], seconds: float) -> str:
+def _utterances(sample_rate: int) -> Sequence[Waveform]:
+    tape = Tape.shipped(sample_rate)
+    return speech_workload(f"uniform:{SHORTEST_S},{LONGEST_S}", tape, max_utterances=COUNT).waveforms
+
+
+def _material(audio: Sequence[Waveform], seconds: float) -> str:
     return f"{len(audio)} utterances of {SHORTEST_S:g} to {LONGEST_S:g} s, {seconds:.0f} s of audio a repeat."

@@ -32,8 +32,10 @@ RUNNING = (
     )
     + "] }"
 )
+SPOKEN = RUNNING.replace("max_candidate_sequences: 8", "max_candidate_sequences: 64")
 SLOW = TENSORS % "" + "dynamic_batching { }"
 NARROW = TENSORS % "" + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
+MOODS = TENSORS.replace("count: 1", "count: 2") % "" + "dynamic_batching { }"
 OTHER = """
 max_batch_size: 0
 input [ { name: "WAV" data_type: TYPE_FP32 dims: [ -1 ] } ]
@@ -41,7 +43,16 @@ output [ { name: "EMBEDDINGS" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU } ]
 """
 
-CONFIGS = {"count": COUNT, "running": RUNNING, "slow": SLOW, "narrow": NARROW, "other": OTHER}
+CONFIGS = {
+    "count": COUNT,
+    "running": RUNNING,
+    "spoken": SPOKEN,
+    "arrivals": SPOKEN,
+    "slow": SLOW,
+    "narrow": NARROW,
+    "moods": MOODS,
+    "other": OTHER,
+}
 CODE = {"narrow": "slow", "other": "count"}  # of "other" only the tensors matter
 
 

@@ -45,6 +45,7 @@ def export_case(case: Case, output: Path) -> Path:
         streaming=streaming,
         chunk_size=chunk_size,
         left_chunks=left_chunks,
+        runtimes=("onnxruntime", "torch"),
         make_front_end=FeaturesAsSamples,
     ).bundle.path
 

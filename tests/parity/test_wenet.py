@@ -3,6 +3,8 @@
 Tolerances are those of the golden data's README: float noise of upstream itself, times about ten.
 """
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -19,6 +21,7 @@ from tritone.search.ctc import ctc_greedy
 
 ENCODER_ATOL = 2e-5
 LOG_PROB_ATOL = 5e-5
+RUNTIMES = ("onnxruntime", "torch")
 
 _models: dict[str, AsrModel] = {}
 
@@ -151,9 +154,10 @@ def test_torch_decoders_equal_upstream(wenet_case: Case, model: AsrModel) -> Non
         assert difference.max() <= LOG_PROB_ATOL
 
 
-def test_onnx_batch_equals_each_utterance_alone(wenet_case: Case, exported) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_exported_batch_equals_each_utterance_alone(wenet_case: Case, exported, runtime: Any) -> None:
     expected = wenet_case.expected
-    graph = open_graph(Bundle.open(exported(wenet_case)).artifact("encoder"))
+    graph = open_graph(Bundle.open(exported(wenet_case)).artifact("encoder", runtime))
     feats, lengths = wenet_case.inputs["feats"], wenet_case.inputs["feats_lengths"].astype(np.int64)
     feed = {"waveform": feats.reshape(len(feats), -1), "num_samples": lengths * feats.shape[2]}
     log_probs, num_frames, encoded = graph(feed, ["log_probs", "num_frames", "encoder_out"])
@@ -162,11 +166,12 @@ def test_onnx_batch_equals_each_utterance_alone(wenet_case: Case, exported) -> N
     compare_rows(log_probs, expected["single_ctc_log_probs"], num_frames, LOG_PROB_ATOL)
 
 
-def test_onnx_streaming_steps_equal_upstream_in_one_batch(streaming_case: Case, exported) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_exported_streaming_steps_equal_upstream_in_one_batch(streaming_case: Case, exported, runtime: Any) -> None:
     expected, feats = streaming_case.expected, streaming_case.inputs["feats"]
     bundle = Bundle.open(exported(streaming_case))
     assert bundle.manifest.streaming is not None
-    graph = open_graph(bundle.artifact("streaming_encoder"))
+    graph = open_graph(bundle.artifact("streaming_encoder", runtime))
     window, bins = int(expected["decoding_window"]), feats.shape[2]
     assert bundle.manifest.streaming.window_samples == window * bins
     assert bundle.manifest.streaming.shift_samples == int(expected["stride"]) * bins
@@ -198,17 +203,19 @@ def expected_texts(bundle: Bundle, tokens: np.ndarray, lengths: np.ndarray) -> l
     return [bundle.vocabulary.text(row) for row in rows(tokens, lengths)]
 
 
-def test_offline_pipeline_gives_upstream_greedy_text(wenet_case: Case, exported) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_offline_pipeline_gives_upstream_greedy_text(wenet_case: Case, exported, runtime: str) -> None:
     expected, bundle = wenet_case.expected, Bundle.open(exported(wenet_case))
-    found = open_offline(bundle).recognize(as_samples(wenet_case))
+    found = open_offline(bundle, runtime=runtime).recognize(as_samples(wenet_case))
     assert [t.text for t in found] == expected_texts(
         bundle, expected["single_greedy_tokens"], expected["single_greedy_lens"]
     )
 
 
-def test_streaming_pipeline_gives_upstream_chunked_greedy_text(streaming_case: Case, exported) -> None:
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_streaming_pipeline_gives_upstream_chunked_greedy_text(streaming_case: Case, exported, runtime: str) -> None:
     expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case))
-    pipeline = open_streaming(bundle)
+    pipeline = open_streaming(bundle, runtime=runtime)
     wanted = expected_texts(bundle, expected["chunk_greedy_tokens"], expected["chunk_greedy_lens"])
     slots = [pipeline.open() for _ in wanted]
     found = pipeline.advance(

@@ -1,0 +1,100 @@
+"""Whether a load test may pass: its own failures, and what became worse since another one.
+
+Report                  ->  complaints
+Comparison, a limit     ->  slowdowns
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from tritone.bench.compare import WER_RISE, Comparison, Pair
+from tritone.bench.series import LOADS, describe, settings, varying
+from tritone.traffic.result import Measurement, Report
+
+MOST_TOLD = 10  # sentences of one kind
+
+
+def complaints(report: Report, max_wer: float | None = None) -> list[str]:
+    """What makes a load test a failed one, in sentences; none if it may pass.
+
+    Args:
+        report: of the run.
+        max_wer: the word error rate that no measurement may exceed, as a fraction.
+    """
+    measured = report.measurements
+    told = []
+    failed = sum(each.failed for each in measured)
+    if failed:
+        requests = sum(each.requests for each in measured)
+        errors: Counter[str] = sum((Counter(each.errors) for each in measured), Counter())
+        message, count = errors.most_common(1)[0]
+        told.append(f"{failed} of {requests} requests failed, {count} of them with: {message}")
+    elif any(each.latency is None for each in measured):
+        told.append("at some loads no request was answered")
+    if report.complete and not measured:
+        told.append("nothing was measured")
+    return told + ([] if max_wer is None else _wrong_texts(measured, max_wer))
+
+
+def _wrong_texts(measured: Sequence[Measurement], max_wer: float) -> list[str]:
+    rates = [each.wer for each in measured if each.wer is not None]
+    if measured and not rates:
+        return ["no text could be compared with a reference, so the limit on the WER was not checked"]
+    if wrong := [rate for rate in rates if rate > max_wer]:
+        return [
+            f"the texts are wrong: WER up to {100 * max(wrong):.2f} % in {len(wrong)} of {len(measured)} measurements, "
+            f"at most {100 * max_wer:.2f} % is allowed"
+        ]
+    return []
+
+
+def slowdowns(comparison: Comparison, max_slowdown: float) -> list[str]:
+    """What is worse in B than in A, in sentences; none if B may pass.
+
+    Worse is less throughput or a higher p95 by more than `max_slowdown` (a share: 0.1 is 10 %), a larger share of
+    failures, a word error rate that rose by more than a tenth of a point, or nothing to compare. Streams are sent as
+    fast as they are spoken, so only their latency counts.
+
+    Raises:
+        ValueError: `max_slowdown` is not a share.
+    """
+    if not 0 <= max_slowdown < 1:
+        raise ValueError(f"a slowdown is from 0 to below 100 %, got {100 * max_slowdown:g} %")
+    if not comparison.pairs:
+        return [text for text, _ in comparison.notices() if text.startswith("No operating point")] or ["no pairs"]
+    names = varying([pair.a for pair in comparison.pairs])
+    told = [
+        f"{_place(pair.a, names)}: {', '.join(worse)}"
+        for pair in comparison.pairs
+        if (worse := _worse(pair, max_slowdown))
+    ]
+    if len(told) > MOST_TOLD:
+        told = [*told[:MOST_TOLD], f"and {len(told) - MOST_TOLD} more of {len(comparison.pairs)} operating points"]
+    return told
+
+
+def _worse(pair: Pair, most: float) -> list[str]:
+    a, b = pair.a, pair.b
+    told = []
+    if a.loop != "streaming" and pair.throughput is not None and pair.throughput < 1 - most:
+        told.append(f"throughput {_percent(pair.throughput)} ({a.throughput:.1f} to {b.throughput:.1f} utterances/s)")
+    p95 = pair.latency("p95")
+    if p95 is not None and p95 > 1 + most and a.latency and b.latency:
+        told.append(f"p95 {_percent(p95)} ({a.latency.p95_ms:.1f} to {b.latency.p95_ms:.1f} ms)")
+    if a.latency is not None and b.latency is None:
+        told.append("nothing was answered")
+    if b.failed * max(1, a.requests) > a.failed * max(1, b.requests):
+        told.append(f"{b.failed} of {b.requests} requests failed, before {a.failed} of {a.requests}")
+    if pair.wer_difference is not None and pair.wer_difference > WER_RISE:
+        told.append(f"WER {100 * (a.wer or 0):.2f} to {100 * (b.wer or 0):.2f} %")
+    return told
+
+
+def _percent(ratio: float) -> str:
+    return f"{100 * (ratio - 1):+.1f} %"
+
+
+def _place(measurement: Measurement, names: list[str]) -> str:
+    told = describe(settings(measurement), [name for name in names if name != "loop"])
+    load = f"{measurement.load:g} {LOADS[measurement.loop]}"
+    return f"{load}, {told}" if told else load

@@ -1,0 +1,50 @@
+"""A bundle that is served on free ports for as long as it is measured.
+
+bundle, ModelOptions  ->  temporary repository  ->  Triton  ->  Served: where
+"""
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritone.repository import ModelOptions, build_repository
+from tritone.repository.build import Modes
+from tritone.server import ServerOptions, TritonServer, free_ports
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """Where a bundle is served: addresses as host:port, and the URL of the server's metrics."""
+
+    grpc_address: str
+    http_address: str
+    metrics_url: str
+
+
+@contextmanager
+def serve_bundle(bundle: str | Path, options: ModelOptions, *, mode: Modes = "both") -> Iterator[Served]:
+    """Serve a bundle inside a `with` statement; server and repository are gone afterwards.
+
+    How the server ends does not matter: what was measured until then is not worth less.
+
+    Args:
+        bundle: a folder, or the name of a shipped bundle. It is linked to, not copied.
+        options: how to serve it.
+        mode: what to build.
+
+    Raises:
+        OperatorError: the bundle cannot be served with these options.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
+        repository = Path(folder) / "repository"
+        build_repository([bundle], repository, modes=mode, options=options, link=True)
+        http, grpc, metrics = free_ports(3)
+        addresses = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics)
+        with TritonServer(repository, addresses) as server:
+            yield Served(
+                grpc_address=server.grpc_address,
+                http_address=server.http_address,
+                metrics_url=f"http://{addresses.address('metrics')}/metrics",
+            )

@@ -1,0 +1,389 @@
+"""Which way of serving a model is best: settings are built, served and measured, and the fastest within a limit wins.
+
+    axes: instances x max batch x delay x ...  ->  Settings  ->  Trials  ->  ranking, `tritone build ...` of the winner
+
+A trial that fails is a result too and does not end the sweep. What was measured before is not measured again.
+"""
+
+import itertools
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, Literal, Protocol
+
+from tritone.bench.ramp import Limit
+from tritone.bench.series import in_flight
+from tritone.errors import InputError, TritoneError
+from tritone.report.stamp import Stamp
+from tritone.report.table import Cell, Column, Table
+from tritone.repository import ModelOptions
+from tritone.traffic.result import Measurement, Report
+
+Batching = Literal["dynamic", "static"]
+Search = Literal["grid", "coordinate"]
+Value = int | float | str | tuple[int, ...]
+
+BATCHING = "batching"
+MOST_SETTINGS = 1000  # of one grid
+DEFAULTS = ModelOptions()
+OPTIONS = {field.name: getattr(DEFAULTS, field.name) for field in fields(ModelOptions)}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One way of serving and asking. Static batching: clients bring full batches, and the server waits for no other."""
+
+    options: ModelOptions
+    batching: Batching = "dynamic"
+
+    @property
+    def batch_size(self) -> int:
+        """Utterances in a client's request."""
+        return self.options.max_batch_size if self.batching == "static" else 1
+
+    def labels(self, names: Iterable[str]) -> dict[str, str]:
+        """The values of these axes as text, as measurements carry them, under short names for tables and plots."""
+        return {short(name): text_of(self.value(name)) for name in names}
+
+    def words(self, names: Iterable[str]) -> str:
+        """The values of these axes on one line."""
+        return ", ".join(told(name, text_of(self.value(name))) for name in names)
+
+    def value(self, name: str) -> Value:
+        """The value of an axis."""
+        return self.batching if name == BATCHING else getattr(self.options, name)
+
+    def build_command(self, bundle: str, output: str = "REPO", mode: str = "both") -> str:
+        """The command line that builds this repository; options at their defaults are left out."""
+        words = ["tritone", "build", bundle, "--output", output]
+        if mode != "both":
+            words += ["--mode", mode]
+        for name, default in OPTIONS.items():
+            if (value := getattr(self.options, name)) != default:
+                words += [f"--{name.replace('_', '-')}", text_of(value)]
+        return shlex.join(words)
+
+
+def text_of(value: Value) -> str:
+    """A value as it is written on a command line."""
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def short(name: str) -> str:
+    """What an axis is called where there is little room."""
+    return {"max_batch_size": "max batch", "queue_delay_ms": "delay ms"}.get(name, name.replace("_", " "))
+
+
+def told(name: str, value: str) -> str:
+    """A setting in words: "queue delay 5 ms"."""
+    words, _, unit = name.rpartition("_")
+    return f"{words.replace('_', ' ')} {value} {unit}" if unit in ("ms", "s") else f"{name.replace('_', ' ')} {value}"
+
+
+def parse_option(name: str, text: str) -> tuple[str, Value]:
+    """Read the value of an option of `tritone build`, "max-batch-size" or "max_batch_size", from text.
+
+    Returns:
+        The name of the field of `ModelOptions`, and the value.
+
+    Raises:
+        ValueError: there is no such option, or the text is no value of its type.
+    """
+    field = name.strip().removeprefix("--").replace("-", "_")
+    if field not in OPTIONS:
+        known = ", ".join(each.replace("_", "-") for each in OPTIONS)
+        raise ValueError(f"there is no option {name!r} of `tritone build`; there are {known}")
+    default = OPTIONS[field]
+    try:
+        if isinstance(default, tuple):
+            return field, tuple(int(part) for part in text.split(",") if part.strip())
+        return field, type(default)(text.strip())
+    except ValueError:
+        kind = "whole numbers separated by commas" if isinstance(default, tuple) else _kind(default)
+        raise ValueError(f"{name} needs {kind}, got {text!r}") from None
+
+
+def _kind(default: Value) -> str:
+    return {int: "a whole number", float: "a number"}.get(type(default), "a text")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Grid:
+    """All that a sweep may try: `base` with each combination of the values of the axes.
+
+    An axis is a field of `ModelOptions`, or "batching". The first values are where a coordinate search starts.
+    """
+
+    base: ModelOptions
+    axes: Mapping[str, Sequence[Value]]
+
+    def __post_init__(self) -> None:
+        for name, values in self.axes.items():
+            if name != BATCHING and name not in OPTIONS:
+                raise ValueError(f"there is no option {name!r} to vary")
+            if not values:
+                raise ValueError(f"axis {name} has no values")
+        count = 1
+        for values in self.axes.values():
+            count *= len(values)
+        if count > MOST_SETTINGS:
+            raise ValueError(f"{count} settings are more than a sweep tries ({MOST_SETTINGS}); give fewer values")
+        self.settings()  # says now which values do not go together
+
+    def settings(self) -> list[Setting]:
+        """Every setting once, in the order of the axes, the last of which changes fastest.
+
+        Raises:
+            ValueError: some values do not go together.
+        """
+        names = list(self.axes)
+        found = (self.setting(dict(zip(names, each, strict=True))) for each in itertools.product(*self.axes.values()))
+        return list(dict.fromkeys(found))
+
+    def setting(self, chosen: Mapping[str, Value]) -> Setting:
+        """The setting with these values. Equal ways of serving give equal settings.
+
+        A batch that is full does not wait: where each request fills one, the delay is without effect and set to 0.
+        """
+        batching = chosen.get(BATCHING, "dynamic")
+        changes: dict[str, Any] = {name: value for name, value in chosen.items() if name != BATCHING}
+        options = replace(self.base, **changes)
+        if batching == "static" or options.max_batch_size == 1:
+            options = replace(options, queue_delay_ms=0.0, preferred_batch_sizes=())
+        return Setting(options, batching)  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """What became of a setting: its measurements with the best of them, or the error because of which there are none.
+
+    `best` is the measurement with the highest throughput among those that kept the limit; None if none did.
+    """
+
+    setting: Setting
+    measurements: Sequence[Measurement] = ()
+    best: Measurement | None = None
+    error: str = ""
+
+    @property
+    def score(self) -> float:
+        """What settings are ranked by: utterances a second, or of streams how many."""
+        if self.best is None:
+            return 0.0
+        return self.best.load if self.best.loop == "streaming" else self.best.throughput
+
+
+def judge(setting: Setting, measurements: Sequence[Measurement], limit: Limit | None) -> Trial:
+    """Find the best measurement of a setting; without a limit all that had no errors compete.
+
+    Of a load that was measured again the last time counts, if it was stable or all times kept the limit: as for
+    `ramp.largest_load`, so that luck does not win.
+    """
+
+    def is_kept(each: Measurement) -> bool:
+        return not each.failed if limit is None else limit.breach(each) is None
+
+    by_load: dict[float, list[Measurement]] = {}
+    for each in measurements:
+        by_load.setdefault(each.load, []).append(each)
+    kept = [
+        held[-1]
+        for held in by_load.values()
+        if held[-1].latency is not None and is_kept(held[-1]) and (held[-1].stable or all(map(is_kept, held)))
+    ]
+    best = max(kept, key=lambda each: each.load if each.loop == "streaming" else each.throughput, default=None)
+    return Trial(setting=setting, measurements=measurements, best=best)
+
+
+class SweepObserver(Protocol):
+    """Hears of a sweep while it runs."""
+
+    def trying(self, setting: Setting, place: int, total: int) -> None:
+        """A setting is about to be built and measured; `place` counts from 1, `total` is what the sweep may reach."""
+
+    def tried(self, trial: Trial) -> None:
+        """A setting was measured, or failed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What a sweep found: the trials in the order in which they were made. `complete`: whether it came to its end."""
+
+    grid: Grid
+    trials: Sequence[Trial]
+    complete: bool = True
+
+    @property
+    def ranking(self) -> list[Trial]:
+        """The trials that kept the limit, the best first."""
+        return sorted((each for each in self.trials if each.best), key=lambda each: each.score, reverse=True)
+
+    @property
+    def winner(self) -> Trial | None:
+        return self.ranking[0] if self.ranking else None
+
+    def table(self, title: str) -> Table:
+        """All trials, ranked; those without a rank last, with the reason."""
+        axes = list(self.grid.axes)
+        ranked = self.ranking
+        rows: list[dict[str, Cell]] = []
+        for place, trial in enumerate(ranked, 1):
+            rows.append({"rank": place, **trial.setting.labels(axes), **_figures(trial.best)})
+        for trial in self.trials:
+            if trial.best is None:
+                why = f"failed: {trial.error}" if trial.error else "nothing kept the limit"
+                rows.append({**trial.setting.labels(axes), **dict.fromkeys(_figures(None)), "note": why})
+        streams = any(each.loop == "streaming" for trial in self.trials for each in trial.measurements)
+        columns = [
+            Column("rank", "#"),
+            *(Column(short(name), short(name), align="right") for name in axes),
+            Column("load", "streams" if streams else "utt in flight", digits=0),
+            Column("throughput", "utt/s", digits=1),
+            Column("rtfx", "RTFx", digits=1),
+            Column("p50_ms", "p50 ms", digits=1),
+            Column("p95_ms", "p95 ms", digits=1),
+            Column("p99_ms", "p99 ms", digits=1),
+            Column("wer", "WER", digits=2, unit="%", scale=100.0),
+            Column("note", "note"),
+        ]
+        tones = {index: "good" for index in range(min(1, len(ranked)))}
+        table = Table(title, columns, rows, tones=tones | {i: "bad" for i in range(len(ranked), len(rows))})  # type: ignore[arg-type]
+        return table.without_empty()
+
+
+def _figures(best: Measurement | None) -> dict[str, Cell]:
+    if best is None:
+        return {}
+    latency = best.latency
+    return {
+        "load": in_flight(best),  # utterances: a request of static batching has many
+        "throughput": best.throughput,
+        "rtfx": best.rtfx,
+        "p50_ms": latency.p50_ms if latency else None,
+        "p95_ms": latency.p95_ms if latency else None,
+        "p99_ms": latency.p99_ms if latency else None,
+        "wer": best.wer,
+        "note": None if best.stable else "not stable",
+    }
+
+
+def run_sweep(
+    grid: Grid,
+    measure: Callable[[Setting], Sequence[Measurement]],
+    limit: Limit | None,
+    observer: SweepObserver,
+    *,
+    search: Search = "grid",
+    known: Sequence[Trial] = (),
+) -> Sweep:
+    """Try settings.
+
+    Args:
+        grid: what may be tried.
+        measure: builds, serves and measures one setting; a `TritoneError` of it is the trial's result.
+        limit: what a measurement must keep to compete.
+        observer: is told what happens meanwhile.
+        search: "grid" tries all; "coordinate" goes along one axis at a time from the best setting so far, until a
+            whole round finds nothing better. That is much cheaper with many axes, and may miss the best combination.
+        known: trials of an earlier run; their settings are not measured again, unless they failed.
+
+    Returns:
+        What was found. It is not complete after a `KeyboardInterrupt`, which drops the setting that was on trial.
+    """
+    tried = {trial.setting: trial for trial in known if not trial.error}
+    made: list[Trial] = []
+    total = len(grid.settings())
+
+    def trial_of(setting: Setting) -> Trial:
+        if setting in tried:
+            trial = tried[setting]
+            if not any(trial is each for each in made):
+                made.append(trial)
+            return trial
+        observer.trying(setting, len(made) + 1, total)
+        try:
+            labels = setting.labels(grid.axes)
+            found = [replace(each, labels={**each.labels, **labels}) for each in measure(setting)]
+            trial = judge(setting, found, limit)
+        except TritoneError as error:
+            trial = Trial(setting=setting, error=str(error))
+        tried[setting] = trial
+        made.append(trial)
+        observer.tried(trial)
+        return trial
+
+    try:
+        if search == "grid":
+            for setting in grid.settings():
+                trial_of(setting)
+        else:
+            _along_coordinates(grid, trial_of)
+    except KeyboardInterrupt:
+        return Sweep(grid=grid, trials=made, complete=False)
+    return Sweep(grid=grid, trials=made)
+
+
+def _along_coordinates(grid: Grid, trial_of: Callable[[Setting], Trial]) -> None:
+    best = {name: values[0] for name, values in grid.axes.items()}
+    score = trial_of(grid.setting(best)).score
+    # Each round must find something better, so there are at most as many as settings; two or three are usual.
+    for _ in range(MOST_SETTINGS):
+        before = score
+        for name, values in grid.axes.items():
+            for value in values:
+                found = trial_of(grid.setting(best | {name: value})).score
+                if found > score:
+                    best, score = best | {name: value}, found
+        if score <= before:
+            return
+
+
+def known_trials(report: Report | None, question: str, grid: Grid, limit: Limit | None) -> list[Trial]:
+    """The trials of an earlier run.
+
+    Args:
+        report: what that run wrote; None if there was none.
+        question: what is asked now, in words; see `sweep_report`.
+        grid, limit: of this run. Settings that the grid does not have are left out.
+
+    Raises:
+        InputError: the report answers another question.
+    """
+    if report is None:
+        return []
+    if not report.notes or report.notes[0] != question:
+        before = report.notes[0] if report.notes else "no sweep"
+        raise InputError(
+            f"the earlier report is of something else, so it cannot be gone on with. It is: {before}. This is: "
+            f"{question}. Choose another output."
+        )
+    found = []
+    for setting in grid.settings():
+        labels = setting.labels(grid.axes)
+        measurements = [each for each in report.measurements if labels.items() <= dict(each.labels).items()]
+        if measurements:
+            found.append(judge(setting, measurements, limit))
+    return found
+
+
+def sweep_report(sweep: Sweep, stamp: Stamp, title: str, question: str, command: str | None = None) -> Report:
+    """Everything that was measured as a report; its first note is the question, the others are the answer.
+
+    Args:
+        command: that builds the winner; None if there is none.
+    """
+    names = list(sweep.grid.axes)
+    notes = [question]
+    if sweep.winner and sweep.winner.best:
+        notes.append(f"best: {sweep.winner.setting.words(names)}: {command}")
+    for trial in sweep.trials:
+        if trial.error:
+            notes.append(f"{trial.setting.words(names)} failed: {trial.error}")
+        elif trial.best is None:
+            notes.append(f"{trial.setting.words(names)}: nothing kept the limit")
+    if not sweep.complete:
+        notes.append(f"interrupted after {len(sweep.trials)} of up to {len(sweep.grid.settings())} settings")
+    measurements = [each for trial in sweep.trials for each in trial.measurements]
+    return Report(stamp=stamp, measurements=measurements, title=title, complete=sweep.complete, notes=notes)

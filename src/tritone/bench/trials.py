@@ -1,0 +1,129 @@
+"""What a sweep asks of each setting: build it, serve it, measure it at these loads or search for the largest one.
+
+Question.measure(setting)  ->  Measurements        what `run_sweep` calls
+Question.words(grid)       ->  one line            what an earlier report must have asked to be gone on with
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Literal
+
+from tritone.bench.generator import FILES, Audio, Generator, Method, OnWindow, find_target, ramp_duration
+from tritone.bench.plan import Duration, Plan, Point
+from tritone.bench.ramp import Limit
+from tritone.bench.run import Header, Observer, run_plan, run_ramp
+from tritone.bench.serving import serve_bundle
+from tritone.bench.sweep import DEFAULTS, Grid, Setting, Sweep, text_of, told
+from tritone.bundle import Bundle
+from tritone.client import Client
+from tritone.report.stamp import Stamp
+from tritone.traffic.result import Measurement
+
+START_S = 10.0  # until a repository is built and its server is ready
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """How the settings of a bundle are measured.
+
+    `loads`: requests in flight, or streams; none searches from 1 to `most` for the largest that keeps the limit. In
+    `audio` is one kind.
+    """
+
+    bundle: str
+    streaming: bool = False
+    protocol: Literal["grpc", "http"] = "grpc"
+    loads: Sequence[int] = ()
+    most: int = 256
+    audio: Audio
+    method: Method
+    limit: Limit | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.audio.kinds) != 1:
+            raise ValueError(f"a sweep measures with one kind of audio, got {', '.join(self.audio.kinds)}")
+        if not self.loads and self.limit is None:
+            raise ValueError("give the loads to measure, or a latency limit to search the largest one for")
+
+    @property
+    def duration(self) -> Duration:
+        """How long one setting takes."""
+        one = self.method.duration(self.streaming)
+        measured = one * len(self.loads) if self.loads else ramp_duration(one, 1, self.most)
+        return Duration(START_S + measured.usual_s, START_S + measured.most_s)
+
+    def words(self, grid: Grid) -> str:
+        """All that must be equal for two sweeps to share their figures, on one line."""
+        bundle = Bundle.open(self.bundle)
+        digest = hashlib.sha256((bundle.path / "manifest.json").read_bytes()).hexdigest()[:12]
+        fixed = {
+            field.name: getattr(grid.base, field.name)
+            for field in fields(grid.base)
+            if field.name not in grid.axes and getattr(grid.base, field.name) != getattr(DEFAULTS, field.name)
+        }
+        loads = ", ".join(map(str, self.loads)) if self.loads else f"searched up to {self.most}"
+        kind = "streams" if self.streaming else "requests in flight"
+        parts = [
+            f"bundle {bundle.manifest.name} ({digest})",
+            f"{kind}: {loads}",
+            f"audio: {self._audio()}",
+            *([f"chunks of {self.method.chunk_ms:g} ms"] if self.streaming else []),
+            self.protocol,
+            *([str(self.limit.latency)] if self.limit else []),
+            f"varied: {', '.join(name.replace('_', ' ') for name in grid.axes)}",
+            *(told(name, text_of(value)) for name, value in fixed.items()),
+        ]
+        return "; ".join(parts)
+
+    def measure(self, setting: Setting, observer: Observer, on_window: OnWindow | None = None) -> list[Measurement]:
+        """Build, serve and measure a setting.
+
+        Raises:
+            TritoneError: it cannot be served, or the generator failed.
+            KeyboardInterrupt: on Ctrl-C.
+        """
+        mode: Literal["streaming", "offline"] = "streaming" if self.streaming else "offline"
+        with serve_bundle(self.bundle, setting.options, mode=mode) as served:
+            address = served.http_address if self.protocol == "http" else served.grpc_address
+            with Client(f"{self.protocol}://{address}") as client:
+                target = find_target(client, None, mode)
+            method = replace(self.method, metrics_url=served.metrics_url)
+            generator = Generator(target, self.audio, method, on_window)
+            return self._measure(setting, generator, observer)
+
+    def _measure(self, setting: Setting, generator: Generator, observer: Observer) -> list[Measurement]:
+        names = self.audio.kinds
+        header = Header(stamp=Stamp.here(""))  # of a report that nobody reads
+        if self.loads:
+            plan = Plan(
+                loop="streaming" if self.streaming else "closed",
+                loads=self.loads,
+                batch_sizes=[setting.batch_size],
+                audio=names,
+            )
+            run = run_plan(plan, generator, observer, header, limit=self.limit)
+        else:
+            assert self.limit is not None
+            loop: Literal["streaming", "closed"] = "streaming" if self.streaming else "closed"
+            first = Point(loop=loop, load=1, batch_size=setting.batch_size, audio=names[0])
+            run, _ = run_ramp(first, self.most, self.limit, generator, observer, header)
+        if run.ended_by is not None:
+            raise run.ended_by
+        return list(run.report.measurements)
+
+    def _audio(self) -> str:
+        kind = self.audio.kinds[0]
+        files = f"{len(self.audio.utterances)} files"
+        if kind == FILES:
+            return files
+        return f"{kind} s of {files if self.audio.utterances else 'the shipped clips'}"
+
+    def build_command(self, sweep: Sweep) -> str | None:
+        """The command line that builds the winner of a sweep; None if there is none."""
+        if sweep.winner is None:
+            return None
+        setting = sweep.winner.setting
+        line = setting.build_command(self.bundle, mode="streaming" if self.streaming else "offline")
+        # The command is the server's part; the other part is up to the clients.
+        return f"{line}  # clients send batches of {setting.batch_size}" if setting.batching == "static" else line
