@@ -17,7 +17,6 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 from benchmarks.measure import ROOT
 from tritone.bundle.manifest import Precision, Runtime
@@ -52,7 +51,6 @@ class Published:
     title: str
     model: str
     runs: Sequence[Run]
-    device: Literal["cpu", "gpu"] = "cpu"
     runtimes: tuple[Runtime, ...] = ("onnxruntime",)
     precisions: tuple[Precision, ...] = ("fp32",)
 
@@ -111,7 +109,6 @@ SETS = {
     "demo-h200": Published(
         title="demo-asr on one H200",
         model="demo-asr",
-        device="gpu",
         runs=(
             Run(
                 arguments="--build device=gpu --build max_batch_size=64 --concurrency 1,8,64,256 --seconds 2,10",
@@ -128,7 +125,6 @@ SETS = {
         f"{model}-h200": Published(
             title=f"Conformer of 12 layers, width {size['width']}, random weights, on one H200",
             model=model,
-            device="gpu",
             runtimes=("onnxruntime", "torch"),
             precisions=("fp32", "bf16"),
             runs=_gpu_runs(
@@ -138,6 +134,19 @@ SETS = {
         )
         for model, size in CONFORMERS.items()
     },
+    "instances-h200": Published(
+        title="Conformer of 12 layers, width 512, random weights, bf16, on one H200: instances",
+        model="conformer-512",
+        runtimes=("onnxruntime", "torch"),
+        precisions=("fp32", "bf16"),
+        runs=tuple(
+            Run(
+                arguments=_gpu("torch", "bf16", f"--build instances={instances} --concurrency 256 --seconds 10"),
+                labels={"instances": str(instances)},
+            )
+            for instances in (1, 2, 4)
+        ),
+    ),
 }
 
 
