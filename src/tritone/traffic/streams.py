@@ -241,7 +241,7 @@ class _Book:
             notes.append(f"{early} requests failed in the warm-up, before the measured time")
         rows = self._between(begin, end)
         slack = 20 + 2 * len(rows) / (end - begin)  # a look takes a moment, in which requests go on
-        server, about_server = server_side(looks.first, looks.last, len(rows), slack)
+        server, about_server = server_side(looks.first, looks.last, self._handled(begin, end), slack)
         return StreamRun(
             target=target,
             workload=workload,
@@ -270,9 +270,15 @@ class _Book:
     def _boundaries(self, count: int) -> list[float]:
         return [self.begin + number * self._window_s for number in range(1, count + 1)]
 
-    def _between(self, begin: float, end: float) -> Rows:
+    def _between(self, begin: float, end: float, column: Column = Column.DUE) -> Rows:
         rows = np.concatenate([np.zeros((0, len(Column))), *self._rows])
-        return rows[(rows[:, Column.DUE] >= begin) & (rows[:, Column.DUE] < end)]
+        return rows[(rows[:, column] >= begin) & (rows[:, column] < end)]
+
+    def _handled(self, begin: float, end: float) -> int:
+        """Requests of ours that the server was done with in that time, whenever they were due."""
+        rows = self._between(begin, end, Column.RECEIVED)
+        goodbyes = self._count_failed(rows)  # a stream that failed is ended by one more request
+        return int((~has(rows, Kind.UNSENT)).sum()) + goodbyes
 
     def _translated(self, tick: StreamTick) -> Rows:
         """Rows whose errors count in our messages, not in the process's own."""
