@@ -117,6 +117,7 @@ def test_failing_chunks_end_their_streams_and_others_go_on(spoken: TritonServer)
     assert found.wer == 0.0  # of the streams that ended well
     assert found.streaming is not None
     assert found.streaming.in_time < 1
+    assert not any("somebody else" in note for note in found.notes)  # ends of failed streams are ours too
 
 
 def test_lies_and_silence_are_told(spoken: TritonServer):
@@ -139,7 +140,8 @@ def test_two_texts_for_one_chunk_are_an_error(spoken: TritonServer):
 def test_a_server_that_is_too_slow_is_told_by_latency_and_not_by_errors(spoken: TritonServer):
     # Four streams of 40 ms chunks need one chunk every 10 ms, the model takes 20.
     audio = streams((50 * CHUNK, 0.02, GOOD), scored=False)
-    found = measure_streams(target_of(spoken), audio, 4, options(spoken, drain_s=0.5))
+    strict = replace(BRIEF, tolerance=0.1)  # latency grows from window to window
+    found = measure_streams(target_of(spoken), audio, 4, options(spoken, drain_s=0.5, windows=strict))
     assert found.errors == {}
     assert found.streaming is not None
     assert found.streaming.chunk is not None
@@ -147,6 +149,7 @@ def test_a_server_that_is_too_slow_is_told_by_latency_and_not_by_errors(spoken: 
     assert found.streaming.held_back > 0.5
     assert found.streaming.chunk.max_ms > 300
     assert not found.stable
+    assert not any("somebody else" in note for note in found.notes)  # late answers are ours, whenever they were due
 
 
 def test_a_stalled_server_ends_the_run_with_what_was_seen(spoken: TritonServer):

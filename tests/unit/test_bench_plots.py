@@ -51,6 +51,12 @@ def test_the_data_choose_the_figures() -> None:
         for load in (1, 2)
     ]  # the batch of a request goes without saying
     assert names(*sweep) == ["throughput-5", "by-batching-5", "latency-static", "latency-dynamic"]
+    together = [
+        measured(load, **labelled(runtime=name, threads=threads))
+        for name, threads in (("onnx", "1"), ("torch", "2"))
+        for load in (1, 2)
+    ]  # a figure by threads would be the same once more
+    assert [name for name in names(*together) if name.startswith("by-")] == ["by-runtime-5"]
     two_lengths = [measured(load, seconds=seconds) for seconds in ("2", "7") for load in (1, 2)]
     assert names(*two_lengths) == ["throughput-2", "throughput-7", "latency-2-s", "latency-7-s"]
 

@@ -86,10 +86,9 @@ def _figures(measurements: Sequence[Measurement]) -> "Iterator[tuple[str, str, F
             title = _on_audio("Throughput against latency", audio)
             yield f"throughput-{audio}", title, throughput_against_latency(group, title)
     for audio, group in _by_audio(closed).items():
-        for name in varying(group):
-            if name != "batch" or not (has_merged_batches(group) or is_batch_implied(group)):
-                title = _on_audio(_comparison(name, group), audio)
-                yield f"by-{name}-{audio}", title, side_by_side(group, name, title)
+        for name in _compared(group):
+            title = _on_audio(_comparison(name, group), audio)
+            yield f"by-{name}-{audio}", title, side_by_side(group, name, title)
     yield from _each_series("latency", "Latency by part and throughput", closed, latency_parts)
     yield from _each_series("open-loop", "Latency over request rate", opened, open_loop)
     yield from _each_series("streams", "Latency of streams", streams, stream_latencies)
@@ -118,6 +117,19 @@ def _by_audio(measurements: Iterable[Measurement]) -> dict[str, list[Measurement
     for each in measurements:
         groups.setdefault(each.seconds, []).append(each)
     return groups
+
+
+def _compared(measurements: Sequence[Measurement]) -> "Iterator[str]":
+    """The settings worth a figure; of those that change together, as batching and its delay may, the first."""
+    seen = set()
+    for name in varying(measurements):
+        if name == "batch" and (has_merged_batches(measurements) or is_batch_implied(measurements)):
+            continue
+        values = [settings(each).get(name) for each in measurements]
+        division = tuple(values.index(value) for value in values)  # who goes together, whatever it is called
+        if division not in seen:
+            seen.add(division)
+            yield name
 
 
 def _comparison(name: str, measurements: Sequence[Measurement]) -> str:

@@ -68,7 +68,7 @@ def _notes(by_recording: Mapping[int, Counter[str]], different: list[int]) -> li
     notes = []
     if different:
         most = max(different, key=lambda recording: len(by_recording[recording]))
-        examples = " / ".join(repr(text[:60]) for text, _ in by_recording[most].most_common(2))
+        examples = " / ".join(repr(text[:30]) for text, _ in by_recording[most].most_common(2))
         notes.append(
             f"{len(different)} of {len(by_recording)} recordings got more than one text, for example {examples}"
         )
