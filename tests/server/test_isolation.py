@@ -11,6 +11,7 @@ import pytest
 
 from tritone.backend.settings import Settings
 from tritone.backend.streams import StreamTable
+from tritone.pipelines.work import WorkLog
 from tritone.transcript import Transcript
 
 START, END = 1, 2
@@ -63,6 +64,7 @@ class Fragile:
         self.calls: list[int] = []
         self.closed: list[int] = []
         self.slots = iter(range(100))
+        self.work = WorkLog(SETTINGS.sample_rate)
 
     def recognize(self, waveforms: Sequence[np.ndarray]) -> list[Transcript]:
         self.calls.append(len(waveforms))
@@ -84,12 +86,13 @@ class Fragile:
 def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     module: Any = ModuleType("triton_python_backend_utils")
     module.TritonError, module.Tensor = PlayedError, PlayedTensor
-    module.Logger = SimpleNamespace(log_error=lambda message: None, log_info=lambda message: None)
+    silent = {name: lambda message: None for name in ("log_error", "log_warn", "log_info")}
+    module.Logger = SimpleNamespace(**silent)
     module.InferenceResponse = lambda output_tensors=(), error=None: (
         error.told if error else output_tensors[0].as_numpy()[0, 0].decode()
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", module)
-    names = [f"tritone.backend.{name}" for name in ("replies", "offline", "streaming")]
+    names = [f"tritone.backend.{name}" for name in ("replies", "metrics", "offline", "streaming")]
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield
@@ -103,6 +106,9 @@ def model(mode: str) -> tuple[Any, Fragile]:
     pipeline = made._pipeline = Fragile()
     made._settings = SETTINGS
     made._streams = StreamTable(pipeline.open, pipeline.close, capacity=9, idle_timeout_s=60)
+    made._outcomes = []
+    args = {"model_name": "fragile", "model_version": "1", "model_instance_name": "fragile_0"}
+    made._metrics = importlib.import_module("tritone.backend.metrics").Metrics(args, streaming=mode == "streaming")
     return made, pipeline
 
 
