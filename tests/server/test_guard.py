@@ -9,6 +9,7 @@ import psutil
 
 from serving import alive, descendants
 from tritone.server.checks import SHARED_MEMORY
+from tritone.server.guard import Guard
 from wire_toys import write_models
 
 OWNER = """
@@ -41,3 +42,28 @@ def test_a_server_ends_with_its_killed_owner_and_leaves_no_memory_and_no_files(t
     assert alive(below) == []
     assert not list(SHARED_MEMORY.glob(f"tritone_{owner.pid}_*"))
     assert not list((tmp_path / "temporary").glob("tritone-server-*"))
+
+
+STUBBORN = """
+trap '' TERM
+sleep 600 &
+echo $!
+wait
+"""
+
+
+def test_whatever_of_the_servers_group_does_not_end_when_told_is_killed(tmp_path: Path) -> None:
+    command = ["/bin/sh", "-c", STUBBORN]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as leader:
+        assert leader.stdout is not None
+        child = psutil.Process(int(leader.stdout.readline()))
+        guard = Guard(leader.pid, tmp_path / "none", tmp_path / "no_region", patience_s=1)
+        assert guard._process.stdin is not None
+        guard._process.stdin.close()  # as the kernel does when the owner is killed
+        guard._process.wait(timeout=30)
+        deadline = time.monotonic() + 5
+        while (left := alive([child, psutil.Process(leader.pid)])) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        for process in left:
+            process.kill()
+    assert left == []

@@ -16,7 +16,7 @@ SCRIPT = """
 read -r _
 kill -TERM "$1"
 while [ "$2" -gt 0 ] && kill -0 "$1"; do sleep 1; set -- "$1" "$(($2 - 1))" "$3" "$4"; done
-kill -KILL -- "-$1"
+kill -KILL "-$1"
 rm -rf -- "$3"
 rm -f -- "$4"*
 """
