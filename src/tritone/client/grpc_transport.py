@@ -3,6 +3,7 @@
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import lru_cache
+from threading import Thread
 from typing import Any
 
 from tritonclient import grpc as triton
@@ -13,6 +14,7 @@ from tritone.client.failure import explain
 from tritone.client.transport import NUM_SAMPLES, WAVEFORM, Call, read_reply
 from tritone.transcript import Transcript
 
+CLOSE_TIMEOUT_S = 5.0
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -87,7 +89,10 @@ class GrpcTransport:
         return dict(reply["config"])
 
     def close(self) -> None:
-        self._client.close()
+        # After an interrupt at a bad moment grpc was seen to wait for ever here. That must keep nobody.
+        closing = Thread(target=self._client.close, name="tritone-grpc-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_TIMEOUT_S)
 
     def _ask(self, task: str, timeout_s: float, method: Any, *args: str) -> dict[str, Any]:
         try:
