@@ -1,7 +1,13 @@
 """Fixtures for all tests. Pytest puts this folder on the path, so tests import the toy model with `import toy`."""
 
+import os
 import signal
 from pathlib import Path
+
+# Before anything loads OpenMP, for children too. Networks of a few thousand weights gain nothing from a second thread,
+# and threads that wait for each other by spinning make tests many times slower where others use the machine as well.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 import hypothesis
 import pytest
@@ -17,6 +23,12 @@ hypothesis.settings.load_profile("tritone")
 def toy_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy bundle with both roles; read-only by agreement."""
     return write_toy_bundle(tmp_path_factory.mktemp("bundles") / "toy")
+
+
+@pytest.fixture(scope="session")
+def toy_bundle_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same bundle with graphs for both runtimes."""
+    return write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=("onnxruntime", "torch"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

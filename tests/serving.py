@@ -3,8 +3,8 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ class Ask:
     start: bool = False
     end: bool = False
     outputs: tuple[str, ...] = ("TRANSCRIPTS",)
+    parameters: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ class RawClient:
                     sequence_start=ask.start,
                     sequence_end=ask.end,
                     client_timeout=timeout_s,
+                    parameters=dict(ask.parameters),
                 )
             except triton.InferenceServerException as error:
                 answers[index] = _refusal(error)
@@ -142,6 +144,6 @@ def _refusal(error: Any) -> Refusal:
 def _text(ask: Ask, answer: Any) -> Any:
     if isinstance(answer, Refusal):
         return answer
-    columns = [[cell.decode() for cell in answer.as_numpy(name)[:, 0]] for name in ask.outputs]
+    columns = [[cell.decode() for cell in answer.as_numpy(name)] for name in ask.outputs]
     rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     return rows[0] if len(rows) == 1 else rows

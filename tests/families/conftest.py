@@ -1,7 +1,7 @@
 """Small random WeNet models, as files in upstream's layout and as bundles."""
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import pytest
 import torch
 import yaml
 
+from traces import kept_traces
+from tritone.bundle.bundle import Bundle
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.config import parse_config
-from tritone.families.wenet.export import export_wenet
+from tritone.families.wenet.export import ExportReport, export_wenet
 from tritone.families.wenet.model import AsrModel
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -94,14 +96,22 @@ def with_cmvn(config: dict[str, Any]) -> None:
     config |= {"cmvn": "global_cmvn", "cmvn_conf": {"cmvn_file": "/training/machine/global_cmvn", "is_json_cmvn": True}}
 
 
-def export(folder: Path, output: Path, **options: Any) -> Path:
+def export(folder: Path, output: Path, *, decoder: bool = False, **options: Any) -> Path:
+    """Without the decoder unless a test is about it: translating it takes as long as the encoder."""
     return export_wenet(
+        decoder=decoder,
         checkpoint=folder / "final.pt",
         config=folder / "train.yaml",
         tokens=folder / "units.txt",
         output=output,
         **options,
     ).bundle.path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _traces_are_kept() -> Iterator[None]:
+    with kept_traces():
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -116,6 +126,21 @@ def causal_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
+def torch_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """The model of `causal_bundle` for torch, in every precision."""
+    path = export(
+        causal_files,
+        tmp_path_factory.mktemp("bundle") / "b",
+        streaming=True,
+        chunk_size=4,
+        left_chunks=3,
+        runtimes=("torch",),
+        precisions=("fp32", "fp16", "bf16"),
+    )
+    return Bundle.open(path)
+
+
+@pytest.fixture(scope="session")
 def centred_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A non-causal model, offline only: the form whose upstream results depend on padding."""
 
@@ -125,3 +150,31 @@ def centred_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     folder = write_model(tmp_path_factory.mktemp("centred"), change)
     return export(folder, tmp_path_factory.mktemp("bundle") / "b")
+
+
+def complete(config: dict[str, Any]) -> None:
+    """U2++ whose reverse weight is 0: upstream's exporter loses an input then."""
+    with_cmvn(config)
+    config["encoder_conf"] |= {"num_blocks": 1, "output_size": 32, "linear_units": 64}
+    config["decoder"] = "bitransformer"
+    config["decoder_conf"] |= {"linear_units": 64, "r_num_blocks": 1}
+    config["model_conf"] = {"ctc_weight": 0.25, "reverse_weight": 0.0}
+
+
+@pytest.fixture(scope="session")
+def complete_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("complete"), complete)
+
+
+@pytest.fixture(scope="session")
+def complete_report(complete_files: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    """ONNX graphs of encoder and decoder in every precision, whatever they drift. The vocabulary has 30 tokens."""
+    return export_wenet(
+        checkpoint=complete_files / "final.pt",
+        config=complete_files / "train.yaml",
+        tokens=complete_files / "units.txt",
+        output=tmp_path_factory.mktemp("bundle") / "b",
+        precisions=("fp32", "fp16", "int8"),
+        max_drift=1e-9,
+        force=True,
+    )

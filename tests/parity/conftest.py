@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from parity.front_end import export_case
+from parity.exports import Exports
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
 
 KINDS = {
@@ -30,17 +30,30 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     for fixture, kind in KINDS.items():
         if fixture in metafunc.fixturenames:
             cases = find_cases(golden_folders(metafunc.config), kind)
-            metafunc.parametrize(fixture, cases, ids=[case.name for case in cases], scope="session")
+            metafunc.parametrize(fixture, cases, ids=[case.name for case in cases], scope="module")
+
+
+EXPORTS = pytest.StashKey[Exports]()
+EXPORTS_S = 900  # all of them, on a machine that has much else to do
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin with the exports that tests will ask for."""
+    items = [item for item in session.items if isinstance(item, pytest.Function) and "exported" in item.fixturenames]
+    for item in items:
+        item.add_marker(pytest.mark.timeout(EXPORTS_S))
+    if items and not session.config.option.collectonly:
+        values = [value for item in items if hasattr(item, "callspec") for value in item.callspec.params.values()]
+        exports = session.config.stash[EXPORTS] = Exports()
+        exports.begin(value for value in values if isinstance(value, Case))
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if EXPORTS in config.stash:
+        config.stash[EXPORTS].close()
 
 
 @pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory):
+def exported(pytestconfig: pytest.Config) -> Exports:
     """Bundles of golden cases that take features in place of samples; each is exported once for all tests."""
-    bundles: dict[str, Path] = {}
-
-    def get(case: Case) -> Path:
-        if case.name not in bundles:
-            bundles[case.name] = export_case(case, tmp_path_factory.mktemp("exported") / "bundle")
-        return bundles[case.name]
-
-    return get
+    return pytestconfig.stash[EXPORTS]

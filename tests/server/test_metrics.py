@@ -3,6 +3,7 @@
 import json
 import re
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from itertools import count
@@ -35,13 +36,26 @@ def counted(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         modes = "streaming" if name == "few" else "offline"
         build_repository([toy_bundle], repository, names=[name], modes=modes, options=options)  # type: ignore[arg-type]
     explicit = ("--model-control-mode=explicit", "--load-model=*")
-    with TritonServer(repository, quiet_options(extra=explicit)) as server:
+    with TritonServer(repository, quiet_options(drain_s=0, extra=explicit)) as server:
+        await_metrics(server)
         yield server
 
 
 @pytest.fixture(scope="module")
 def client(counted: TritonServer) -> RawClient:
     return RawClient(counted.grpc_address)
+
+
+def await_metrics(server: TritonServer) -> None:
+    """Triton opens this port last, when it has long said that it is ready."""
+    deadline = time.monotonic() + WAIT_S
+    while True:
+        try:
+            read(server, "")
+            return
+        except urllib.error.URLError:
+            assert time.monotonic() < deadline, "the metrics port was never opened"
+            time.sleep(LAG_S)
 
 
 def read(server: TritonServer, model: str) -> dict[str, float]:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import soundfile
 
+from fresh import in_fresh_process
 from tritone.audio import read_audio, resample
 from tritone.errors import AudioError
 
@@ -39,16 +40,18 @@ def test_channels_are_averaged() -> None:
     np.testing.assert_array_equal(samples, np.float32(0.125))
 
 
-def test_many_channels_take_no_more_memory_than_their_mean() -> None:
+def peak_of_many_channels() -> tuple[int, int]:
+    """Samples that were read of a second of silence in 256 channels, and the most bytes that this took."""
     data = encoded(np.zeros((RATE, 256), np.int16), RATE)
     read_audio(encoded(tone(0.1, RATE), RATE), RATE)  # what is loaded once shall not count
     tracemalloc.start()
-    try:
-        samples = read_audio(data, RATE)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert len(samples) == RATE
+    samples = read_audio(data, RATE)
+    return len(samples), tracemalloc.get_traced_memory()[1]
+
+
+def test_many_channels_take_no_more_memory_than_their_mean() -> None:
+    count, peak = in_fresh_process(peak_of_many_channels)
+    assert count == RATE
     assert peak < 1_000_000, "16 MB if all channels were decoded at once"
 
 

@@ -12,8 +12,8 @@ from typing import Any
 import jiwer
 import pytest
 
+from fresh import in_fresh_process
 from tritone.errors import InputError, OperatorError, ServerTimeoutError, TritoneError
-from tritone.evaluate import normalize, score
 from tritone.evaluate.compare import compare
 from tritone.evaluate.dataset import Utterance
 from tritone.evaluate.normalize import Normalization, Normalizer
@@ -515,32 +515,29 @@ def test_partial_results_are_measured_and_not_kept(journal: Path):
     assert again.summary()["streaming"]["unstable_ratio"] == pytest.approx(1 / 3)
 
 
-def test_thousands_of_utterances_leave_no_audio_no_outcomes_and_no_partials_behind():
-    many = {f"utterance-{number}": f"word{number % 7} and some more" for number in range(1000)}
+def memory_of_a_run(count: int) -> tuple[int, int, int, int]:
+    """Rows of a run over `count` utterances with long partials, outcomes that live on, bytes left, bytes at most."""
+    many = {f"utterance-{number}": f"word{number % 7} and some more" for number in range(count)}
     long = " ".join(["y" * 60] * 20)
 
     def partials(text: str) -> tuple[Partial, ...]:
         return tuple(Partial(text=f"{long} {n}", spoken_s=n, answered_s=n) for n in range(5))
 
-    # The bounded caches of words keep what other tests had. A table that is about to grow would count as ours.
-    caches = [each for room in (normalize, score) for each in vars(room).values() if hasattr(each, "cache_clear")]
-    assert caches
-    for cache in caches:
-        cache.cache_clear()
     system = FakeSystem(many, partials=partials)
     tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        found = run(system, many)
-        gc.collect()
-        after, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(found.rows) == 1000
-    assert sum(each() is not None for each in system.outcomes) == 0
+    found = run(system, many)
+    gc.collect()
+    after, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return len(found.rows), sum(each() is not None for each in system.outcomes), after, peak
+
+
+def test_thousands_of_utterances_leave_no_audio_no_outcomes_and_no_partials_behind():
+    rows, outcomes, left, peak = in_fresh_process(memory_of_a_run, 1000)
+    assert (rows, outcomes) == (1000, 0)
     # A text, its alignment and some times: 1.8 kB were measured. The partials of an utterance have 9 kB.
-    assert (after - before) / 1000 < 4000
-    assert (peak - before) / 1000 < 5000
+    assert left / 1000 < 4000
+    assert peak / 1000 < 5000
 
 
 def test_a_report_that_is_read_again_says_the_same(tmp_path: Path, stamp: Stamp):

@@ -1,0 +1,94 @@
+"""Tracing each network once: what a translation gave is given again for a network that is the same in every number.
+
+A trace takes most of the time of an export, and tests export the same small networks with many options. `export_wenet`
+goes on to run what it wrote against the network, so a trace of something else would be refused.
+
+    with kept_traces():
+        export_wenet(...)   # later exports of this network, with other options, take what this one traced
+"""
+
+import dataclasses
+import hashlib
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tritone.families.onnx import export_graph
+from tritone.families.torch_program import save_program
+
+
+class UnknownContentError(Exception):
+    """Something that may matter and whose content cannot be told."""
+
+
+@contextmanager
+def kept_traces() -> Iterator[None]:
+    """Inside, `export_wenet` traces every network once."""
+    models: dict[str, bytes] = {}
+    programs: dict[str, bytes] = {}
+
+    def export_once(module: nn.Module, *rest: Any) -> onnx.ModelProto:
+        key = fingerprint(module, rest)
+        if key is None:
+            return export_graph(module, *rest)
+        if key not in models:
+            models[key] = export_graph(module, *rest).SerializeToString()
+        return onnx.ModelProto.FromString(models[key])  # a copy: weights are compressed in place
+
+    def save_once(module: nn.Module, path: Path, *rest: Any, **options: Any) -> None:
+        key = fingerprint(module, (rest, options))
+        if key is not None and key in programs:
+            path.write_bytes(programs[key])
+            return
+        save_program(module, path, *rest, **options)
+        if key is not None:
+            programs[key] = path.read_bytes()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name, module in list(sys.modules.items()):
+            if name.startswith("tritone.families."):
+                for original, once in ((export_graph, export_once), (save_program, save_once)):
+                    if vars(module).get(original.__name__) is original:
+                        patch.setattr(module, original.__name__, once)
+        yield
+
+
+def fingerprint(module: nn.Module, arguments: object) -> str | None:
+    """A digest of all that a trace of `module` could depend on; None if something in it cannot be told."""
+    digest = hashlib.sha256()
+    try:
+        for name, part in module.named_modules(remove_duplicate=False):
+            digest.update(f"{name} {type(part).__module__}.{type(part).__qualname__}\n".encode())
+            for key, value in sorted(vars(part).items()):
+                if key != "_modules":
+                    digest.update(f"{key}={_content(value)}\n".encode())
+        digest.update(_content(arguments).encode())
+    except UnknownContentError:
+        return None
+    return digest.hexdigest()
+
+
+def _content(value: Any) -> str:
+    if value is None or isinstance(value, (bool, int, float, str, bytes, torch.dtype, torch.device)):
+        return repr(value)
+    if isinstance(value, Tensor):
+        flat = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+        content = hashlib.sha256(flat.numpy().tobytes()).hexdigest()
+        return f"tensor({value.dtype}, {tuple(value.shape)}, {content})"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_content(key)}: {_content(each)}" for key, each in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(_content, value)) + "]"
+    if isinstance(value, (set, frozenset)):
+        return "{" + ", ".join(sorted(map(_content, value))) + "}"
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+        return f"{type(value).__qualname__}{_content(fields)}"
+    raise UnknownContentError
