@@ -2,7 +2,8 @@
 
     InputError      fix the input       AudioError, StreamError
     RetryError      try again later     ServerUnreachableError, ServerTimeoutError, ServerBusyError
-    OperatorError   mend the set-up     BundleError, ExportError, ServerSetupError, MissingDependencyError
+    OperatorError   mend the set-up     BundleError, ExportError, LanguageModelError, ServerSetupError,
+                                        MissingDependencyError
 
 A message says what was seen, what is needed and what to do next, in the user's units. Wrong arguments to a
 function stay `ValueError`.
@@ -51,6 +52,10 @@ class BundleError(OperatorError):
 
 class ExportError(OperatorError):
     """A checkpoint, its config or its side files cannot be turned into a bundle."""
+
+
+class LanguageModelError(OperatorError):
+    """A language model or a hotwords file is missing, damaged, or does not fit the model that it shall help."""
 
 
 class ServerSetupError(OperatorError):

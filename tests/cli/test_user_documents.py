@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,7 @@ def test_every_python_example_in_the_documents_runs(
     monkeypatch.chdir(tmp_path)
     for name in ("speech.wav", "interview.flac"):
         soundfile.write(name, toy_waveform("hello world"), SAMPLE_RATE, subtype="PCM_24")
+    shutil.copy(ROOT / "tests" / "data" / "ngram" / "four.arpa", "lm.arpa")
     for written, real in (
         ("demo-asr", str(toy_bundle)),
         ("localhost:8001", served_toy.grpc_address),

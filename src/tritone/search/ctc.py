@@ -78,8 +78,9 @@ def ctc_greedy_best(
 class CtcGreedy:
     """The greedy decoding of one stream: joins what `ctc_greedy` found in consecutive chunks."""
 
-    def __init__(self) -> None:
-        self.num_frames = 0  # frames seen
+    def __init__(self, first_frame: int = 0) -> None:
+        """Start at a frame of the stream."""
+        self.num_frames = first_frame  # up to here all frames have been seen
         self._last: Token | None = None
 
     def join(self, tokens: Sequence[Token], num_frames: int) -> tuple[list[Token], bool]:

@@ -1,5 +1,6 @@
-"""What a search finds: tokens with their place in time."""
+"""What a search finds: tokens with their place in time, and how well they fit."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -15,3 +16,19 @@ class Token:
     start_frame: int
     end_frame: int
     confidence: float
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One reading of an utterance and its scores, all in natural-log units.
+
+    `ctc_score`: log-probability of the tokens over all alignments that the beam followed. `bonus`: what the language
+    model, word bonus and hotwords add, weights included. `attention_score`: of the attention decoders, weighted among
+    themselves; None before rescoring. `score`: what hypotheses are ranked by.
+    """
+
+    tokens: Sequence[Token]
+    ctc_score: float
+    bonus: float = 0.0
+    attention_score: float | None = None
+    score: float = 0.0

@@ -1,0 +1,51 @@
+"""Compiling numeric loops with numba, once per machine.
+
+Machine code is kept in numba's cache: in the folder that `NUMBA_CACHE_DIR` names, else beside the source, else in the
+user's cache folder, whichever can be written first. Where none can, every process compiles anew.
+
+Importing this loads numba, which takes half a second: import it where something is searched, not before.
+"""
+
+import hashlib
+import logging
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+
+LOG = logging.getLogger(__name__)
+
+
+def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a helper that other compiled functions call; their cached code holds it."""
+    return numba.njit(function)
+
+
+def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a function that Python calls: it runs without the interpreter's lock, and its code is cached.
+
+    Several processes may compile and cache the same function at once.
+    """
+    # numba compiles again when the file of a cached function has changed, but not when one has whose functions it
+    # calls; and it fails to read what was cached with classes that are no longer there. Its files are named after the
+    # function, so each state of the sources has files of its own.
+    function.__qualname__ += f"_{sources_stamp()}"
+    try:
+        return numba.njit(function, nogil=True, cache=True)
+    except RuntimeError as error:
+        # Never a shared folder such as /tmp instead: whoever can write there could have us load their code.
+        LOG.warning("search is compiled anew in this process; set NUMBA_CACHE_DIR to a folder of yours: %s", error)
+        return numba.njit(function, nogil=True)
+
+
+@cache
+def sources_stamp() -> str:
+    """A name for the present state of the files of this package that hold compiled functions."""
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        source = path.read_bytes()
+        if b"search.compiled import" in source:
+            digest.update(source)
+    return digest.hexdigest()[:12]

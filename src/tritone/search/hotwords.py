@@ -1,0 +1,89 @@
+"""Reading hotword files: phrases and their weights, for all requests to a model.
+
+    hotwords.yaml ("phrase: weight" a line, as WeNet has it), or text ("phrase weight" a line)  ->  phrases, weights
+
+What phrases do to a search is told in `automaton.py`.
+"""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from tritone.errors import LanguageModelError
+from tritone.search.options import MAX_HOTWORD_LENGTH, MAX_HOTWORDS, MAX_WEIGHT
+
+MAX_FILE_BYTES = 2**20
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+YAML_NAMES = (".yaml", ".yml")
+
+
+def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
+    """Read the hotwords of a file.
+
+    Args:
+        path: `*.yaml`, `*.yml`: a map from phrases to weights. Any other name: lines of a phrase, blanks and a weight;
+            empty lines and those that begin with `#` are skipped.
+
+    Raises:
+        LanguageModelError: the file cannot be read or is malformed, with the line; a phrase is there twice, there are
+            too many, or one is longer or has a larger weight than requests may have.
+    """
+    try:
+        with open(path, "rb") as file:
+            content = file.read(MAX_FILE_BYTES + 1)
+        text = content.decode("utf-8-sig")
+    except OSError as error:
+        raise LanguageModelError(f"cannot read the hotwords file {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise LanguageModelError(f"hotwords file {path} is not UTF-8: {error.reason} at byte {error.start}") from error
+    if len(content) > MAX_FILE_BYTES:
+        raise LanguageModelError(f"hotwords file {path} has more than {MAX_FILE_BYTES} bytes; is it the right file?")
+    hotwords: dict[str, float] = {}
+    for number, phrase, weight in _yaml_pairs(text, path) if path.suffix.lower() in YAML_NAMES else _lines(text, path):
+        value = float(weight) if NUMBER.fullmatch(weight) else None
+        if not phrase or len(phrase) > MAX_HOTWORD_LENGTH:
+            problem = f"a phrase has 1 to {MAX_HOTWORD_LENGTH} characters, got {phrase[:120]!r}"
+        elif value is None or not abs(value) <= MAX_WEIGHT:
+            problem = f"the weight of {phrase!r} must be a number within ±{MAX_WEIGHT:g}, got {weight[:80]!r}"
+        elif phrase in hotwords:
+            problem = f"{phrase!r} is there twice"
+        elif len(hotwords) == MAX_HOTWORDS:
+            problem = f"at most {MAX_HOTWORDS} hotwords are allowed"
+        else:
+            hotwords[phrase] = value
+            continue
+        raise LanguageModelError(f"{path}, line {number}: {problem}")
+    return tuple(hotwords.items())
+
+
+def _lines(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    for number, line in enumerate(text.split("\n"), start=1):
+        parts = line.strip().rsplit(None, 1)
+        if not parts or line.lstrip().startswith("#"):
+            continue
+        if len(parts) < 2:
+            raise LanguageModelError(f"{path}, line {number}: expected a phrase and its weight, got {line[:80]!r}")
+        yield number, parts[0], parts[1]
+
+
+def _yaml_pairs(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    import yaml  # not before there is such a file
+
+    try:
+        # The tree of nodes, not objects made of it: it knows lines, and takes `no` and `1` for the words that they are.
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f", line {mark.line + 1}" if mark is not None else ""
+        raise LanguageModelError(f"{path}{where}: {getattr(error, 'problem', None) or error}") from error
+    except RecursionError as error:
+        raise LanguageModelError(f"{path} is nested too deeply; expected a map from phrases to weights") from error
+    if root is None:
+        return
+    if not isinstance(root, yaml.MappingNode):
+        raise LanguageModelError(f"{path}, line {root.start_mark.line + 1}: expected a map from phrases to weights")
+    for key, value in root.value:
+        number = key.start_mark.line + 1
+        if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
+            raise LanguageModelError(f"{path}, line {number}: expected `phrase: weight`")
+        yield number, " ".join(key.value.split()), value.value.strip()
