@@ -5,7 +5,8 @@ A frame is 640 samples (40 ms) and needs 160 more after it, so that streaming wi
 with the past, so a stream that got another stream's state says something else. Silence is blank, as are frames like the
 one before. Each frame's token has probability 0.95.
 
-    write_toy_bundle(path)  ->  a bundle with both roles, weights in a shared external file; `runtimes`: for torch too
+    write_toy_bundle(path)  ->  a bundle with both roles, weights in a shared external file; `runtimes`: for torch too;
+                                `decoder`: with one that gives points for letters, see `LEFT_POINTS`
     toy_waveform("hello")   ->  audio that it transcribes to "hello"
 """
 
@@ -21,6 +22,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from tritone.bundle import BundleWriter
 from tritone.bundle.manifest import (
+    Decoder,
     Encoder,
     Features,
     Manifest,
@@ -41,11 +43,17 @@ WINDOW = CHUNK * FRAME + CONTEXT
 SHIFT = CHUNK * FRAME
 LEVELS = 64  # per unit of amplitude
 CONFIDENCE = 0.95
+# What the left and the right decoder give for each token of a hypothesis, whatever was said, and for its end.
+LEFT_POINTS, RIGHT_POINTS, END_POINTS = {"b": 16.0, "c": -3.0}, {"d": 40.0}, -1.0
 TOKENS = ["<blank>", "<unk>", "▁", *string.ascii_lowercase, *string.digits, "<sos/eos>"]
 
 
 def write_toy_bundle(
-    path: Path, streaming: bool = True, name: str = "toy", runtimes: Sequence[Runtime] = ("onnxruntime",)
+    path: Path,
+    streaming: bool = True,
+    name: str = "toy",
+    runtimes: Sequence[Runtime] = ("onnxruntime",),
+    decoder: bool = False,
 ) -> Path:
     """Write the bundle to `path` and return `path`; without `streaming` it has the offline role alone."""
     size = len(TOKENS)
@@ -67,6 +75,9 @@ def write_toy_bundle(
 
                     save_toy_program(writer.folder / f"{role}.pt2", table, streaming=role != "encoder")
                     artifacts.append(writer.artifact(role, f"{role}.pt2", runtime=runtime))
+        if decoder:
+            onnx.save(_decoder(), writer.folder / "decoder.onnx")
+            artifacts.append(writer.artifact("decoder", "decoder.onnx"))
         states = (State(name="offset", shape=(), dtype="int64"), State(name="level", shape=(1,), dtype="float32"))
         manifest = Manifest(
             name=name,
@@ -82,6 +93,7 @@ def write_toy_bundle(
             )
             if streaming
             else None,
+            decoder=Decoder(bidirectional=True, ctc_weight=0.5, reverse_weight=0.25) if decoder else None,
             artifacts=tuple(artifacts),
             provenance=Provenance(family="toy"),
         )
@@ -188,6 +200,47 @@ def _graph(*, streaming: bool) -> onnx.ModelProto:
     graph = helper.make_graph(nodes, "toy", inputs, outputs, [*initializers, _external_table(size)])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     return model
+
+
+def _decoder() -> onnx.ModelProto:
+    node = helper.make_node
+    constants = {
+        "none": np.array(0, np.float32),
+        "end": np.array([END_POINTS], np.float32),
+        "third": np.array(2, np.int64),
+        "zero": np.array(0, np.int64),
+        "one": np.array(1, np.int64),
+        "last_axis": np.array([2], np.int64),
+    }
+    nodes = [
+        node("Shape", ["hypotheses"], ["shape"]),
+        node("Gather", ["shape", "third"], ["length"], axis=0),
+        node("Range", ["zero", "length", "one"], ["places"]),
+        node("Unsqueeze", ["num_tokens", "last_axis"], ["counts"]),
+        node("Less", ["places", "counts"], ["valid"]),
+    ]
+    for side, points in (("left", LEFT_POINTS), ("right", RIGHT_POINTS)):
+        table = np.zeros(len(TOKENS), np.float32)
+        for token, value in points.items():
+            table[TOKENS.index(token)] = value
+        constants[f"{side}_points"] = table
+        nodes += [
+            node("Gather", [f"{side}_points", "hypotheses"], [f"{side}_each"]),
+            node("Where", ["valid", f"{side}_each", "none"], [f"{side}_valid"]),
+            node("ReduceSum", [f"{side}_valid", "last_axis"], [f"{side}_sum"], keepdims=0),
+            node("Add", [f"{side}_sum", "end"], [f"{side}_scores"]),
+        ]
+    value = helper.make_tensor_value_info
+    inputs = [
+        value("encoder_out", TensorProto.FLOAT, ["batch", "frames", 1]),
+        value("num_frames", TensorProto.INT64, ["batch"]),
+        value("hypotheses", TensorProto.INT64, ["batch", "n", "tokens"]),
+        value("num_tokens", TensorProto.INT64, ["batch", "n"]),
+    ]
+    outputs = [value(f"{side}_scores", TensorProto.FLOAT, ["batch", "n"]) for side in ("left", "right")]
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "toy decoder", inputs, outputs, initializers)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def _count_frames(samples: str, result: str) -> list[onnx.NodeProto]:

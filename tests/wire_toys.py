@@ -34,6 +34,9 @@ RUNNING = (
 )
 SPOKEN = RUNNING.replace("max_candidate_sequences: 8", "max_candidate_sequences: 64")
 SLOW = TENSORS % "" + "dynamic_batching { }"
+SEARCH = 'parameters { key: "search" value: { string_value: "greedy" } } '
+ASKED = TENSORS % DETAILS + SEARCH + "dynamic_batching { }"
+PARTS = TENSORS % DETAILS + SEARCH + "sequence_batching { oldest { max_candidate_sequences: 8 } }"
 NARROW = TENSORS % "" + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
 MOODS = TENSORS.replace("count: 1", "count: 2") % "" + "dynamic_batching { }"
 OTHER = """
@@ -52,6 +55,8 @@ CONFIGS = {
     "narrow": NARROW,
     "moods": MOODS,
     "other": OTHER,
+    "asked": ASKED,
+    "parts": PARTS,
 }
 CODE = {"narrow": "slow", "other": "count"}  # of "other" only the tensors matter
 

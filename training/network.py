@@ -99,7 +99,7 @@ class Objective:
         ctc = per_utterance.sum() / total
         left_in, left_out = with_sos_eos(tokens, num_tokens)
         right_in, right_out = with_sos_eos(reverse(tokens, num_tokens), num_tokens)
-        left_logits, right_logits = model.decode(encoded, lengths, left_in, num_tokens + 1, right_in)
+        left_logits, right_logits = model.decode(encoded, lengths, left_in, right_in)
         if right_logits is None:
             raise ValueError("the recipe trains a bitransformer decoder; decoder in its config is something else")
         attention = self._attention_loss(left_logits, left_out)

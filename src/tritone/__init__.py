@@ -11,16 +11,22 @@ from tritone.errors import TritoneError
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     __version__: str
 
     from tritone.client import Client
     from tritone.pipelines.recognizer import Recognizer, Stream
-    from tritone.transcript import Span, Transcript
+    from tritone.search.endpoint import EndpointRules
+    from tritone.search.options import LmUnit, SearchMode, SearchOptions
+    from tritone.transcript import Alternative, Span, Transcript
 
 __all__ = [
+    "Alternative",
     "Client",
+    "EndpointRules",
     "Recognizer",
+    "SearchOptions",
     "Span",
     "Stream",
     "Transcript",
@@ -32,8 +38,11 @@ __all__ = [
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
 LAZY = {
+    "Alternative": "tritone.transcript",
     "Client": "tritone.client",
+    "EndpointRules": "tritone.search.endpoint",
     "Recognizer": "tritone.pipelines.recognizer",
+    "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
     "Stream": "tritone.pipelines.recognizer",
     "Transcript": "tritone.transcript",
@@ -48,6 +57,19 @@ def load(
     runtime: str | None = None,
     precision: str | None = None,
     max_audio_s: float = 300.0,
+    search: "SearchMode" = "greedy",
+    beam: int = 10,
+    nbest: int = 1,
+    ctc_weight: float | None = None,
+    reverse_weight: float | None = None,
+    lm: "str | os.PathLike[str] | None" = None,
+    lm_unit: "LmUnit" = "auto",
+    lm_weight: float | None = None,
+    word_bonus: float = 0.0,
+    hotwords: "str | os.PathLike[str] | Mapping[str, float] | None" = None,
+    chunk_size: int | None = None,
+    left_chunks: int | None = None,
+    endpoints: "EndpointRules | None" = None,
 ) -> "Recognizer":
     """Load a bundle for recognition in this process.
 
@@ -58,20 +80,56 @@ def load(
         runtime: `onnxruntime` or `torch`; None takes the first of the bundle's that can run on the device.
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
+        search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus: see `SearchOptions`; a call may ask for
+            others.
+        lm: an n-gram language model, ARPA or KenLM binary, for all but greedy search.
+        lm_unit: what its words are: `word`, `token`, or `auto` to find out.
+        hotwords: phrases and their weights; a file of them, or text as in a request.
+        chunk_size: of streams, encoder frames a step; None takes the bundle's.
+        left_chunks: of streams, the past chunks that a step sees; -1 for all, None takes the bundle's.
+        endpoints: when an utterance in a stream ends and the next one begins; None leaves a stream whole.
 
     Raises:
         BundleError: the bundle is missing, damaged or too new.
+        InputError: an option of the search is out of range, or hotwords cannot be read.
+        LanguageModelError: there is no such language model; one that is damaged is told when it is first needed.
         ValueError: there is no such runtime or precision.
 
     What the bundle or this machine does not have is told when a graph is first needed.
     """
+    from pathlib import Path
+
     from tritone.bundle.bundle import Bundle
+    from tritone.errors import LanguageModelError
     from tritone.pipelines.recognizer import Recognizer
+    from tritone.pipelines.searching import SearchSettings
+    from tritone.search.options import SearchOptions, load_hotwords
 
     opened = Bundle.open(bundle)
     opened.verify()  # damaged weights would not fail, they would give other words
+    if lm is not None and not Path(lm).is_file():
+        raise LanguageModelError(f"there is no language model {lm}; give the path of an ARPA or KenLM file")
+    options = SearchOptions(
+        mode=search,
+        beam=beam,
+        nbest=nbest,
+        ctc_weight=ctc_weight,
+        reverse_weight=reverse_weight,
+        lm_weight=lm_weight,
+        word_bonus=word_bonus,
+        hotwords=load_hotwords(hotwords),
+    )
     return Recognizer(
-        opened, device=device, threads=threads, runtime=runtime, precision=precision, max_audio_s=max_audio_s
+        opened,
+        device=device,
+        threads=threads,
+        runtime=runtime,
+        precision=precision,
+        max_audio_s=max_audio_s,
+        search=SearchSettings(options=options, lm=None if lm is None else Path(lm), lm_unit=lm_unit),
+        chunk_size=chunk_size,
+        left_chunks=left_chunks,
+        endpoints=endpoints,
     )
 
 

@@ -4,7 +4,7 @@ The pipelines make it, the wire carries it as JSON (output `DETAILS`), the clien
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 
@@ -19,10 +19,26 @@ class Span:
 
 
 @dataclass(frozen=True)
+class Alternative:
+    """Another reading of the same audio. `score`: what readings are ranked by, in natural-log units."""
+
+    text: str
+    score: float
+    tokens: tuple[Span, ...] = ()
+    words: tuple[Span, ...] = ()
+    confidence: float = 1.0
+
+
+@dataclass(frozen=True)
 class Transcript:
     """What was said.
 
     `is_final` is False for a partial result of a stream; `confidence` is the mean over words, 1.0 if there are none.
+    `alternatives`: the n best readings, the first being this one, where more than one was asked for.
+
+    A stream with endpoints is a row of segments. The transcript is of the one under way, `segment` is its number from
+    0; `ended` holds those that this step ended, in order and final, and `history` the text of all ended segments. Times
+    count from the start of the stream.
     """
 
     text: str
@@ -31,16 +47,41 @@ class Transcript:
     confidence: float = 1.0
     audio_s: float = 0.0
     is_final: bool = True
+    alternatives: tuple[Alternative, ...] = ()
+    segment: int = 0
+    ended: tuple["Transcript", ...] = ()
+    history: str = ""
+
+    @property
+    def whole_text(self) -> str:
+        """The text of the stream so far, over all its segments."""
+        return " ".join(filter(None, (self.history, self.text)))
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready form, times rounded to the millisecond."""
-        result = asdict(self)
-        for spans in (result["tokens"], result["words"]):
-            for span in spans:
-                span.update(
-                    {key: round(span[key], 3) for key in ("start_s", "end_s")}, confidence=round(span["confidence"], 4)
-                )
-        return result | {"audio_s": round(self.audio_s, 3), "confidence": round(self.confidence, 4)}
+        """A JSON-ready form, times rounded to the millisecond. `history` is left out: the whole text tells it."""
+        result = {
+            "text": self.text,
+            "tokens": _spans_out(self.tokens),
+            "words": _spans_out(self.words),
+            "confidence": round(self.confidence, 4),
+            "audio_s": round(self.audio_s, 3),
+            "is_final": self.is_final,
+            "segment": self.segment,
+        }
+        if self.alternatives:
+            result["alternatives"] = [
+                {
+                    "text": each.text,
+                    "score": round(each.score, 4),
+                    "tokens": _spans_out(each.tokens),
+                    "words": _spans_out(each.words),
+                    "confidence": round(each.confidence, 4),
+                }
+                for each in self.alternatives
+            ]
+        if self.ended:
+            result["ended"] = [each.to_dict() for each in self.ended]
+        return result
 
     @classmethod
     def from_dict(cls, fields: Mapping[str, Any]) -> "Transcript":
@@ -49,11 +90,39 @@ class Transcript:
         Raises:
             KeyError, TypeError: `fields` is not such a dictionary.
         """
+        known = {name: fields[name] for name in ("confidence", "audio_s", "is_final", "segment") if name in fields}
+        return cls(
+            text=fields["text"],
+            tokens=_spans_in(fields, "tokens"),
+            words=_spans_in(fields, "words"),
+            alternatives=tuple(
+                Alternative(
+                    text=each["text"],
+                    score=each["score"],
+                    tokens=_spans_in(each, "tokens"),
+                    words=_spans_in(each, "words"),
+                    confidence=each.get("confidence", 1.0),
+                )
+                for each in fields.get("alternatives", ())
+            ),
+            ended=tuple(cls.from_dict(each) for each in fields.get("ended", ())),
+            **known,
+        )
 
-        def spans(name: str) -> tuple[Span, ...]:
-            return tuple(
-                Span(span["text"], span["start_s"], span["end_s"], span["confidence"]) for span in fields.get(name, ())
-            )
 
-        known = {name: fields[name] for name in ("confidence", "audio_s", "is_final") if name in fields}
-        return cls(text=fields["text"], tokens=spans("tokens"), words=spans("words"), **known)
+def _spans_out(spans: tuple[Span, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "text": span.text,
+            "start_s": round(span.start_s, 3),
+            "end_s": round(span.end_s, 3),
+            "confidence": round(span.confidence, 4),
+        }
+        for span in spans
+    ]
+
+
+def _spans_in(fields: Mapping[str, Any], name: str) -> tuple[Span, ...]:
+    return tuple(
+        Span(span["text"], span["start_s"], span["end_s"], span["confidence"]) for span in fields.get(name, ())
+    )

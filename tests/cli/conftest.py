@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tritone.repository import build_repository
+from tritone.search.prefix_beam import compile_search
 from tritone.server import TritonServer
 from wire_toys import running_server, toy_server
 
@@ -18,6 +19,7 @@ def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServ
 
 @pytest.fixture(scope="session")
 def served_toy(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    compile_search()  # else the first request that asks for a beam would wait for it
     repository = tmp_path_factory.mktemp("repository")
     build_repository([toy_bundle], repository)
     with running_server(repository) as server:

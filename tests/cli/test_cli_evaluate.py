@@ -195,7 +195,7 @@ def test_options_that_do_not_fit_are_wrong_usage_of_evaluate(options: list[str],
 @pytest.mark.parametrize(
     ("spec", "complaint"),
     [
-        ("toy=demo-asr,beam=4", "unknown beam; a bundle takes"),
+        ("toy=demo-asr,colour=4", "unknown colour; a bundle takes"),
         ("toy=demo-asr,threads=many", "threads must be a whole number"),
         ("toy=grpc://h:1:2/m", "port must be a number"),
     ],

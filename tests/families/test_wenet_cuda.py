@@ -1,13 +1,12 @@
 """The runtime `torch` on a GPU says what it says on the CPU. Skipped where there is none."""
 
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from families.conftest import babble, export
+from families.conftest import babble
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.streaming import Step
@@ -20,18 +19,9 @@ FP32_ATOL = 1e-3  # natural-log units; sums in another order, in a network that 
 HALVES = {"fp16": 0.05, "bf16": 0.4}  # mean differences from fp32
 
 
-@pytest.fixture(scope="module")
-def bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    path = export(
-        causal_files,
-        tmp_path_factory.mktemp("bundle") / "b",
-        streaming=True,
-        chunk_size=4,
-        left_chunks=3,
-        runtimes=("torch",),
-        precisions=("fp32", *HALVES),
-    )
-    return Bundle.open(path)
+@pytest.fixture
+def bundle(torch_bundle: Bundle) -> Bundle:
+    return torch_bundle
 
 
 def feed(batch: int, samples: int, seed: int) -> dict[str, np.ndarray]:
@@ -86,13 +76,14 @@ def test_pipelines_say_the_same_from_several_threads(bundle: Bundle) -> None:
     assert sum(one != other for one, other in zip(found, expected, strict=True)) <= 1
 
 
-def test_streams_keep_their_states_on_the_device(bundle: Bundle) -> None:
+@pytest.mark.parametrize("left_chunks", [None, 0, -1])
+def test_streams_keep_their_states_on_the_device(bundle: Bundle, left_chunks: int | None) -> None:
     waveforms = [
         babble(samples, seed=samples) for samples in (9000, 20000, 1000, 15321, 0, 12800, 640, 30000, 7, 16000)
     ]
     texts = []
     for device in ("cpu", "cuda"):
-        pipeline = open_streaming(bundle, device=device, capacity=12, max_batch=8)
+        pipeline = open_streaming(bundle, device=device, capacity=12, max_batch=8, left_chunks=left_chunks)
         pipeline.warm_up()
         for _ in range(2):  # slots are used again
             slots = [pipeline.open() for _ in waveforms]

@@ -3,6 +3,7 @@
 Tolerances are those of the golden data's README: float noise of upstream itself, times about ten.
 """
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.geometry import Geometry
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 from tritone.search.ctc import ctc_greedy
@@ -141,7 +143,7 @@ def test_torch_decoders_equal_upstream(wenet_case: Case, model: AsrModel) -> Non
     reverse = hypotheses.clone()
     for row, length in enumerate(lengths.tolist()):
         reverse[row, 1 : length + 1] = hypotheses[row, 1 : length + 1].flip(0)
-    left, right = model.decode(memory, torch.full((len(hypotheses),), frames), hypotheses, lengths + 1, reverse)
+    left, right = model.decode(memory, torch.full((len(hypotheses),), frames), hypotheses, reverse)
     for found, name in ((left, "given_decoder_log_probs"), (right, "given_r_decoder_log_probs")):
         if name not in expected:
             assert found is None
@@ -177,8 +179,8 @@ def test_exported_streaming_steps_equal_upstream_in_one_batch(streaming_case: Ca
     assert bundle.manifest.streaming.shift_samples == int(expected["stride"]) * bins
     utterances = [u for u in range(len(feats)) if f"stream_utt{u}_ranges" in expected]
     plans = [stream_windows(streaming_case, u) for u in utterances]
-    specs = bundle.manifest.streaming.states
-    states = {s.name: np.zeros((len(utterances), *s.shape), s.dtype) for s in specs}
+    specs, left_frames = bundle.manifest.streaming.states, math.prod(streaming_sizes(streaming_case))
+    states = {s.name: np.zeros((len(utterances), *s.sizes(left_frames)), s.dtype) for s in specs}
     for step in range(max(map(len, plans))):
         # streams that have ended stay in the batch with nothing to say, as neighbours that must not matter
         block = np.zeros((len(utterances), window, bins), np.float32)
@@ -197,6 +199,36 @@ def test_exported_streaming_steps_equal_upstream_in_one_batch(streaming_case: Ca
                 wanted = expected[f"stream_utt{utterance}_chunk{step}_out"]
                 assert num_frames[row] == wanted.shape[1]
                 assert largest(encoded[row, : num_frames[row]], wanted[0]) <= ENCODER_ATOL
+
+
+@pytest.mark.parametrize(("left_chunks", "array"), [(None, "chunk_encoder_out"), (-1, "chunk_allleft_encoder_out")])
+@pytest.mark.parametrize("runtime", RUNTIMES)
+def test_exported_steps_that_see_some_or_all_of_the_past_equal_upstreams_masks(
+    streaming_case: Case, exported, runtime: Any, left_chunks: int | None, array: str
+) -> None:
+    """All utterances of the case side by side; with -1 their histories grow from step to step."""
+    expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case))
+    assert bundle.manifest.streaming is not None
+    geometry = Geometry.choose(bundle, bundle.manifest.streaming, left_chunks=left_chunks)
+    graph = open_graph(bundle.artifact("streaming_encoder", runtime))
+    waveforms = as_samples(streaming_case)
+    slots = graph.slots(geometry.states, len(waveforms))
+    for slot in range(len(waveforms)):
+        slots.clear(slot)
+    parts: list[list[np.ndarray]] = [[] for _ in waveforms]
+    position = 0
+    while active := [u for u, w in enumerate(waveforms) if len(w) - position >= bundle.manifest.encoder.min_samples]:
+        windows = [waveforms[u][position : position + geometry.window_samples] for u in active]
+        block = np.stack([np.pad(window, (0, geometry.window_samples - len(window))) for window in windows])
+        inputs = {"waveform": block, "num_samples": np.array([len(window) for window in windows])}
+        slots.reserve(len(active))
+        encoded, num_frames = slots(active, inputs, ["encoder_out", "num_frames"], length=geometry.history(position))
+        for utterance, frames, count in zip(active, encoded, num_frames, strict=True):
+            parts[utterance].append(frames[:count])
+        position += geometry.shift_samples
+    assert max(map(len, parts)) > 2, "there should be steps with a past"
+    for utterance, (found, length) in enumerate(zip(parts, expected["chunk_encoder_lens"], strict=True)):
+        assert largest(np.concatenate(found), expected[array][utterance, :length]) <= ENCODER_ATOL
 
 
 def expected_texts(bundle: Bundle, tokens: np.ndarray, lengths: np.ndarray) -> list[str]:

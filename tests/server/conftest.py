@@ -1,12 +1,16 @@
-"""One real server for the folder: toy models with small limits."""
+"""One real server for the folder: toy models with small limits, and some that search with more than greed."""
 
+import shutil
+import string
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from serving import RawClient, quiet_options
+from toy import write_toy_bundle
 from tritone.repository import ModelOptions, build_repository
+from tritone.search.prefix_beam import compile_search
 from tritone.server import TritonServer
 
 # name of the bundle's models -> what is built, how it is served. The queue delay lets requests that are sent at once
@@ -21,14 +25,58 @@ MODELS = {
     "brief": ("streaming", ModelOptions(queue_delay_ms=0, max_streams=2, stream_idle_timeout_s=0.3)),
     "pair": ("streaming", ModelOptions(queue_delay_ms=0, instances=2, max_streams=4, stream_idle_timeout_s=600)),
 }
+# Of the bundle with a decoder. The first two have the names that clients of WeNet's runtime expect; their weight of CTC
+# leaves texts as they were heard, for the toy decoder has tastes of its own.
+DECODING = {
+    "attention_rescoring": (
+        "offline",
+        ModelOptions(search="rescoring", ctc_weight=50, queue_delay_ms=100, max_batch_size=8),
+    ),
+    "streaming_wenet": (
+        "streaming",
+        ModelOptions(search="rescoring", ctc_weight=50, queue_delay_ms=20, max_streams=4, stream_idle_timeout_s=600),
+    ),
+    "segments": (
+        "streaming",
+        ModelOptions(
+            search="prefix-beam",
+            queue_delay_ms=0,
+            max_streams=2,
+            stream_idle_timeout_s=600,
+            endpoint_silence_after_speech_s=0.4,
+        ),
+    ),
+}
+# Every letter and digit is as likely, but for a "c".
+LETTERS = string.ascii_lowercase + string.digits
+LM = "\n".join(
+    [
+        "\\data\\",
+        f"ngram 1={len(LETTERS) + 3}",
+        "",
+        "\\1-grams:",
+        *(f"{-0.1 if letter == 'c' else -5}\t{letter}" for letter in [*LETTERS, "<unk>", "<s>", "</s>"]),
+        "",
+        "\\end\\",
+        "",
+    ]
+)
 
 
 @pytest.fixture(scope="session")
-def server(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def decoding_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy bundle with an attention decoder."""
+    return write_toy_bundle(tmp_path_factory.mktemp("bundles") / "decoding", decoder=True)
+
+
+@pytest.fixture(scope="session")
+def server(toy_bundle: Path, decoding_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    compile_search()  # once, and not in three models at the same time
     repository = tmp_path_factory.mktemp("served") / "repository"
-    for name, (mode, options) in MODELS.items():
-        build_repository([toy_bundle], repository, names=[name], modes=mode, options=options)  # type: ignore[arg-type]
-    with TritonServer(repository, quiet_options()) as running:
+    for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING)):
+        for name, (mode, options) in models.items():
+            build_repository([bundle], repository, names=[name], modes=mode, options=options)  # type: ignore[arg-type]
+    with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield running
 
 

@@ -12,6 +12,7 @@ import pytest
 from tritone.backend.settings import Settings
 from tritone.backend.streams import StreamTable
 from tritone.pipelines.work import WorkLog
+from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
 START, END = 1, 2
@@ -47,6 +48,9 @@ class PlayedRequest:
     def inputs(self) -> list[PlayedTensor]:
         return self._inputs
 
+    def parameters(self) -> str:
+        return "{}"
+
     def requested_output_names(self) -> set[str]:
         return {"TRANSCRIPTS"}
 
@@ -65,8 +69,9 @@ class Fragile:
         self.closed: list[int] = []
         self.slots = iter(range(100))
         self.work = WorkLog(SETTINGS.sample_rate)
+        self.searching = SimpleNamespace(options=SearchOptions())
 
-    def recognize(self, waveforms: Sequence[np.ndarray]) -> list[Transcript]:
+    def recognize(self, waveforms: Sequence[np.ndarray], options: object = None) -> list[Transcript]:
         self.calls.append(len(waveforms))
         if any(wav[0] == 9 for wav in waveforms):
             raise MemoryError("a nine")
@@ -75,7 +80,7 @@ class Fragile:
     def advance(self, steps: Sequence[Any]) -> list[Transcript]:
         return self.recognize([step.samples for step in steps])
 
-    def open(self) -> int:
+    def open(self, options: SearchOptions) -> int:
         return next(self.slots)
 
     def close(self, slot: int) -> None:
@@ -89,7 +94,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     silent = {name: lambda message: None for name in ("log_error", "log_warn", "log_info")}
     module.Logger = SimpleNamespace(**silent)
     module.InferenceResponse = lambda output_tensors=(), error=None: (
-        error.told if error else output_tensors[0].as_numpy()[0, 0].decode()
+        error.told if error else output_tensors[0].as_numpy()[0].decode()
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", module)
     names = [f"tritone.backend.{name}" for name in ("replies", "metrics", "offline", "streaming")]
@@ -100,12 +105,18 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         sys.modules.pop(name, None)
 
 
+def table(made: Any, **more: Any) -> StreamTable[..., Any]:
+    if not hasattr(made, "_open"):  # an offline model has no streams
+        return StreamTable(lambda: None, lambda _: None, capacity=9, **more)
+    return StreamTable(made._open, lambda stream: made._pipeline.close(stream.slot), capacity=9, **more)
+
+
 def model(mode: str) -> tuple[Any, Fragile]:
     """A model of the backend on a fragile pipeline, as `initialize` leaves it."""
     made = importlib.import_module(f"tritone.backend.{mode}").TritonPythonModel()
     pipeline = made._pipeline = Fragile()
     made._settings = SETTINGS
-    made._streams = StreamTable(pipeline.open, pipeline.close, capacity=9, idle_timeout_s=60)
+    made._streams = table(made, idle_timeout_s=60)
     made._outcomes = []
     args = {"model_name": "fragile", "model_version": "1", "model_instance_name": "fragile_0"}
     made._metrics = importlib.import_module("tritone.backend.metrics").Metrics(args, streaming=mode == "streaming")
@@ -148,7 +159,7 @@ def test_a_step_that_fails_closes_the_streams_it_may_have_harmed_and_no_others()
 def test_a_chunk_that_waited_longer_than_the_idle_time_finds_its_stream_open() -> None:
     streaming, pipeline = model("streaming")
     now = 0.0
-    streaming._streams = StreamTable(pipeline.open, pipeline.close, capacity=9, idle_timeout_s=5, clock=lambda: now)
+    streaming._streams = table(streaming, idle_timeout_s=5, clock=lambda: now)
     streaming.execute([PlayedRequest(n, stream=n, flags=START) for n in (1, 2)])
     now = 60.0
     assert streaming.execute([PlayedRequest(3, stream=1)]) == ["3"]

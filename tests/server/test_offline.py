@@ -141,5 +141,16 @@ def test_a_full_queue_refuses_and_says_so(raw: RawClient) -> None:
 
 def test_every_model_is_listed_ready(server: TritonServer) -> None:
     assert {model["name"]: model["state"] for model in server.models()} == dict.fromkeys(
-        ("toy", "narrow", "toy-chunks", "brief", "pair"), "READY"
+        (
+            "toy",
+            "narrow",
+            "toy-chunks",
+            "brief",
+            "pair",
+            "attention_rescoring",
+            "streaming_wenet",
+            "segments",
+            "helped",
+        ),
+        "READY",
     )

@@ -82,6 +82,12 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "max_audio_s" value { string_value: "33.5" } }
         parameters { key: "max_streams" value { string_value: "86" } }
         parameters { key: "idle_timeout_s" value { string_value: "15.0" } }
+        parameters { key: "search" value { string_value: "greedy" } }
+        parameters { key: "beam" value { string_value: "10" } }
+        parameters { key: "nbest" value { string_value: "1" } }
+        parameters { key: "lm_unit" value { string_value: "auto" } }
+        parameters { key: "word_bonus" value { string_value: "0.0" } }
+        parameters { key: "timestamps" value { string_value: "true" } }
         """,
         pb.ModelConfig(),
     )
@@ -121,7 +127,7 @@ def test_settings_survive_the_way_through_the_config() -> None:
     ("change", "told"),
     [
         ({"max_audio": "3"}, "unknown model parameter 'max_audio'"),
-        ({"threads": "many"}, "threads must be a number, got 'many'"),
+        ({"threads": "many"}, "threads must be a whole number, got 'many'"),
         ({"max_streams": "0"}, "max_streams must be a number above 0"),
         ({"max_audio_s": "inf"}, "max_audio_s must be a number above 0, got inf"),
         ({"idle_timeout_s": "nan"}, "idle_timeout_s must be a number above 0, got nan"),

@@ -1,10 +1,15 @@
-"""Tensors to waveforms, without a server."""
+"""Tensors to waveforms, and parameters to search options, without a server."""
+
+import json
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
-from tritone.backend.requests import cut_rows
-from tritone.errors import AudioError
+from tritone.backend.requests import cut_rows, parameters_of
+from tritone.errors import AudioError, InputError
+from tritone.search.options import PARAMETERS, SearchOptions
 
 
 def test_rows_are_cut_to_their_lengths_without_copying() -> None:
@@ -32,3 +37,31 @@ def test_lengths_may_come_without_their_second_axis() -> None:
 def test_tensors_that_do_not_fit_are_refused(wav: np.ndarray, lens: list[list[int]], told: str) -> None:
     with pytest.raises(AudioError, match=told):
         cut_rows(wav, np.array(lens, np.int32))
+
+
+def asking(text: str) -> Any:
+    """A request with these parameters, as Triton gives them."""
+    return SimpleNamespace(parameters=lambda: text)
+
+
+def test_parameters_are_those_of_the_search_and_not_tritons_own_or_headers() -> None:
+    found = {"beam": 5, "hotwords": "anna:8", "timestamps": False, "lm_weight": 0.25, "search": "prefix-beam"}
+    foreign = {"sequence_id": 7, "priority": 1, "timeout": 5, "triton_enable_empty_final_response": True}
+    headers = {"x-request-id": "7", "user-agent": "curl", "Content-Type": "text"}
+    assert parameters_of(asking(json.dumps(found | foreign | headers))) == found
+    assert parameters_of(asking("{}")) == parameters_of(asking("")) == {}
+
+
+def test_a_slip_of_the_pen_is_no_header() -> None:
+    assert parameters_of(asking('{"lm-weight": 1, "Beam-": 2}')) == {"lm-weight": 1}
+    with pytest.raises(InputError, match="unknown request parameter 'lm-weight'; known are search, beam"):
+        SearchOptions().changed(parameters_of(asking('{"lm-weight": 1}')))
+
+
+def test_parameters_that_are_no_json_are_an_error_of_the_request() -> None:
+    with pytest.raises(InputError, match=r"cannot be read .*send finite numbers"):
+        parameters_of(asking('{"beam": '))
+
+
+def test_no_parameter_looks_like_a_header() -> None:
+    assert not [name for name in PARAMETERS if "-" in name]

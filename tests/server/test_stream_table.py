@@ -1,9 +1,17 @@
 """The book of open streams, with a clock that the test moves."""
 
+import gc
+import weakref
+from pathlib import Path
+
 import pytest
 
+from toy import toy_waveform
 from tritone.backend.streams import StreamTable
+from tritone.bundle import Bundle
 from tritone.errors import ServerBusyError, StreamError
+from tritone.pipelines import Step, open_streaming
+from tritone.search.options import SearchMode, SearchOptions
 
 
 class Slots:
@@ -79,3 +87,18 @@ def test_a_finished_stream_is_forgotten_without_closing_the_slot_twice() -> None
     slots.table.close("a")
     assert slots.closed == []
     assert len(slots.table) == 0
+
+
+@pytest.mark.parametrize("mode", ["greedy", "prefix-beam", "rescoring"])
+def test_nothing_is_left_of_a_stream_whose_end_never_came(decoding_bundle: Path, mode: SearchMode) -> None:
+    pipeline = open_streaming(Bundle.open(decoding_bundle), threads=1, capacity=2)
+    now = 0.0
+    table = StreamTable(pipeline.open, pipeline.close, capacity=2, idle_timeout_s=5, clock=lambda: now)
+    slot = table.start("gone", SearchOptions(mode=mode))
+    pipeline.advance([Step(slot, toy_waveform("abcdefgh"))])
+    state = weakref.ref(pipeline._streams[slot].segment)
+    now = 6.0
+    assert table.expire() == ["gone"]
+    assert (pipeline.num_open, len(table)) == (0, 0)
+    gc.collect()
+    assert state() is None, "its hypotheses and encoder frames are still held"

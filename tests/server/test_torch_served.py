@@ -22,15 +22,15 @@ WORDS = ["one", "two two", "three", "a", "zero 0", "nine nine nine", "x"]
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return toy.write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=("onnxruntime", "torch"))
+def both(toy_bundle_of_both: Path) -> Path:
+    return toy_bundle_of_both
 
 
 @pytest.fixture(scope="module")
 def raw(both: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
     repository = tmp_path_factory.mktemp("served") / "repository"
     build_repository([both], repository, options=ModelOptions(runtime="torch", threads=1, queue_delay_ms=50))
-    with TritonServer(repository, quiet_options()) as running:
+    with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield RawClient(running.grpc_address)
 
 

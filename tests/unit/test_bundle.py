@@ -86,6 +86,26 @@ def test_a_newer_schema_asks_for_an_upgrade_whatever_else_changed(damaged: Path)
         (lambda m: m["streaming"].update(window_samples=799, shift_samples=1), r"manifest: .*would give no frame"),
         (lambda m: m["streaming"]["states"][0].update(name="level"), r"streaming: .*names of their own"),
         (lambda m: m["streaming"]["states"][0].update(name="waveform"), r"streaming: .*names of their own"),
+        (lambda m: m["streaming"].update(left_chunks=-1), r"streaming: .*left_chunks -1 .*only a flexible graph"),
+        (lambda m: m["streaming"].update(left_chunks=-2), r"streaming\.left_chunks: .*greater than or equal to -1"),
+        (
+            lambda m: m["streaming"]["states"][1].update(shape=[2, "left_frames"]),
+            r"streaming: .*axis left_frames \(\['level'\]\): only a flexible graph",
+        ),
+        (
+            lambda m: m["streaming"]["states"][1].update(shape=["left_frames", "left_frames"]),
+            r"states\.1: .*more than one axis left_frames",
+        ),
+        (
+            lambda m: m["streaming"].update(flexible=True, chunk_size=5),
+            r"are \(2720, 2560\), but a flexible graph's follow from the chunk size: \(3360, 3200\)",
+        ),
+        (
+            lambda m: m["streaming"].update(
+                flexible=True, left_chunks=2**20, states=[{"name": "s", "shape": [16, "left_frames"], "dtype": "int64"}]
+            ),
+            r"streaming: .*take 536870912 bytes",
+        ),
     ],
 )
 def test_a_wrong_field_is_named(damaged: Path, change: Callable[[dict[str, Any]], object], message: str) -> None:

@@ -20,8 +20,8 @@ BOTH = ("onnxruntime", "torch")
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    return Bundle.open(toy.write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=BOTH))
+def both(toy_bundle_of_both: Path) -> Bundle:
+    return Bundle.open(toy_bundle_of_both)
 
 
 def edited(bundle: Bundle, folder: Path, change: Callable[[Any], object]) -> Bundle:

@@ -70,6 +70,10 @@ def test_an_input_of_another_type_or_rank_is_refused(copy: Path) -> None:
         ),
         (lambda m: m["streaming"]["states"].pop(), "input level is unknown to the manifest"),
         (
+            lambda m: m["streaming"].update(flexible=True),
+            r"input waveform is float32 \(any, 2720\), it should be float32 \(any, any\)",
+        ),
+        (
             lambda m: m["streaming"]["states"][1].update(shape=[1000, 1000]),
             r"output next_level is float32 \(any, 1\), it should be float32 \(any, 1000, 1000\)",
         ),

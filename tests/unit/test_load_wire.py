@@ -21,8 +21,12 @@ from tritone.traffic.wire import Body, Target, encode, error_kind, open_sender, 
 SPEECH = [np.linspace(-1, 1, 5, dtype=np.float32), np.array([0.5, -0.25], np.float32)]
 
 
-def target(protocol: str, batched: bool = True) -> Target:
-    return Target(endpoint=Endpoint.parse(f"{protocol}://localhost:1"), model="m", sample_rate=4, batched=batched)
+PARAMETERS = {"search": "prefix-beam", "beam": 20, "lm_weight": 0.5, "timestamps": False, "hotwords": '{"änne": 8}'}
+
+
+def target(protocol: str, batched: bool = True, **more: Any) -> Target:
+    endpoint = Endpoint.parse(f"{protocol}://localhost:1")
+    return Target(endpoint=endpoint, model="m", sample_rate=4, batched=batched, **more)
 
 
 def theirs(module: Any, wav: np.ndarray, lens: np.ndarray) -> tuple[list[Any], list[Any]]:
@@ -32,16 +36,18 @@ def theirs(module: Any, wav: np.ndarray, lens: np.ndarray) -> tuple[list[Any], l
     return inputs, [module.InferRequestedOutput("TRANSCRIPTS")]
 
 
-def grpc_request(wav: np.ndarray, lens: np.ndarray, sequence: tuple[int, bool, bool] = (0, False, False)) -> Any:
+def grpc_request(
+    wav: np.ndarray, lens: np.ndarray, sequence: tuple[int, bool, bool] = (0, False, False), parameters: Any = None
+) -> Any:
     inputs, outputs = theirs(grpc_client, wav, lens)
-    return _get_inference_request("m", inputs, "", "", outputs, *sequence, 0, None, None)
+    return _get_inference_request("m", inputs, "", "", outputs, *sequence, 0, None, parameters)
 
 
 def http_request(
-    wav: np.ndarray, lens: np.ndarray, sequence: tuple[int, bool, bool] = (0, False, False)
+    wav: np.ndarray, lens: np.ndarray, sequence: tuple[int, bool, bool] = (0, False, False), parameters: Any = None
 ) -> tuple[dict[str, Any], bytes]:
     inputs, outputs = theirs(http_client, wav, lens)
-    body, length = _get_http_request(inputs, "", outputs, *sequence, 0, None, None)
+    body, length = _get_http_request(inputs, "", outputs, *sequence, 0, None, parameters)
     return json.loads(body[:length]), bytes(body[length:])
 
 
@@ -77,6 +83,17 @@ def test_a_chunk_of_a_stream_is_what_tritonclient_sends(flags: tuple[bool, bool]
     assert message == grpc_request(wav, lens, sequence)
     body = encode(target("http"), SPEECH[:1], sequence_id=sequence[0], start=start, end=end)
     assert ours(body) == http_request(wav, lens, sequence)
+
+
+@pytest.mark.parametrize("sequence", [(0, False, False), (7, True, False), (8, False, True)])
+def test_search_parameters_travel_as_tritonclient_sends_them(sequence: tuple[int, bool, bool]):
+    wav, lens, (stream, start, end) = SPEECH[0][None], np.array([[5]], np.int32), sequence
+    more = {"parameters": tuple(PARAMETERS.items())}
+    body = encode(target("grpc", **more), SPEECH[:1], sequence_id=stream, start=start, end=end)
+    message = pb.ModelInferRequest.FromString(body.content + body.stream)
+    assert message == grpc_request(wav, lens, sequence, PARAMETERS)
+    body = encode(target("http", **more), SPEECH[:1], sequence_id=stream, start=start, end=end)
+    assert ours(body) == http_request(wav, lens, sequence, PARAMETERS)
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

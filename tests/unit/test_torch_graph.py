@@ -25,9 +25,9 @@ STATES = {"offset": TensorSpec(np.dtype(np.int64), ()), "level": TensorSpec(np.d
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def both(toy_bundle_of_both: Path) -> Path:
     """The toy for both runtimes."""
-    return toy.write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=("onnxruntime", "torch"))
+    return toy_bundle_of_both
 
 
 def feed(text: str) -> dict[str, np.ndarray]:

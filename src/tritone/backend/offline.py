@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -9,10 +10,19 @@ import triton_python_backend_utils as pb_utils
 from tritone.backend.metrics import Metrics, outcome_of
 from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
-from tritone.backend.requests import Waveform, waveforms_of
+from tritone.backend.requests import Waveform, parameters_of, waveforms_of
 from tritone.errors import TritoneError
 from tritone.pipelines import open_offline
+from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
+
+
+@dataclass(frozen=True)
+class Job:
+    """One good request: its waveforms, and how to search in them."""
+
+    rows: Sequence[Waveform]
+    options: SearchOptions
 
 
 class TritonPythonModel:
@@ -29,6 +39,7 @@ class TritonPythonModel:
             runtime=place.settings.runtime or None,
             precision=place.settings.precision or None,
             max_audio_s=place.settings.max_audio_s,
+            search=place.search,
         )
         self._pipeline.warm_up()
         self._pipeline.work.take()  # nobody asked for that
@@ -53,21 +64,28 @@ class TritonPythonModel:
         """Tell the last numbers."""
         self._metrics.tell()
 
-    def _parse(self, request: Any) -> list[Waveform] | TritoneError:
+    def _parse(self, request: Any) -> Job | TritoneError:
         try:
-            return waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
+            searching = self._pipeline.searching
+            options = searching.options
+            if parameters := parameters_of(request):
+                options = searching.check(options.changed(parameters))
+            rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
         except TritoneError as error:
             return error
+        return Job(rows, options)
 
-    def _recognize(self, items: Sequence[list[Waveform]]) -> list[list[Transcript] | Exception]:
-        if not items:
+    def _recognize(self, jobs: Sequence[Job]) -> list[list[Transcript] | Exception]:
+        if not jobs:
             return []
         try:
-            transcripts = iter(self._pipeline.recognize([waveform for rows in items for waveform in rows]))
-            return [[next(transcripts) for _ in rows] for rows in items]
+            waveforms = [waveform for job in jobs for waveform in job.rows]
+            options = [job.options for job in jobs for _ in job.rows]
+            transcripts = iter(self._pipeline.recognize(waveforms, options))
+            return [[next(transcripts) for _ in job.rows] for job in jobs]
         except Exception as error:
-            pb_utils.Logger.log_error(f"a batch of {len(items)} requests failed: {type(error).__name__}: {error}")
-            if len(items) == 1:
+            pb_utils.Logger.log_error(f"a batch of {len(jobs)} requests failed: {type(error).__name__}: {error}")
+            if len(jobs) == 1:
                 return [error]
         # Whoever broke the batch shall break only its own request.
-        return [outcome for item in items for outcome in self._recognize([item])]
+        return [outcome for job in jobs for outcome in self._recognize([job])]

@@ -14,7 +14,8 @@ from tritone.transcript import Transcript
 
 def reply(request: Any, transcripts: Sequence[Transcript]) -> Any:
     """Answer `request` with one transcript for each of its rows; `DETAILS` only if the request names it."""
-    tensors = [_strings(TRANSCRIPTS, [transcript.text for transcript in transcripts])]
+    # Of a stream with endpoints all that was said: no client shall lose text because it looks at nothing else.
+    tensors = [_strings(TRANSCRIPTS, [transcript.whole_text for transcript in transcripts])]
     if DETAILS in request.requested_output_names():
         details = [json.dumps(transcript.to_dict(), ensure_ascii=False) for transcript in transcripts]
         tensors.append(_strings(DETAILS, details))
@@ -34,6 +35,6 @@ def error_reply(error: Exception) -> Any:
 
 
 def _strings(name: str, values: list[str]) -> Any:
-    column = np.empty((len(values), 1), dtype=object)
-    column[:, 0] = [value.encode() for value in values]
-    return pb_utils.Tensor(name, column)
+    # One axis, the rows: the declared second one of length 1 is left out, because clients of WeNet's runtime take the
+    # first element for the text. Triton sends the shape as it is.
+    return pb_utils.Tensor(name, np.array([value.encode() for value in values], dtype=object))

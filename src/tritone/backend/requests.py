@@ -1,11 +1,13 @@
-"""Requests as waveforms.
+"""Requests as waveforms and search options.
 
     WAV (rows, samples) float32, WAV_LENS (rows, 1) int32  ->  rows waveforms, padding cut off
+    parameters, as Triton's JSON  ->  what the client asked of the search
 
 A request has one row unless its client batches by itself. Waveforms are views of the request's memory: they are gone
 when `execute` returns.
 """
 
+import json
 from typing import Any, Protocol
 
 import numpy as np
@@ -13,15 +15,22 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import check_waveform
 from tritone.backend.wire import WAV, WAV_LENS
-from tritone.errors import AudioError
+from tritone.errors import AudioError, InputError
+from tritone.search.options import PARAMETERS
 
 Waveform = npt.NDArray[np.float32]
+
+# Triton's own parameters, most of which it keeps to itself.
+RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
+RESERVED_PREFIX = "triton_"
 
 
 class Request(Protocol):
     """The part of Triton's `InferenceRequest` that is used here."""
 
     def inputs(self) -> list[Any]: ...
+
+    def parameters(self) -> str: ...
 
 
 def waveforms_of(
@@ -47,6 +56,33 @@ def waveforms_of(
                 raise
             raise AudioError(f"row {index}: {error}") from error
     return rows
+
+
+def parameters_of(request: Request) -> dict[str, Any]:
+    """Read what a request asks of the search: its parameters without Triton's own and forwarded headers.
+
+    A header looks like a parameter where an operator lets Triton forward some. Those have a hyphen in their names,
+    which ours never have: `ctc-weight` is a slip of the pen, `x-request-id` is not for us.
+
+    Raises:
+        InputError: Triton passed on what is no JSON, as for a number that is not finite.
+    """
+    text = request.parameters()
+    if not text or text == "{}":
+        return {}
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            f"the request's parameters cannot be read ({error}); send finite numbers, text, true or false"
+        ) from error
+    return {name: value for name, value in found.items() if not _is_foreign(name)}
+
+
+def _is_foreign(name: str) -> bool:
+    if name in RESERVED or name.startswith(RESERVED_PREFIX):
+        return True
+    return "-" in name and name.lower().replace("-", "_") not in PARAMETERS
 
 
 def cut_rows(wav: npt.NDArray[Any], lens: npt.NDArray[Any]) -> list[Waveform]:

@@ -1,28 +1,109 @@
 """What a served model is told: the parameters of its `config.pbtxt`, written by `repository/`, read by `backend/`.
 
-    Settings  <->  {"max_audio_s": "120.0", ...}
+    Settings  <->  {"max_audio_s": "120.0", "search": "greedy", ...}
 
-This file is the one place that names them and holds their defaults.
+This file is the one place that names them; how to search has the names that requests use, too, and their defaults.
 """
 
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any, Literal, get_args, get_type_hints
+
+from tritone.errors import InputError
+from tritone.search.endpoint import EndpointRules
+from tritone.search.options import LmUnit, SearchMode, SearchOptions
 
 Mode = Literal["offline", "streaming"]
 
+DEFAULTS = SearchOptions()
+
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class SearchParameters:
+    """How a model searches unless a request says otherwise, and what it searches with; see `SearchOptions`.
+
+    `lm`, `hotwords`: files, as text; empty is none. `lm_unit`: what the language model's words are. `chunk_size`, in
+    frames, and `left_chunks` of a streaming model; None takes the bundle's, -1 left chunks are all. The endpoint rules
+    are in seconds; giving one of them switches endpoints on, and those not given then have the usual values.
+    """
+
+    search: SearchMode = DEFAULTS.mode
+    beam: int = DEFAULTS.beam
+    nbest: int = DEFAULTS.nbest
+    ctc_weight: float | None = DEFAULTS.ctc_weight
+    reverse_weight: float | None = DEFAULTS.reverse_weight
+    lm: str = ""
+    lm_weight: float | None = DEFAULTS.lm_weight
+    lm_unit: LmUnit = "auto"
+    word_bonus: float = DEFAULTS.word_bonus
+    hotwords: str = ""
+    timestamps: bool = DEFAULTS.timestamps
+    chunk_size: int | None = None
+    left_chunks: int | None = None
+    endpoint_silence_s: float | None = None
+    endpoint_silence_after_speech_s: float | None = None
+    endpoint_max_segment_s: float | None = None
+
+    def __post_init__(self) -> None:
+        self.options()
+        self.endpoint_rules()
+        if self.lm_unit not in get_args(LmUnit):
+            raise ValueError(f"lm_unit must be one of {', '.join(get_args(LmUnit))}, got {self.lm_unit!r}")
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1 frame, got {self.chunk_size}")
+        if self.left_chunks is not None and self.left_chunks < -1:
+            raise ValueError(f"left_chunks must be 0 or more, or -1 for all, got {self.left_chunks}")
+
+    def options(self, hotwords: tuple[tuple[str, float], ...] = ()) -> SearchOptions:
+        """The defaults of requests.
+
+        Args:
+            hotwords: what the file holds.
+
+        Raises:
+            ValueError: a value is unfit.
+        """
+        try:
+            return SearchOptions(
+                mode=self.search,
+                beam=self.beam,
+                nbest=self.nbest,
+                ctc_weight=self.ctc_weight,
+                reverse_weight=self.reverse_weight,
+                lm_weight=self.lm_weight,
+                word_bonus=self.word_bonus,
+                hotwords=hotwords,
+                timestamps=self.timestamps,
+            )
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+    def endpoint_rules(self) -> EndpointRules | None:
+        """When segments of streams end; None if they do not."""
+        given = {
+            name: value
+            for name in ("silence_s", "silence_after_speech_s", "max_segment_s")
+            if (value := getattr(self, f"endpoint_{name}")) is not None
+        }
+        return EndpointRules(**given) if given else None
+
+    def chunking(self) -> dict[str, int]:
+        """Those of `chunk_size` and `left_chunks` that are not left to the bundle."""
+        sizes = {"chunk_size": self.chunk_size, "left_chunks": self.left_chunks}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(SearchParameters):
     """Settings of one served model.
 
     `sample_rate`: Hz, of the bundle, for clients that read the model's configuration. `bundle`: its folder, relative to
-    the model's version folder. `threads`: of one instance, 0 shares the machine's cores among the instances.
-    `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can. `max_audio_s`: the
-    longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open streams of one
-    instance. `idle_timeout_s`: a stream without a chunk for this long is closed.
+    the model's version folder, as are `lm` and `hotwords`. `threads`: of one instance, 0 shares the machine's cores
+    among the instances. `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can.
+    `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
+    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed.
     """
 
     sample_rate: int
@@ -35,6 +116,7 @@ class Settings:
     idle_timeout_s: float = 15.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("sample_rate", "max_audio_s", "max_streams", "idle_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
@@ -42,8 +124,8 @@ class Settings:
             raise ValueError(f"threads must be 0 (automatic) or more, got {self.threads}")
 
     def to_parameters(self) -> dict[str, str]:
-        """The settings as Triton keeps them: text by name. What is empty is left out."""
-        return {field.name: text for field in fields(self) if (text := str(getattr(self, field.name)))}
+        """The settings as Triton keeps them: text by name. What is empty or None is left out."""
+        return {field.name: text for field in fields(self) if (text := to_text(getattr(self, field.name)))}
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str]) -> "Settings":
@@ -52,7 +134,7 @@ class Settings:
         Raises:
             ValueError: a parameter is unknown, missing, or not a number where one is needed.
         """
-        known = {field.name: field.type for field in fields(cls)}
+        known = get_type_hints(cls)
         values: dict[str, Any] = {}
         for name, text in parameters.items():
             if name.isupper():
@@ -60,9 +142,9 @@ class Settings:
             if name not in known:
                 raise ValueError(f"unknown model parameter {name!r}; known are {', '.join(known)}")
             try:
-                values[name] = {int: int, float: float, str: str}[known[name]](text)  # type: ignore[index]
+                values[name] = from_text(known[name], text)
             except ValueError as error:
-                raise ValueError(f"model parameter {name} must be a number, got {text!r}") from error
+                raise ValueError(f"model parameter {name} must be {error}, got {text!r}") from error
         if "sample_rate" not in values:
             raise ValueError("model parameter sample_rate is missing; build the repository again")
         return cls(**values)
@@ -75,3 +157,34 @@ class Settings:
     def threads_of(self, instances: int) -> int:
         """Threads of each of `instances` instances on this machine, at least 1."""
         return self.threads or max(1, len(os.sched_getaffinity(0)) // max(1, instances))
+
+
+def to_text(value: object) -> str:
+    """A field's value as text; None is empty."""
+    if value is None:
+        return ""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def from_text(kind: Any, text: str) -> Any:
+    """Read text as a field's type, `T` or `T | None`, where T is a number, a flag or text.
+
+    Raises:
+        ValueError: it is none; the message is what is needed.
+    """
+    kinds = getattr(kind, "__args__", (kind,)) if not _is_literal(kind) else (str,)
+    if bool in kinds:
+        if text.strip().lower() not in ("true", "false"):
+            raise ValueError("true or false")
+        return text.strip().lower() == "true"
+    for number, words in ((int, "a whole number"), (float, "a number")):
+        if number in kinds:
+            try:
+                return number(text)
+            except ValueError:
+                raise ValueError(words) from None
+    return text
+
+
+def _is_literal(kind: Any) -> bool:
+    return getattr(kind, "__origin__", None) is Literal

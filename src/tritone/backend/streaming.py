@@ -1,11 +1,13 @@
 """The model that Triton runs for streams: one pipeline step for the chunks of many streams.
 
 A chunk that cannot be used gets an error and is ignored, as if it had not been sent: its stream stays open and goes on
-with the next chunk. START opens and END closes the stream even on such a chunk.
+with the next chunk. START opens and END closes the stream even on such a chunk. How to search is said with START; where
+that cannot be done, the stream is not opened.
 """
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -13,15 +15,24 @@ import triton_python_backend_utils as pb_utils
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
-from tritone.backend.requests import waveforms_of
+from tritone.backend.requests import parameters_of, waveforms_of
 from tritone.backend.streams import StreamId, StreamTable
 from tritone.backend.wire import SEQUENCE_END, SEQUENCE_START
-from tritone.errors import AudioError, OperatorError, TritoneError
+from tritone.errors import AudioError, InputError, OperatorError, TritoneError
 from tritone.pipelines import Step, Transcript, open_streaming
+from tritone.search.options import SearchOptions
 
 
 class StepError(OperatorError):
     """The pipeline failed for no reason that a request gave; nobody knows the state of its streams any more."""
+
+
+@dataclass(frozen=True)
+class OpenStream:
+    """A stream's slot in the pipeline, and how it is searched."""
+
+    slot: int
+    options: SearchOptions
 
 
 class TritonPythonModel:
@@ -39,14 +50,17 @@ class TritonPythonModel:
             precision=place.settings.precision or None,
             capacity=place.settings.max_streams,
             max_batch=place.max_batch,
+            search=place.search,
+            endpoints=place.settings.endpoint_rules(),
+            **place.settings.chunking(),
         )
         self._pipeline.warm_up()
         self._pipeline.work.take()  # nobody asked for that
         self._metrics = Metrics(args, streaming=True, warmups=place.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
-            self._pipeline.open,
-            self._pipeline.close,
+            self._open,
+            lambda stream: self._pipeline.close(stream.slot),
             capacity=place.settings.max_streams,
             idle_timeout_s=place.settings.idle_timeout_s,
         )
@@ -96,14 +110,19 @@ class TritonPythonModel:
                 steps
             )
 
+    def _open(self, options: SearchOptions) -> OpenStream:
+        return OpenStream(self._pipeline.open(options), options)
+
     def _parse(self, request: Any) -> Step | TritoneError:
         stream, flags = request.correlation_id(), _flags(request)
         final = bool(flags & SEQUENCE_END)
         try:
-            slot = self._streams.start(stream) if flags & SEQUENCE_START else self._streams.touch(stream)
+            opened = self._start(request) if flags & SEQUENCE_START else self._streams.touch(stream)
         except TritoneError as error:
             return error
         try:
+            if not flags & SEQUENCE_START:
+                self._check_unchanged(request, opened.options)
             (waveform,) = waveforms_of(
                 request,
                 sample_rate=self._settings.sample_rate,
@@ -112,8 +131,29 @@ class TritonPythonModel:
             )
         except TritoneError as error:
             after = "END closed the stream" if final else "the stream goes on without it"
-            return AudioError(f"stream {stream}: {str(error).rstrip('.')}. The chunk was ignored; {after}.")
-        return Step(slot, waveform, final)
+            kind = AudioError if isinstance(error, AudioError) else InputError
+            return kind(f"stream {stream}: {str(error).rstrip('.')}. The chunk was ignored; {after}.")
+        return Step(opened.slot, waveform, final)
+
+    def _start(self, request: Any) -> OpenStream:
+        stream, searching = request.correlation_id(), self._pipeline.searching
+        try:
+            options = searching.options
+            if parameters := parameters_of(request):
+                options = searching.check(options.changed(parameters))
+        except InputError as error:
+            self._streams.close(stream)  # START ended what was there before
+            raise InputError(f"stream {stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
+        return self._streams.start(stream, options)
+
+    def _check_unchanged(self, request: Any, options: SearchOptions) -> None:
+        parameters = parameters_of(request)
+        if parameters and self._pipeline.searching.check(options.changed(parameters)) != options:
+            asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
+            raise InputError(
+                f"how to search is said with START and cannot change later, but this chunk asks for {asked[:200]}. "
+                "Leave the parameters out, or repeat those of START"
+            )
 
 
 def _flags(request: Any) -> int:

@@ -6,20 +6,21 @@ Triton does not tell a model that a client went away without END, so the clock h
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection
-from typing import Generic, TypeVar
+from typing import Generic, ParamSpec, TypeVar
 
 from tritone.errors import ServerBusyError, StreamError
 
 Slot = TypeVar("Slot")
+How = ParamSpec("How")
 StreamId = int | str
 
 
-class StreamTable(Generic[Slot]):
+class StreamTable(Generic[How, Slot]):
     """Open streams by their id, at most `capacity`, each closed by `expire` after `idle_timeout_s` without a touch."""
 
     def __init__(
         self,
-        open_slot: Callable[[], Slot],
+        open_slot: Callable[How, Slot],
         close_slot: Callable[[Slot], None],
         *,
         capacity: int,
@@ -37,8 +38,8 @@ class StreamTable(Generic[Slot]):
     def __len__(self) -> int:
         return len(self._streams)
 
-    def start(self, stream: StreamId) -> Slot:
-        """Open `stream`; if it is open already, it starts anew and its old state is dropped.
+    def start(self, stream: StreamId, *args: How.args, **how: How.kwargs) -> Slot:
+        """Open `stream` with these arguments; if it is open already, it starts anew and its old state is dropped.
 
         Raises:
             ServerBusyError: every slot is taken.
@@ -50,7 +51,7 @@ class StreamTable(Generic[Slot]):
                 f"has ended (idle ones end after {self._idle_timeout_s:g} s), or build the model with a larger "
                 "--max-streams."
             )
-        slot = self._open_slot()
+        slot = self._open_slot(*args, **how)
         self._streams[stream] = (slot, self._clock())
         return slot
 

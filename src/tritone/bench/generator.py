@@ -4,7 +4,7 @@ Generator(target, Audio, Method)(point)  ->  Measurement, whole utterances or st
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,6 +13,7 @@ from tritone.bench.perf_input import write_inputs
 from tritone.bench.plan import Duration, Point
 from tritone.client import Client
 from tritone.client.models import Kind
+from tritone.client.parameters import Parameter
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.evaluate.dataset import Utterance
 from tritone.evaluate.normalize import Normalization
@@ -206,14 +207,21 @@ class ForeignGenerator:
         return self._held[1]
 
 
-def find_target(client: Client, model: str | None, kind: Kind) -> Target:
+def find_target(
+    client: Client, model: str | None, kind: Kind, parameters: Mapping[str, Parameter] | None = None
+) -> Target:
     """Find the model to measure: the one of that name, or the only one of that kind.
 
+    Args:
+        parameters: what requests shall ask of the search.
+
     Raises:
-        InputError: there is no such model, or several.
+        InputError: there is no such model, or several, or it takes no such parameters.
         RetryError: the server cannot be reached.
     """
-    return Target.of(client.endpoint, client.model(model, kind=kind))
+    info = client.model(model, kind=kind)
+    info.check_search(parameters or {}, client.endpoint)
+    return Target.of(client.endpoint, info, parameters)
 
 
 def ramp_duration(one: Duration, start: int, maximum: int, precision: float = 0.05) -> Duration:

@@ -9,8 +9,9 @@ import itertools
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_type_hints
 
+from tritone.backend.settings import SearchParameters, from_text
 from tritone.bench.ramp import Limit
 from tritone.bench.series import in_flight
 from tritone.errors import InputError, TritoneError
@@ -21,12 +22,16 @@ from tritone.traffic.result import Measurement, Report
 
 Batching = Literal["dynamic", "static"]
 Search = Literal["grid", "coordinate"]
-Value = int | float | str | tuple[int, ...]
+Value = int | float | str | tuple[int, ...] | None
 
 BATCHING = "batching"
 MOST_SETTINGS = 1000  # of one grid
 DEFAULTS = ModelOptions()
-OPTIONS = {field.name: getattr(DEFAULTS, field.name) for field in fields(ModelOptions)}
+SEARCH = {field.name for field in fields(SearchParameters)}
+OPTIONS = {  # how to serve first, then how to search
+    field.name: getattr(DEFAULTS, field.name) for field in sorted(fields(ModelOptions), key=lambda f: f.name in SEARCH)
+}
+TYPES = get_type_hints(ModelOptions)
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,10 @@ class Setting:
         if mode != "both":
             words += ["--mode", mode]
         for name, default in OPTIONS.items():
-            if (value := getattr(self.options, name)) != default:
-                words += [f"--{name.replace('_', '-')}", text_of(value)]
+            if (value := getattr(self.options, name)) == default:
+                continue
+            option = name.replace("_", "-")
+            words += [f"--no-{option}"] if value is False else [f"--{option}", text_of(value)]
         return shlex.join(words)
 
 
@@ -99,14 +106,10 @@ def parse_option(name: str, text: str) -> tuple[str, Value]:
     try:
         if isinstance(default, tuple):
             return field, tuple(int(part) for part in text.split(",") if part.strip())
-        return field, type(default)(text.strip())
-    except ValueError:
-        kind = "whole numbers separated by commas" if isinstance(default, tuple) else _kind(default)
+        return field, from_text(TYPES[field], text.strip())
+    except ValueError as error:
+        kind = "whole numbers separated by commas" if isinstance(default, tuple) else error
         raise ValueError(f"{name} needs {kind}, got {text!r}") from None
-
-
-def _kind(default: Value) -> str:
-    return {int: "a whole number", float: "a number"}.get(type(default), "a text")
 
 
 @dataclass(frozen=True, kw_only=True)

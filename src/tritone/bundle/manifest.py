@@ -19,12 +19,14 @@ MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimension
 MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
 GRAPH_INPUTS = ("waveform", "num_samples")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
+LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
+ALL_LEFT = -1  # as `left_chunks`: all of the past
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Role = Literal["encoder", "streaming_encoder"]
+Role = Literal["encoder", "streaming_encoder", "decoder"]
 Runtime = Literal["onnxruntime", "torch"]
-Precision = Literal["fp32", "fp16", "bf16"]
+Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 
 
@@ -77,17 +79,32 @@ class Vocabulary(_Part):
 class State(_Part):
     """A tensor a streaming graph hands from step to step: input `name`, output `next_<name>`, zeros at the start.
 
-    `shape` is per stream, without the batch axis.
+    `shape` is per stream, without the batch axis. At most one axis may be "left_frames": the newest past frames, the
+    last of them at its end, as many as whoever runs the graph likes to keep.
     """
 
     name: Annotated[str, Field(min_length=1)]
-    shape: Annotated[tuple[NonNegative, ...], Field(max_length=8)]
+    shape: Annotated[tuple[NonNegative | Literal["left_frames"], ...], Field(max_length=8)]
     dtype: Literal["float32", "float16", "int64"]
 
+    @model_validator(mode="after")
+    def _one_axis(self) -> "State":
+        if self.shape.count(LEFT_FRAMES) > 1:
+            raise ValueError(f"state {self.name} has more than one axis {LEFT_FRAMES}: {list(self.shape)}")
+        return self
+
     @property
-    def num_bytes(self) -> int:
-        """Memory of one stream's tensor."""
-        return math.prod(self.shape) * ITEM_BYTES[self.dtype]
+    def is_history(self) -> bool:
+        """Whether it holds the past frames that a step sees."""
+        return LEFT_FRAMES in self.shape
+
+    def sizes(self, left_frames: int) -> tuple[int, ...]:
+        """The shape for a number of past frames."""
+        return tuple(left_frames if axis == LEFT_FRAMES else axis for axis in self.shape)
+
+    def num_bytes(self, left_frames: int = 0) -> int:
+        """Memory of one stream's tensor with that many past frames."""
+        return math.prod(self.sizes(left_frames)) * ITEM_BYTES[self.dtype]
 
 
 class Streaming(_Part):
@@ -95,13 +112,17 @@ class Streaming(_Part):
 
     A step reads `window_samples` and the stream then moves on by `shift_samples`; the overlap gives the convolutions
     their context. `chunk_size` is in encoder frames, `left_chunks` counts the past chunks a step may attend to.
+
+    A `flexible` graph takes windows for any chunk size and histories of any length: the numbers here are what it is run
+    with unless somebody chooses others, and `left_chunks` may be -1, all of the past. Of any other graph they are part.
     """
 
     chunk_size: Positive
-    left_chunks: NonNegative
+    left_chunks: Annotated[int, Field(ge=ALL_LEFT, le=MAX_COUNT)]
     window_samples: Positive
     shift_samples: Positive
     states: tuple[State, ...]
+    flexible: bool = False
 
     @model_validator(mode="after")
     def _fit(self) -> "Streaming":
@@ -113,9 +134,31 @@ class Streaming(_Part):
         names = [state.name for state in self.states]
         if len(set(names)) < len(names) or set(names) & set(GRAPH_INPUTS):
             raise ValueError(f"states need names of their own, other than {' and '.join(GRAPH_INPUTS)}; got {names}")
-        if (size := sum(state.num_bytes for state in self.states)) > MAX_STATE_BYTES:
+        histories = [state.name for state in self.states if state.is_history]
+        if not self.flexible and (histories or self.left_chunks < 0):
+            raise ValueError(
+                f"left_chunks {self.left_chunks} and states with an axis {LEFT_FRAMES} ({histories}): only a flexible "
+                "graph may leave open how much of the past it is given"
+            )
+        if (size := self.state_bytes(self.chunk_size * max(0, self.left_chunks))) > MAX_STATE_BYTES:
             raise ValueError(f"the states of one stream take {size} bytes, at most {MAX_STATE_BYTES} are allowed")
         return self
+
+    def state_bytes(self, left_frames: int) -> int:
+        """Memory of all states of one stream that sees that many past frames."""
+        return sum(state.num_bytes(left_frames) for state in self.states)
+
+
+class Decoder(_Part):
+    """The attention decoder that scores finished hypotheses.
+
+    `bidirectional`: there is a right-to-left one too. `ctc_weight`, `reverse_weight`: the weights that the model was
+    trained for, of the CTC score and of the right-to-left decoder; requests may ask for others.
+    """
+
+    bidirectional: bool
+    ctc_weight: Annotated[float, Field(ge=0)] = 0.5
+    reverse_weight: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
 class Artifact(_Part):
@@ -159,6 +202,7 @@ class Manifest(_Part):
     encoder: Encoder
     vocabulary: Vocabulary
     streaming: Streaming | None = None
+    decoder: Decoder | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 
@@ -169,7 +213,19 @@ class Manifest(_Part):
                 f"streaming.window_samples ({self.streaming.window_samples}) is below encoder.min_samples "
                 f"({self.encoder.min_samples}): a step would give no frame"
             )
+        if self.streaming and self.streaming.flexible:
+            sizes = self.streaming.window_samples, self.streaming.shift_samples
+            if sizes != (wanted := self.step_samples(self.streaming.chunk_size)):
+                raise ValueError(
+                    f"streaming.window_samples and shift_samples are {sizes}, but a flexible graph's follow from the "
+                    f"chunk size: {wanted}"
+                )
         return self
+
+    def step_samples(self, chunk_size: int) -> tuple[int, int]:
+        """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
+        frame = self.features.frame_shift * self.encoder.subsampling_rate
+        return self.encoder.min_samples + (chunk_size - 1) * frame, chunk_size * frame
 
     @property
     def frame_s(self) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 from tritone.bundle import manifest
 from tritone.errors import BundleError
@@ -79,6 +80,13 @@ class Vocabulary:
             return UNKNOWN
         return self.tokens[id].replace(SPACE, " ")
 
+    @cached_property
+    def spellings(self) -> tuple[str, ...]:
+        """What each token adds to a text that goes on, the sign that connects tokens before it."""
+        connect = self.settings.connect_symbol if self.settings.units == "char" else ""
+        each = (self.spelling(id) for id in range(len(self)))
+        return tuple(connect + spelling if spelling else "" for spelling in each)
+
     def text(self, ids: Iterable[int]) -> str:
         """Write token ids as text."""
         return self._spelled(ids).text
@@ -108,6 +116,18 @@ class Speller:
         self._space = False  # does a space come before what is written next?
         self._open = False  # may the next token continue the last word?
         self._position = 0
+
+    def mark(self) -> tuple[Any, ...]:
+        """The state, for `rewind`; costs nothing, however long the text is."""
+        last = self.words[-1] if self.words else None
+        return self.text, self._space, self._open, self._position, len(self.words), last
+
+    def rewind(self, mark: tuple[Any, ...]) -> None:
+        """Forget what was added since `mark` was taken."""
+        self.text, self._space, self._open, self._position, words, last = mark
+        del self.words[words:]
+        if words:
+            self.words[-1] = last
 
     def add(self, id: int) -> None:
         """Append one token."""

@@ -1,7 +1,7 @@
 """`tritone bench`: what a served model bears, as tables, plots and a page, alone or against an earlier time."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,10 +20,12 @@ from tritone.bench.plan import Plan, parse_numbers
 from tritone.bench.ramp import Limit
 from tritone.bench.run import Header, Measure, Run, run_plan, run_ramp
 from tritone.bench.serving import serve_bundle
+from tritone.bench.sweep import short
 from tritone.cli import bench_options as options
 from tritone.cli.bench_screen import Screen, fail, show, write
 from tritone.cli.bench_sweep import sweep
 from tritone.cli.interrupts import INTERRUPTED, interrupts
+from tritone.cli.search_options import parse_parameters
 from tritone.client import Client
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
@@ -48,6 +50,7 @@ FOREIGN = {
     "warmup_s": "has no warm-up",
     "processes": "is one process",
     "max_wer": "looks at no text",
+    "parameters": "is not told any",
 }
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
@@ -65,6 +68,7 @@ def bench(
     build: options.BuildOptions = None,
     model: options.Model = None,
     protocol: Annotated[Protocol | None, typer.Option(help="What to speak: grpc if --url does not say.")] = None,
+    parameters: options.Parameters = None,
     concurrency: options.Concurrency = None,
     rate: Annotated[
         str | None, typer.Option(metavar="LOADS", help="Requests per second, come what may: 10,20,50.")
@@ -162,7 +166,8 @@ def bench(
     )
     limit = options.limit_of(latency_limit_ms, percentile, max_wer)
     plan = _plan(concurrency, rate, arrivals, streaming, streams, batch_size, sent.kinds, tool)
-    labels = options.labels_of(label)
+    asked = parse_parameters(parameters)
+    labels = {short(name): value for name, value in asked.items()} | options.labels_of(label)
     most = max_load or max(DEFAULT_MAX_LOAD, int(plan.loads[0])) if ramp else int(max(plan.loads))
     if ramp:
         _check_ramp(plan, most)
@@ -181,7 +186,7 @@ def bench(
                 method = replace(method, metrics_url=metrics_url or served.metrics_url)
                 labels = options.build_labels(build) | labels
             assert url is not None
-            target = stack.enter_context(_target(url, None if bundle else protocol, model, streaming))
+            target = stack.enter_context(_target(url, None if bundle else protocol, model, streaming, asked))
             measure: Measure
             if binary is not None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritone-perf-")))
@@ -302,7 +307,7 @@ def input(
     for each in written:
         typer.echo(f"{each.path}\t{each.utterances} utterances\t{each.requests} requests\t{each.audio_s:.1f} s")
     if url is not None:
-        with _target(url, None, model, streaming=False) as target:
+        with _target(url, None, model, streaming=False, parameters={}) as target:
             if target.sample_rate != sample_rate:
                 raise typer.BadParameter(f"model '{target.model}' wants {target.sample_rate} Hz: give --sample-rate")
             body = write_ab_input(target, workload.waveforms[0], output)
@@ -403,13 +408,15 @@ def _check_ramp(plan: Plan, most: int) -> None:
 
 
 @contextmanager
-def _target(url: str, protocol: Protocol | None, model: str | None, streaming: bool) -> Iterator[Target]:
+def _target(
+    url: str, protocol: Protocol | None, model: str | None, streaming: bool, parameters: Mapping[str, str]
+) -> Iterator[Target]:
     try:
         client = Client(url, protocol=protocol)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:
-        yield find_target(client, model, "streaming" if streaming else "offline")
+        yield find_target(client, model, "streaming" if streaming else "offline", parameters)
 
 
 def _refuse_options(context: typer.Context) -> None:

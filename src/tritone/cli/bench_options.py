@@ -71,6 +71,10 @@ BuildOptions = Annotated[
     list[str] | None,
     typer.Option("--build", metavar="NAME=VALUE", help="An option of `tritone build`, e.g. instances=2; repeatable."),
 ]
+Parameters = Annotated[
+    str | None,
+    typer.Option(metavar="NAME=VALUE,...", help="What requests ask of the search, e.g. search=rescoring,beam=20."),
+]
 Output = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")
 ]

@@ -8,8 +8,11 @@ import typer
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.build import Modes
 from tritone.repository.config import Device
+from tritone.search.endpoint import EndpointRules
+from tritone.search.options import LmUnit, SearchMode
 
 DEFAULTS = ModelOptions()
+RULES = EndpointRules()
 
 
 def build(
@@ -30,7 +33,7 @@ def build(
         str, typer.Option(help="onnxruntime or torch; the bundle's first that can run there if not given.")
     ] = DEFAULTS.runtime,
     precision: Annotated[
-        str, typer.Option(help="fp32, fp16 or bf16; the bundle's first if not given.")
+        str, typer.Option(help="fp32, fp16, bf16 or int8; the bundle's first if not given.")
     ] = DEFAULTS.precision,
     threads: Annotated[int, typer.Option(help="CPU threads of an instance; 0 shares the cores.")] = DEFAULTS.threads,
     max_batch_size: Annotated[int, typer.Option(help="Most requests in one call.")] = DEFAULTS.max_batch_size,
@@ -53,10 +56,57 @@ def build(
     stream_idle_timeout_s: Annotated[
         float, typer.Option(help="Close a stream that sends nothing for this long, in seconds.")
     ] = DEFAULTS.stream_idle_timeout_s,
+    search: Annotated[
+        SearchMode, typer.Option(help="greedy, prefix-beam, or rescoring of its n best by the attention decoder.")
+    ] = DEFAULTS.search,
+    beam: Annotated[int, typer.Option(help="Prefixes kept after each frame.")] = DEFAULTS.beam,
+    nbest: Annotated[int, typer.Option(help="Readings in the details of an answer.")] = DEFAULTS.nbest,
+    ctc_weight: Annotated[
+        float | None, typer.Option(help="Of the CTC score in rescoring; the bundle's if not given.")
+    ] = DEFAULTS.ctc_weight,
+    reverse_weight: Annotated[
+        float | None, typer.Option(help="Of the right-to-left decoder, 0 to 1; the bundle's if not given.")
+    ] = DEFAULTS.reverse_weight,
+    lm: Annotated[
+        Path | None, typer.Option(help="An n-gram language model, ARPA or KenLM binary; it is copied.")
+    ] = None,
+    lm_weight: Annotated[
+        float | None, typer.Option(help="Of the language model; 0 uses it only where a request asks for it.")
+    ] = DEFAULTS.lm_weight,
+    lm_unit: Annotated[LmUnit, typer.Option(help="What its words are: word, token, or auto.")] = DEFAULTS.lm_unit,
+    word_bonus: Annotated[
+        float, typer.Option(help="Added for each word that the language model scores.")
+    ] = DEFAULTS.word_bonus,
+    hotwords: Annotated[
+        Path | None, typer.Option(help="Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.")
+    ] = None,
+    timestamps: Annotated[
+        bool, typer.Option("--timestamps/--no-timestamps", help="Whether details tell tokens and words with times.")
+    ] = DEFAULTS.timestamps,
+    chunk_size: Annotated[
+        int | None, typer.Option(help="Streaming: new frames in a step; the bundle's if not given.")
+    ] = DEFAULTS.chunk_size,
+    left_chunks: Annotated[
+        int | None, typer.Option(help="Streaming: past chunks a step sees, -1 for all; the bundle's if not given.")
+    ] = DEFAULTS.left_chunks,
+    endpoint_silence_s: Annotated[
+        float | None, typer.Option(help=f"Streaming: end a segment without text after so long ({RULES.silence_s:g}).")
+    ] = DEFAULTS.endpoint_silence_s,
+    endpoint_silence_after_speech_s: Annotated[
+        float | None,
+        typer.Option(help=f"Streaming: end a segment after so long a silence ({RULES.silence_after_speech_s:g})."),
+    ] = DEFAULTS.endpoint_silence_after_speech_s,
+    endpoint_max_segment_s: Annotated[
+        float | None, typer.Option(help=f"Streaming: end a segment at this length ({RULES.max_segment_s:g}).")
+    ] = DEFAULTS.endpoint_max_segment_s,
     link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
 ) -> None:
-    """Turn bundles into a Triton model repository."""
+    """Turn bundles into a Triton model repository.
+
+    Streams have endpoints if one of the three --endpoint options is given; the others then have the value in brackets,
+    and inf switches one off.
+    """
     try:
         options = ModelOptions(
             instances=instances,
@@ -73,12 +123,40 @@ def build(
             max_audio_s=max_audio_s,
             max_streams=max_streams,
             stream_idle_timeout_s=stream_idle_timeout_s,
+            search=search,
+            beam=beam,
+            nbest=nbest,
+            ctc_weight=ctc_weight,
+            reverse_weight=reverse_weight,
+            lm="" if lm is None else str(lm),
+            lm_weight=lm_weight,
+            lm_unit=lm_unit,
+            word_bonus=word_bonus,
+            hotwords="" if hotwords is None else str(hotwords),
+            timestamps=timestamps,
+            chunk_size=chunk_size,
+            left_chunks=left_chunks,
+            endpoint_silence_s=endpoint_silence_s,
+            endpoint_silence_after_speech_s=endpoint_silence_after_speech_s,
+            endpoint_max_segment_s=endpoint_max_segment_s,
         )
         built = build_repository(
             bundles, output, names=name or None, modes=mode, options=options, link=link, force=force
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
+    idle = [name for name, file in (("--lm", lm), ("--hotwords", hotwords)) if file is not None]
+    if idle and search == "greedy":
+        typer.echo(
+            f"note: greedy search does not look at {' and '.join(idle)}; requests that ask for another search will. "
+            "--search prefix-beam uses it for all.",
+            err=True,
+        )
+    if search != "greedy":
+        from tritone.search.prefix_beam import compile_search
+
+        typer.echo("compiling the search, which the first server would do otherwise ...", err=True)
+        compile_search()
     for model in built:
         typer.echo(f"{model.name}\t{model.mode}\t{model.path}")
     typer.echo(f"Serve it with: tritone serve {output}", err=True)

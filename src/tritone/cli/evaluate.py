@@ -1,6 +1,6 @@
 """`tritone evaluate`: how many errors a model makes, and what another precision, runtime or search changes."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,6 +9,7 @@ import typer
 from tritone.cli.evaluation_printer import EvaluationPrinter
 from tritone.cli.interrupts import INTERRUPTED, interrupts
 from tritone.cli.outputs import check_outputs
+from tritone.cli.search_options import parse_parameters
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.evaluate.compare import compare, gate
 from tritone.evaluate.dataset import read_utterances
@@ -40,6 +41,10 @@ def evaluate(
     timeout_s: Annotated[
         float, typer.Option(min=0.001, help="With a server: limit of one request, in seconds.")
     ] = DEFAULT_TIMEOUT_S,
+    parameters: Annotated[
+        str | None,
+        typer.Option(metavar="NAME=VALUE,...", help="With --url: how to search, e.g. search=rescoring,beam=20."),
+    ] = None,
     bundle: Annotated[
         str | None, typer.Option(metavar="BUNDLE[,KEY=VALUE...]", help="A bundle to run here, without a server.")
     ] = None,
@@ -117,6 +122,7 @@ def evaluate(
         (url is None and bundle is None and not compared, WHO),
         (url is not None and bundle is not None, "give --url or --bundle, not both; --compare takes any number"),
         (url is None and not (model is None and protocol is None), "--model and --protocol go with --url"),
+        (url is None and parameters is not None, "--parameters goes with --url; --bundle and --compare take KEY=VALUE"),
         (
             bundle is None and device is not None,
             "--device goes with --bundle; in --compare write NAME=BUNDLE,device=...",
@@ -142,9 +148,10 @@ def evaluate(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     before = None if baseline is None else read_baseline(baseline, normalization, utterances)
+    asked = parse_parameters(parameters)
     try:
         playback = Playback(chunk_ms=chunk_ms or DEFAULT_CHUNK_MS, realtime=realtime) if streaming else None
-        systems = _open(url, model, protocol, timeout_s, bundle, device, compared or [], playback, concurrency)
+        systems = _open(url, model, protocol, timeout_s, asked, bundle, device, compared or [], playback, concurrency)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if max_wer_increase is not None and before is None and len(systems) < 2:
@@ -206,6 +213,7 @@ def _open(
     model: str | None,
     protocol: str | None,
     timeout_s: float,
+    search: Mapping[str, str],
     bundle: str | None,
     device: str | None,
     compared: Sequence[str],
@@ -218,7 +226,8 @@ def _open(
         from tritone.client import Client
 
         client = Client(url, protocol=protocol, timeout_s=timeout_s)
-        systems.append(ServedSystem(client, model, playback=playback, concurrency=concurrency or DEFAULT_CONCURRENCY))
+        in_flight = concurrency or DEFAULT_CONCURRENCY
+        systems.append(ServedSystem(client, model, playback=playback, concurrency=in_flight, search=search))
     if bundle is not None and device is not None:
         bundle = f"{bundle},device={device}"
     for spec in [*([] if bundle is None else [bundle]), *compared]:

@@ -28,7 +28,7 @@ def wenet(
     chunk_size: Annotated[
         int, typer.Option(help="Encoder frames a streaming step (16 frames = 640 ms at 40 ms).")
     ] = 16,
-    left_chunks: Annotated[int, typer.Option(help="Past chunks a streaming step may attend to.")] = 5,
+    left_chunks: Annotated[int, typer.Option(help="Past chunks a streaming step may attend to; -1 for all.")] = 5,
     name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
     tail_padding_ms: Annotated[
         float,
@@ -43,10 +43,30 @@ def wenet(
         str, typer.Option(help="What to write graphs for: onnxruntime, torch or both; the first is the default.")
     ] = "onnxruntime",
     precision: Annotated[
-        str, typer.Option(help="With runtime torch: fp32, fp16, bf16 or several. Other graphs compute in fp32.")
+        str,
+        typer.Option(
+            help="What the graphs compute in, one or several: fp32, fp16, int8 (onnxruntime alone), bf16 (torch alone)."
+        ),
     ] = "fp32",
+    decoder: Annotated[
+        bool, typer.Option("--decoder/--no-decoder", help="Export the attention decoder, if the model has one.")
+    ] = True,
+    check_audio: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of audio files or wav.scp to check graphs with that do not compute in fp32. Default: the "
+            "clips of the demo."
+        ),
+    ] = None,
+    max_drift: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Largest share of probability, 0 to 1, that such a graph may move per frame. Default: 0.05."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Write such a graph even if it moves more.")] = False,
 ) -> None:
-    """Export a WeNet U2 or U2++ model: encoder and CTC head, waveform in."""
+    """Export a WeNet U2 or U2++ model: encoder, CTC head and attention decoder, waveform in."""
     try:
         from tritone.families.wenet.export import export_wenet
     except ModuleNotFoundError as error:
@@ -72,6 +92,10 @@ def wenet(
             weight_storage=weights,  # type: ignore[arg-type]
             runtimes=_names(runtimes),  # type: ignore[arg-type]
             precisions=_names(precision),  # type: ignore[arg-type]
+            decoder=decoder,
+            check_audio=check_audio,
+            force=force,
+            max_drift=max_drift,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -80,6 +104,8 @@ def wenet(
     )
     for graph, difference in report.differences.items():
         typer.echo(f"  {graph}: largest difference from the torch network {difference:.2e} (log probability)", err=True)
+    for graph, drift in report.drifts.items():
+        typer.echo(f"  {graph} on audio, against float32: {drift}", err=True)
     typer.echo(report.bundle.path)
 
 

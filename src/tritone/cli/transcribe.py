@@ -1,16 +1,20 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tritone.cli import search_options as options
 from tritone.cli.transcript_printer import TranscriptPrinter
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.systems import BundleSystem, Playback, ServedSystem, System
+
+if TYPE_CHECKING:
+    from tritone.client import Client
 
 WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-asr)"
 
@@ -42,11 +46,28 @@ def transcribe(
         str | None, typer.Option(help="With --bundle: onnxruntime or torch; its first that can run if not given.")
     ] = None,
     precision: Annotated[
-        str | None, typer.Option(help="With --bundle: fp32, fp16 or bf16; its first if not given.")
+        str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
     ] = None,
     max_audio_s: Annotated[
         float | None,
         typer.Option(min=0, help="With --bundle: longest file taken (300 if not given); streaming has no limit."),
+    ] = None,
+    search: options.Search = None,
+    beam: options.Beam = None,
+    nbest: options.Nbest = None,
+    ctc_weight: options.CtcWeight = None,
+    reverse_weight: options.ReverseWeight = None,
+    lm: Annotated[
+        str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
+    ] = None,
+    lm_weight: options.LmWeight = None,
+    word_bonus: options.WordBonus = None,
+    hotwords: options.Hotwords = None,
+    chunk_size: Annotated[
+        int | None, typer.Option(help="With --bundle and --streaming: new frames in a step; its own if not given.")
+    ] = None,
+    left_chunks: Annotated[
+        int | None, typer.Option(help="With --bundle and --streaming: past chunks a step sees; -1 for all.")
     ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
@@ -54,11 +75,15 @@ def transcribe(
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: as fast as it was spoken.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
+    details: Annotated[
+        bool, typer.Option("--details", help="Add confidence, and of a stream the segments with their times.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Exit code 0 only if every file worked.
+    A running server does it (--url), or a bundle in this process (--bundle). How it searches is its own affair unless
+    options from --search to --hotwords say otherwise. Exit code 0 only if every file worked.
     """
     if (url is None) == (bundle is None):
         raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
@@ -68,18 +93,43 @@ def transcribe(
         "--runtime": runtime,
         "--precision": precision,
         "--max-audio-s": max_audio_s,
+        "--lm": lm,
+        "--chunk-size": chunk_size,
+        "--left-chunks": left_chunks,
     }
     misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
     if misplaced:
         raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
-    if realtime and not streaming:
-        raise typer.BadParameter("--realtime goes with --streaming")
-    printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps)
+    for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
+        if value not in (None, False) and not streaming:
+            raise typer.BadParameter(f"{name} goes with --streaming")
+    asked = options.given(
+        search=search,
+        beam=beam,
+        nbest=nbest,
+        ctc_weight=ctc_weight,
+        reverse_weight=reverse_weight,
+        lm_weight=lm_weight,
+        word_bonus=word_bonus,
+        hotwords=hotwords,
+    )
+    printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps, details=details)
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    options = {"device": device or "cpu", "runtime": runtime, "precision": precision}
-    with _system(
-        url, bundle, model, protocol, concurrency, timeout_s, options, max_audio_s, timestamps, playback
-    ) as system:
+    system: System
+    try:
+        if url is not None:
+            client = _connect(url, protocol, timeout_s)
+            in_flight = 1 if playback else concurrency or DEFAULT_CONCURRENCY
+            wanted = timestamps or details
+            system = ServedSystem(client, model, playback=playback, concurrency=in_flight, details=wanted, search=asked)
+        else:
+            assert bundle is not None
+            place = {"device": device, "runtime": runtime, "precision": precision, "max_audio_s": max_audio_s}
+            asked |= {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
+            system = _load(bundle, playback, place | asked)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with closing(system):
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(files):
@@ -95,38 +145,19 @@ def transcribe(
         raise typer.Exit(1)
 
 
-@contextmanager
-def _system(
-    url: str | None,
-    bundle: str | None,
-    model: str | None,
-    protocol: str | None,
-    concurrency: int | None,
-    timeout_s: float | None,
-    options: Mapping[str, Any],
-    max_audio_s: float | None,
-    details: bool,
-    playback: Playback | None,
-) -> Iterator[System]:
-    # Either way brings imports that the other one should not wait for.
-    system: System
-    try:
-        if url is not None:
-            from tritone.client import Client
+# Either way brings imports that the other one should not wait for.
 
-            client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-            in_flight = 1 if playback else concurrency or DEFAULT_CONCURRENCY
-            system = ServedSystem(client, model, playback=playback, concurrency=in_flight, details=details)
-        else:
-            from tritone import load
-            from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S
 
-            assert bundle is not None
-            limit_s = DEFAULT_MAX_AUDIO_S if max_audio_s is None else max_audio_s
-            system = BundleSystem(load(bundle, max_audio_s=limit_s, **options), playback=playback)
-            # Opens the graph: what is wrong with it concerns all files.
-            system.prepare()
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    with closing(system):
-        yield system
+def _connect(url: str, protocol: str | None, timeout_s: float | None) -> "Client":
+    from tritone.client import Client
+
+    return Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
+
+
+def _load(bundle: str, playback: Playback | None, given: Mapping[str, Any]) -> BundleSystem:
+    from tritone import load
+
+    recognizer = load(bundle, **{name: value for name, value in given.items() if value is not None})
+    system = BundleSystem(recognizer, playback=playback)
+    system.prepare()  # opens the graph: what is wrong with it concerns all files
+    return system

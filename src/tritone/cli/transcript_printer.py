@@ -16,13 +16,17 @@ from tritone.transcript import Transcript
 
 
 class TranscriptPrinter:
-    """Prints outcomes; `failed` tells whether one of them was an error."""
+    """Prints outcomes; `failed` tells whether one of them was an error.
 
-    def __init__(self, *, num_files: int, as_json: bool, timestamps: bool) -> None:
+    Alternatives are printed where there are any, words with `timestamps`, confidence and segments with `details`.
+    """
+
+    def __init__(self, *, num_files: int, as_json: bool, timestamps: bool, details: bool = False) -> None:
         self.failed = False
         self._num_files = num_files
         self._as_json = as_json
         self._timestamps = timestamps
+        self._details = details
         self._waiting: dict[int, Outcome] = {}
         self._next = 0
         self._console = Console(stderr=True)
@@ -53,7 +57,7 @@ class TranscriptPrinter:
             yield self._partial_lines(path)
         elif self._console.is_terminal:
             with Live(console=self._console, transient=True, auto_refresh=False) as live:
-                yield lambda transcript: live.update(Text(transcript.text, style="dim"), refresh=True)
+                yield lambda transcript: live.update(Text(transcript.whole_text, style="dim"), refresh=True)
         else:
             yield lambda transcript: None
 
@@ -62,8 +66,8 @@ class TranscriptPrinter:
 
         def show(transcript: Transcript) -> None:
             nonlocal shown
-            if transcript.text != shown and not transcript.is_final:
-                shown = transcript.text
+            if transcript.whole_text != shown and not transcript.is_final:
+                shown = transcript.whole_text
                 self._line({"path": path, "text": shown, "partial": True})
 
         return show
@@ -80,16 +84,43 @@ class TranscriptPrinter:
         elif self._as_json:
             self._line({"path": outcome.path} | self._fields(outcome.transcript))
         else:
-            text = outcome.transcript.text
-            print(text if self._num_files == 1 else f"{outcome.path}\t{text}", flush=True)
-            if self._timestamps:
-                for word in outcome.transcript.words:
-                    print(f"{word.start_s:9.2f} {word.end_s:8.2f}  {word.text}", flush=True)
+            transcript = outcome.transcript
+            print(transcript.text if self._num_files == 1 else f"{outcome.path}\t{transcript.text}", flush=True)
+            for line in self._more(transcript):
+                print(line, flush=True)
+
+    def _more(self, transcript: Transcript) -> Iterator[str]:
+        """What follows the text, each line indented."""
+        if self._details:
+            yield f"    confidence {transcript.confidence:.2f}, {transcript.audio_s:.2f} s"
+        for segment in transcript.ended if self._details else ():
+            yield f"{_start_s(segment):9.2f} {segment.audio_s:8.2f}  [{segment.segment}] {segment.text}"
+            yield from _readings(segment)
+        yield from _readings(transcript)
+        for word in transcript.words if self._timestamps else ():
+            yield f"{word.start_s:9.2f} {word.end_s:8.2f}  {word.text}"
 
     def _fields(self, transcript: Transcript) -> dict[str, Any]:
         fields = transcript.to_dict()
-        wanted = ("text", "audio_s", "confidence", "words", "tokens") if self._timestamps else ("text",)
-        return {name: fields[name] for name in wanted}
+        wanted = ["text"]
+        if self._timestamps or self._details:
+            wanted += ["audio_s", "confidence"]
+        if self._timestamps:
+            wanted += ["words", "tokens"]
+        wanted += ["alternatives"] if transcript.alternatives else []
+        found = {name: fields[name] for name in wanted}
+        if self._details and transcript.ended:
+            found["segments"] = fields["ended"]
+        return found
 
     def _line(self, record: dict[str, Any]) -> None:
         print(json.dumps(record, ensure_ascii=False), flush=True)
+
+
+def _readings(transcript: Transcript) -> Iterator[str]:
+    for place, reading in enumerate(transcript.alternatives, start=1):
+        yield f"{place:9d} {reading.score:8.2f}  {reading.text}"
+
+
+def _start_s(segment: Transcript) -> float:
+    return segment.words[0].start_s if segment.words else segment.audio_s

@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
+from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
 from tritone.client.result import TranscriptResult
 from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
 from tritone.client.transport import Call, Transport
@@ -73,6 +74,8 @@ class Client:
             ready = self._ready_names()
             # A server may have hundreds of models: only those that matter are asked for.
             models = [self._describe(each) for each in ([name] if name in ready else ready)]
+            if models and models[0].name == name and models[0].kind != kind:
+                models = [self._describe(each) for each in ready]  # the message tells which would do
             self._chosen[name, kind] = choose(models, name, kind, self.endpoint)
         return self._chosen[name, kind]
 
@@ -84,6 +87,7 @@ class Client:
         details: bool = False,
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
+        search: Search | None = None,
     ) -> list[TranscriptResult]:
         """Transcribe files or waveforms with an offline model; results come in the order of the inputs.
 
@@ -96,13 +100,17 @@ class Client:
             details: also ask for tokens, words, times and confidences.
             concurrency: requests in flight, at least 1.
             sample_rate: of arrays, in Hz; None says they have the model's rate already.
+            search: how to search, by the names of the wire contract: `{"search": "rescoring", "nbest": 5}`; the model
+                decides what is not said. More than one reading (`nbest`) brings details with it.
 
         Raises:
-            InputError: no such model.
+            InputError: no such model, or it is too old for `search`.
             RetryError: the server cannot be reached before anything was sent.
-            ValueError: `concurrency` is below 1, or `inputs` is a single path or array.
+            ValueError: `concurrency` is below 1, `inputs` is a single path or array, or `search` cannot be sent.
         """
-        results = self.transcribe_iter(inputs, model, details=details, concurrency=concurrency, sample_rate=sample_rate)
+        results = self.transcribe_iter(
+            inputs, model, details=details, concurrency=concurrency, sample_rate=sample_rate, search=search
+        )
         return sorted(results, key=lambda result: result.index)
 
     def transcribe_iter(
@@ -113,6 +121,7 @@ class Client:
         details: bool = False,
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
+        search: Search | None = None,
     ) -> Iterator[TranscriptResult]:
         """Like `transcribe`, but yields each result as it completes; `result.index` tells which input it belongs to.
 
@@ -124,8 +133,8 @@ class Client:
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
         info = self.model(model, kind="offline")
-        self._check_details(info, details)
-        return self._run(inputs, info, details, concurrency, sample_rate)
+        ask = self._ask(info, details, search)
+        return self._run(inputs, info, ask, concurrency, sample_rate)
 
     def stream(
         self,
@@ -134,6 +143,7 @@ class Client:
         sample_rate: int | None = None,
         details: bool = False,
         chunk_ms: float = DEFAULT_CHUNK_MS,
+        search: Search | None = None,
     ) -> ClientStream:
         """Open a stream on a streaming model.
 
@@ -142,15 +152,23 @@ class Client:
             sample_rate: of the samples that will come, in Hz; None says they have the model's rate already.
             details: also ask for tokens, words, times and confidences with every answer.
             chunk_ms: audio per request, in milliseconds. Shorter pieces are gathered, longer ones cut.
+            search: as for `transcribe`; it holds for the whole stream.
 
         Raises:
-            InputError: no such model.
+            InputError: no such model, or it is too old for `search`.
             RetryError: the server cannot be reached or does not answer in time.
+            ValueError: `search` cannot be sent.
         """
         info = self.model(model, kind="streaming")
-        self._check_details(info, details)
+        ask = self._ask(info, details, search)
         return ClientStream(
-            self._transport, info, sample_rate=sample_rate, details=details, chunk_ms=chunk_ms, timeout_s=self.timeout_s
+            self._transport,
+            info,
+            sample_rate=sample_rate,
+            details=ask.details,
+            chunk_ms=chunk_ms,
+            timeout_s=self.timeout_s,
+            parameters=ask.parameters,
         )
 
     def _ready_names(self) -> list[str]:
@@ -160,11 +178,15 @@ class Client:
     def _describe(self, name: str) -> ModelInfo:
         return ModelInfo.from_config(self._transport.model_config(name, self.timeout_s))
 
-    def _check_details(self, model: ModelInfo, details: bool) -> None:
+    def _ask(self, model: ModelInfo, details: bool, search: Search | None) -> "_Ask":
+        parameters = request_parameters(search)
+        details = details or wants_alternatives(parameters)
         if details and not model.has_details:
             raise InputError(
                 f"{self.endpoint}: model '{model.name}' gives no details such as times. Build its repository again."
             )
+        model.check_search(parameters, self.endpoint)
+        return _Ask(details, parameters)
 
     def close(self) -> None:
         """Close the connection and its threads. Requests in flight are abandoned. Closing twice is fine."""
@@ -182,7 +204,7 @@ class Client:
         self,
         inputs: Iterable[AudioInput],
         model: ModelInfo,
-        details: bool,
+        ask: "_Ask",
         concurrency: int,
         sample_rate: int | None,
     ) -> Iterator[TranscriptResult]:
@@ -193,7 +215,7 @@ class Client:
                 source = os.fspath(item) if isinstance(item, (str, os.PathLike)) else f"input {index}"
                 try:
                     waveform = load(item, sample_rate, model.sample_rate)
-                    in_flight[index] = self._launch(model, waveform, details, finished, source, index)
+                    in_flight[index] = self._launch(model, waveform, ask, finished, source, index)
                 except TritoneError as error:
                     yield TranscriptResult(source=source, index=index, error=error)
                 while len(in_flight) >= concurrency or not finished.empty():
@@ -223,13 +245,18 @@ class Client:
         self,
         model: ModelInfo,
         waveform: npt.NDArray[np.float32],
-        details: bool,
+        ask: "_Ask",
         finished: "SimpleQueue[_Flight]",
         source: str,
         index: int,
     ) -> "_Flight":
         call = Call(
-            model=model.name, waveform=waveform, timeout_s=self.timeout_s, details=details, batched=model.batched
+            model=model.name,
+            waveform=waveform,
+            timeout_s=self.timeout_s,
+            details=ask.details,
+            batched=model.batched,
+            parameters=ask.parameters,
         )
         sent = time.perf_counter()
         flight = _Flight(source, index, len(waveform) / model.sample_rate, sent, self._transport.infer(call))
@@ -240,6 +267,12 @@ class Client:
 
         flight.future.add_done_callback(land)
         return flight
+
+
+@dataclass(frozen=True)
+class _Ask:
+    details: bool
+    parameters: dict[str, Parameter]
 
 
 @dataclass

@@ -75,6 +75,7 @@ class GrpcTransport:
                 sequence_start=call.start,
                 sequence_end=call.end,
                 client_timeout=call.timeout_s,
+                parameters=dict(call.parameters),
             )
         except (InferenceServerException, ValueError) as error:  # ValueError: the channel is closed
             raise explain(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error

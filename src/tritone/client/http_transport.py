@@ -1,7 +1,6 @@
 """Talking to Triton by HTTP: one background thread runs an event loop for all requests and connections."""
 
 import asyncio
-import threading
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
@@ -13,6 +12,7 @@ from tritonclient.utils import InferenceServerException
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import explain
+from tritone.client.loop_thread import LoopThread
 from tritone.client.transport import NUM_SAMPLES, WAVEFORM, Call, read_reply
 from tritone.errors import ServerUnreachableError
 from tritone.transcript import Transcript
@@ -20,7 +20,6 @@ from tritone.transcript import Transcript
 Reply = TypeVar("Reply")
 
 NO_LIMIT = 0  # connections; the caller's concurrency decides
-CLOSE_TIMEOUT_S = 5.0
 
 
 class HttpTransport:
@@ -28,13 +27,9 @@ class HttpTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._closed = False
-        self._lock = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tritone-http", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("tritone-http")
         # aiohttp wants its session to be born inside the loop that will use it.
-        self._client = asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
+        self._client = self._thread.submit(self._connect()).result()
 
     async def _connect(self) -> triton.InferenceServerClient:
         # Time limits are set per request below, so the session itself has none.
@@ -57,6 +52,7 @@ class HttpTransport:
             sequence_id=call.sequence_id,
             sequence_start=call.start,
             sequence_end=call.end,
+            parameters=dict(call.parameters),
         )
         return read_reply(call, reply, self._endpoint)
 
@@ -68,14 +64,7 @@ class HttpTransport:
         return self._submit(self._client.get_model_config(model), task, timeout_s).result()
 
     def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(CLOSE_TIMEOUT_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_TIMEOUT_S)
-        self._loop.close()
+        self._thread.close(self._shut())
 
     async def _shut(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -85,11 +74,11 @@ class HttpTransport:
         await self._client.close()
 
     def _submit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> "Future[Reply]":
-        with self._lock:
-            if self._closed:
+        with self._thread.lock:
+            if self._thread.closed:
                 work.close()
                 raise ServerUnreachableError(f"{self._endpoint}: {task}: this client has been closed")
-            return asyncio.run_coroutine_threadsafe(self._limit(work, task, timeout_s), self._loop)
+            return self._thread.submit(self._limit(work, task, timeout_s))
 
     async def _limit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> Reply:
         try:

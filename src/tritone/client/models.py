@@ -1,6 +1,6 @@
 """The models a server offers, as a client needs to know them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -15,13 +15,29 @@ DEFAULT_SAMPLE_RATE = 16000
 
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """A ready model. `kind` is "other" when it is not one of ours; its waveforms must have `sample_rate` Hz."""
+    """A ready model. `kind` is "other" when it is not one of ours; its waveforms must have `sample_rate` Hz.
+
+    `has_search`: whether requests may say how to search.
+    """
 
     name: str
     kind: Kind
     sample_rate: int = DEFAULT_SAMPLE_RATE
     batched: bool = True
     has_details: bool = False
+    has_search: bool = False
+
+    def check_search(self, parameters: Collection[str], endpoint: object) -> None:
+        """Check that requests may say how to search; an older model would not look at what they say.
+
+        Raises:
+            InputError: there are parameters, and the model does not take any.
+        """
+        if parameters and not self.has_search:
+            raise InputError(
+                f"{endpoint}: model '{self.name}' takes no search parameters, such as {', '.join(sorted(parameters))}. "
+                "Build its repository again with this version of Tritone."
+            )
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ModelInfo":
@@ -41,6 +57,7 @@ class ModelInfo:
             sample_rate=DEFAULT_SAMPLE_RATE if kind == "other" else _sample_rate(config),
             batched=int(config.get("max_batch_size", 0)) > 0,
             has_details=DETAILS in outputs,
+            has_search="search" in config.get("parameters", {}),
         )
 
 

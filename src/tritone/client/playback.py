@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from tritone.audio.waveform import Waveform
@@ -28,12 +29,14 @@ def play(
         realtime: send no chunk before a microphone would have recorded it.
 
     Yields:
-        The transcript after every chunk but the last, then the final one: `is_final` tells.
+        The transcript after every chunk but the last, then the final one: `is_final` tells. Segments that the last
+        chunk ended are told with the final one.
     """
     size = round(chunk_ms / 1000 * sample_rate)
     if size < 1:
         raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
     started = time.perf_counter()
+    ended: tuple[Transcript, ...] = ()
     for start in range(0, len(waveform), size):
         chunk = waveform[start : start + size]
         if realtime:
@@ -42,4 +45,7 @@ def play(
         transcript = stream.accept(chunk)
         if start + size < len(waveform):
             yield transcript
-    yield stream.finish()
+        else:
+            ended = transcript.ended
+    final = stream.finish()
+    yield replace(final, ended=ended + final.ended) if ended else final

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tritone.errors import TritoneError
-from tritone.transcript import Transcript
+from tritone.transcript import Alternative, Transcript
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,3 +31,8 @@ class TranscriptResult:
         if self.transcript is None:
             raise self.error or RuntimeError(f"{self.source}: neither a transcript nor an error")
         return self.transcript.text
+
+    @property
+    def alternatives(self) -> tuple[Alternative, ...]:
+        """The n best readings, the first being the text; empty if no more than one was asked for."""
+        return () if self.transcript is None else self.transcript.alternatives

@@ -1,7 +1,11 @@
 """A stream on a server: samples go up in chunks, the text so far comes back after each."""
 
 import secrets
+from collections.abc import Mapping
+from concurrent.futures import CancelledError
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -10,19 +14,25 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Waveform, check_waveform
 from tritone.client.models import ModelInfo
+from tritone.client.parameters import Parameter
 from tritone.client.transport import Call, Transport
 from tritone.client.waveforms import StreamResampler, mono
-from tritone.errors import StreamError, TritoneError
+from tritone.errors import RetryError, ServerTimeoutError, StreamError, TritoneError
 from tritone.transcript import Transcript
 
 DEFAULT_CHUNK_MS = 160.0
 """Small enough to add little to the server's own chunk, large enough that requests do not dominate, in milliseconds."""
 
 GOODBYE_TIMEOUT_S = 5.0
+LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
 
 
 class ClientStream:
     """One utterance being recognised while it is spoken. Made by `Client.stream`; for one thread at a time.
+
+    Where the model has endpoints, a stream is a row of segments. With details, the transcripts are of the segment under
+    way, and `ended` holds the segments that ended since the last one was returned; without, their text is that of the
+    whole stream. `Transcript.whole_text` is that either way.
 
     Leaving the `with` block by an exception tells the server to free the stream's slot; leaving it without `finish()`
     does the same and drops what was not finished.
@@ -37,11 +47,13 @@ class ClientStream:
         details: bool,
         chunk_ms: float,
         timeout_s: float,
+        parameters: Mapping[str, Parameter] | None = None,
     ) -> None:
         self.model = model
         self._transport = transport
         self._details = details
         self._timeout_s = timeout_s
+        self._parameters = parameters or {}
         self.sample_rate = model.sample_rate if sample_rate is None else sample_rate
         self._resampler = StreamResampler(self.sample_rate, model.sample_rate)
         self._chunk_samples = round(chunk_ms / 1000 * model.sample_rate)
@@ -67,6 +79,7 @@ class ClientStream:
             TritoneError: the server refused, could not be reached, was full or too slow; that ends the stream.
         """
         self._require_open()
+        self._latest = replace(self._latest, ended=())
         self._gather(self._resampler.push(self._checked(samples)))
         while self._num_pending >= self._chunk_samples:
             self._send(self._take(self._chunk_samples))
@@ -75,6 +88,7 @@ class ClientStream:
     def finish(self) -> Transcript:
         """Send what is left, end the stream and return its whole transcript. Raises as `accept` does."""
         self._require_open()
+        self._latest = replace(self._latest, ended=())
         self._gather(self._resampler.flush())
         while self._num_pending > self._chunk_samples:
             self._send(self._take(self._chunk_samples))
@@ -120,11 +134,13 @@ class ClientStream:
 
     def _send(self, samples: Waveform, *, end: bool = False) -> None:
         try:
-            self._latest = self._infer(samples, end=end, timeout_s=self._timeout_s)
+            answer = self._infer(samples, end=end, timeout_s=self._timeout_s)
         except BaseException:
             # After a lost answer nobody knows what the server has heard, so the stream cannot go on.
             self.close()
             raise
+        # Several chunks may have gone up since the caller saw an answer.
+        self._latest = replace(answer, ended=self._latest.ended + answer.ended) if self._latest.ended else answer
 
     def _infer(self, samples: Waveform, *, end: bool, timeout_s: float) -> Transcript:
         call = Call(
@@ -136,11 +152,20 @@ class ClientStream:
             sequence_id=self.id,
             start=not self._started,
             end=end,
+            parameters={} if self._started else self._parameters,
         )
         self._started = True
         future = self._transport.infer(call)
         try:
-            return future.result()
+            return future.result(timeout_s + LOST_AFTER_S)
+        except FutureTimeoutError as error:
+            # The transports keep the time limit themselves. Should one fail to, the caller still must not hang.
+            future.cancel()
+            raise ServerTimeoutError(
+                f"stream {self.id}: no answer, long after the time limit; start it again"
+            ) from error
+        except CancelledError as error:
+            raise RetryError(f"stream {self.id}: the client was closed before the answer came") from error
         except BaseException:
             future.cancel()
             raise

@@ -1,14 +1,16 @@
 """What both protocols offer the client: inference as a future, and the list and configuration of models."""
 
 import json
+from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
+from tritone.client.parameters import Parameter
 from tritone.errors import OperatorError
 from tritone.transcript import Transcript
 
@@ -22,7 +24,8 @@ DETAILS = "DETAILS"
 class Call:
     """One request: a mono waveform for a model, alone or as a chunk of the stream `sequence_id`.
 
-    `waveform` is (samples,) float32 in [-1, 1]. `batched` tells whether the model has a batch axis.
+    `waveform` is (samples,) float32 in [-1, 1]. `batched` tells whether the model has a batch axis. `parameters`: what
+    is asked of the search; of a stream, with its first chunk.
     """
 
     model: str
@@ -33,6 +36,7 @@ class Call:
     sequence_id: int = 0
     start: bool = False
     end: bool = False
+    parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -50,7 +54,9 @@ class Call:
 
 
 def read_reply(call: Call, reply: Any, endpoint: Endpoint) -> Transcript:
-    """Turn a tritonclient `InferResult` into a transcript; without DETAILS only its text is filled in.
+    """Turn a tritonclient `InferResult` into a transcript.
+
+    Without DETAILS only its text is filled in, that of the whole stream.
 
     Raises:
         OperatorError: the model answered something else than the wire contract says.
@@ -69,8 +75,10 @@ def read_reply(call: Call, reply: Any, endpoint: Endpoint) -> Transcript:
     if not call.details:
         return Transcript(text=values[0], is_final=call.end or not call.sequence_id)
     try:
-        return Transcript.from_dict(json.loads(values[1]))
-    except (ValueError, KeyError, TypeError) as error:
+        transcript = Transcript.from_dict(json.loads(values[1]))
+        # The text of all segments is TRANSCRIPTS, that of the one under way is in DETAILS.
+        return replace(transcript, history=values[0].removesuffix(transcript.text).rstrip(" "))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise OperatorError(
             f"{endpoint}: output {DETAILS} of model '{call.model}' is not the JSON of a transcript ({error!r}). "
             "Use a client and a server of the same Tritone version."

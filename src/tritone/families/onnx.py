@@ -23,7 +23,6 @@ from torch import Tensor, nn
 from tritone.errors import ExportError
 
 OPSET = 18
-WEIGHTS_FILE = "weights.bin"
 SHARE_FROM_BYTES = 1024  # smaller tensors stay inside the graph
 COMPRESS_FROM_ELEMENTS = 2048
 ALIGNMENT = 64  # bytes, so that a memory-mapped tensor starts on a cache line
@@ -104,17 +103,22 @@ def _name_axes(model: onnx.ModelProto, dynamic: Mapping[str, Mapping[int, str]])
 
 
 def save_graphs(
-    graphs: Mapping[str, onnx.ModelProto], folder: Path, weight_storage: str, keep_exact: Sequence[np.ndarray]
+    graphs: Mapping[str, onnx.ModelProto],
+    folder: Path,
+    weights_file: str,
+    weight_storage: str,
+    keep_exact: Sequence[np.ndarray],
 ) -> None:
-    """Write graphs to `folder` under the given file names, and the tensors they hold to `weights.bin` beside them.
+    """Write graphs to `folder` under the given file names, and the tensors they hold to one file beside them.
 
     Args:
+        weights_file: its name.
         weight_storage: "fp32", "fp16" or "int8" (symmetric, one scale per output channel).
         keep_exact: constants that stay float32 whatever the storage, such as the matrices of the feature front end.
     """
     exact = {_digest(array) for array in keep_exact}
     offsets: dict[str, tuple[int, int]] = {}
-    with (folder / WEIGHTS_FILE).open("wb") as weights:
+    with (folder / weights_file).open("wb") as weights:
         for name, model in graphs.items():
             _compress(model, weight_storage, exact)
             for tensor in model.graph.initializer:
@@ -126,19 +130,25 @@ def save_graphs(
                     weights.write(b"\0" * (-weights.tell() % ALIGNMENT))
                     offsets[digest] = (weights.tell(), len(data))
                     weights.write(data)
-                _point_outside(tensor, *offsets[digest])
+                _point_outside(tensor, weights_file, *offsets[digest])
             (folder / name).write_bytes(model.SerializeToString())
+
+
+def named(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> set[str]:
+    """The names that these constants have in a graph."""
+    wanted = {_digest(array) for array in arrays}
+    return {tensor.name for tensor in model.graph.initializer if _digest(numpy_helper.to_array(tensor)) in wanted}
 
 
 def _digest(array: np.ndarray) -> str:
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
 
 
-def _point_outside(tensor: TensorProto, offset: int, length: int) -> None:
+def _point_outside(tensor: TensorProto, location: str, offset: int, length: int) -> None:
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
     del tensor.external_data[:]
-    for key, value in (("location", WEIGHTS_FILE), ("offset", str(offset)), ("length", str(length))):
+    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
 
 

@@ -3,16 +3,39 @@
 A word starts with its first token and ends with its last; its confidence is the mean over its tokens.
 """
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from tritone.bundle.vocabulary import Speller, Vocabulary, Word
-from tritone.search.hypothesis import Token
-from tritone.transcript import Span, Transcript
+from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.options import SearchOptions
+from tritone.transcript import Alternative, Span, Transcript
 
 
-class TranscriptBuilder:
-    """Builds the transcript of one utterance or stream. The work per token does not depend on what came before."""
+@dataclass(frozen=True)
+class Reading:
+    """The tokens of an utterance written out; times in seconds, `confidence` the mean over words, 1.0 without any."""
+
+    text: str
+    tokens: tuple[Span, ...]
+    words: tuple[Span, ...]
+    confidence: float
+
+    def within(self, end_s: float) -> "Reading":
+        """This reading with what was found in the silence after `end_s` moved there."""
+        return replace(self, tokens=_within(self.tokens, end_s), words=_within(self.words, end_s))
+
+    def without_times(self) -> "Reading":
+        """Only the text and its confidence."""
+        return replace(self, tokens=(), words=())
+
+    def scored(self, score: float) -> Alternative:
+        """This reading as one of several."""
+        return Alternative(self.text, score, self.tokens, self.words, self.confidence)
+
+
+class ReadingBuilder:
+    """Writes out one utterance or stream. The work per token does not depend on what came before."""
 
     def __init__(self, vocabulary: Vocabulary, frame_s: float) -> None:
         """Take the vocabulary and the duration of an encoder frame in seconds."""
@@ -36,16 +59,29 @@ class TranscriptBuilder:
                 self._speller.add(token.id)
         self._settle()
 
-    def transcript(self, audio_s: float, is_final: bool = True) -> Transcript:
-        """The transcript so far. `audio_s` is how much audio was taken, in seconds."""
+    def reading(self, tail: Sequence[Token] = ()) -> Reading:
+        """What has been added so far, and after it the tokens of `tail`, which are not kept."""
+        if not tail:
+            return self._reading()
+        mark, tokens, words, confidence = (
+            self._speller.mark(),
+            len(self._tokens),
+            len(self._words),
+            self._confidence_sum,
+        )
+        self.add(tail)
+        reading = self._reading()
+        self._speller.rewind(mark)
+        del self._tokens[tokens:], self._words[words:]
+        self._confidence_sum = confidence
+        return reading
+
+    def _reading(self) -> Reading:
         open_words = [self._word(word) for word in self._speller.words[len(self._words) :]]
         words = (*self._words, *open_words)
         confidence_sum = self._confidence_sum + sum(word.confidence for word in open_words)
         confidence = confidence_sum / len(words) if words else 1.0
-        tokens = tuple(self._tokens)
-        if is_final:
-            tokens, words = _within(tokens, audio_s), _within(words, audio_s)
-        return Transcript(self._speller.text, tokens, words, confidence, audio_s, is_final)
+        return Reading(self._speller.text, tuple(self._tokens), words, confidence)
 
     def _settle(self) -> None:
         # The last word may grow, and the last token may still be replaced with all words that end in it.
@@ -61,13 +97,38 @@ class TranscriptBuilder:
         return Span(word.text, tokens[0].start_s, tokens[-1].end_s, confidence)
 
 
-def _within(spans: tuple[Span, ...], audio_s: float) -> tuple[Span, ...]:
-    """Move what was found in the silence after the audio to the audio's end."""
-    if not spans or spans[-1].end_s <= audio_s:
+def transcript(
+    hypotheses: Sequence[Hypothesis],
+    write: Callable[[Hypothesis], Reading],
+    options: SearchOptions,
+    audio_s: float,
+) -> Transcript:
+    """The final transcript of an utterance.
+
+    Args:
+        hypotheses: best first, at least one. Of those that are written alike, as when they differ in spaces at the
+            ends, the best stands for all.
+        write: makes a reading of one of them.
+        options: what was asked for.
+        audio_s: where its audio ends, in seconds.
+    """
+    shown: dict[str, Alternative] = {}
+    for hypothesis in hypotheses:
+        reading = write(hypothesis)
+        if reading.text not in shown:
+            reading = reading.within(audio_s) if options.timestamps else reading.without_times()
+            shown[reading.text] = reading.scored(hypothesis.score)
+        if len(shown) == options.nbest:
+            break
+    best, *_ = alternatives = tuple(shown.values())
+    told = alternatives if options.nbest > 1 and options.mode != "greedy" else ()
+    return Transcript(best.text, best.tokens, best.words, best.confidence, audio_s, alternatives=told)
+
+
+def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:
+    if not spans or spans[-1].end_s <= end_s:
         return spans
     return tuple(
-        span
-        if span.end_s <= audio_s
-        else replace(span, start_s=min(span.start_s, audio_s), end_s=min(span.end_s, audio_s))
+        span if span.end_s <= end_s else replace(span, start_s=min(span.start_s, end_s), end_s=min(span.end_s, end_s))
         for span in spans
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Manifest, Role
+from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
 from tritone.errors import BundleError
 from tritone.runtime.graph import Graph, TensorSpec
 
@@ -37,9 +37,12 @@ def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
 
 def _tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
     float32, int64 = np.dtype(np.float32), np.dtype(np.int64)
+    if role == "decoder":
+        return _decoder_tensors(manifest, float32, int64)
     streaming = manifest.streaming if role == "streaming_encoder" else None
+    window = streaming.window_samples if streaming and not streaming.flexible else None
     inputs = {
-        "waveform": TensorSpec(float32, (None, streaming.window_samples if streaming else None)),
+        "waveform": TensorSpec(float32, (None, window)),
         "num_samples": TensorSpec(int64, (None,)),
     }
     outputs = {
@@ -47,22 +50,40 @@ def _tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
         "num_frames": TensorSpec(int64, (None,)),
     }
     for state in streaming.states if streaming else ():
-        inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(np.dtype(state.dtype), (None, *state.shape))
+        inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(
+            np.dtype(state.dtype), (None, *(None if axis == LEFT_FRAMES else axis for axis in state.shape))
+        )
     return inputs, outputs
+
+
+def _decoder_tensors(manifest: Manifest, float32: np.dtype, int64: np.dtype) -> tuple[Tensors, Tensors]:
+    inputs = {
+        "encoder_out": TensorSpec(float32, (None, None, manifest.encoder.output_dim)),
+        "num_frames": TensorSpec(int64, (None,)),
+        "hypotheses": TensorSpec(int64, (None, None, None)),
+        "num_tokens": TensorSpec(int64, (None, None)),
+    }
+    scores = TensorSpec(float32, (None, None))
+    both = manifest.decoder is not None and manifest.decoder.bidirectional
+    return inputs, {"left_scores": scores, **({"right_scores": scores} if both else {})}
 
 
 def _faults(kind: str, found: Mapping[str, TensorSpec], wanted: Tensors) -> Iterator[str]:
     for name, spec in wanted.items():
         if name not in found:
             yield f"{kind} {name} is missing"
-        elif not _fits(found[name], spec):
+        elif not _fits(found[name], spec, exact=kind == "input"):
             yield f"{kind} {name} is {_described(found[name])}, it should be {_described(spec)}"
 
 
-def _fits(found: TensorSpec, wanted: TensorSpec) -> bool:
+def _fits(found: TensorSpec, wanted: TensorSpec, exact: bool) -> bool:
+    """`exact`: where any size will be fed, any size must be taken. What comes out may tell more than was asked."""
     if found.dtype != wanted.dtype or len(found.shape) != len(wanted.shape):
         return False
-    return all(None in pair or pair[0] == pair[1] for pair in zip(found.shape, wanted.shape, strict=True))
+    return all(
+        size is None or size == (size if axis is None and not exact else axis)
+        for size, axis in zip(found.shape, wanted.shape, strict=True)
+    )
 
 
 def _described(spec: TensorSpec) -> str:

@@ -25,7 +25,10 @@ from tritone.errors import AudioError, StreamError
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.choice import check_names
 from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S, CtcPipeline
+from tritone.pipelines.searching import SearchSettings
 from tritone.pipelines.streaming import Step, StreamingCtcPipeline
+from tritone.search.endpoint import EndpointRules
+from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
 MAX_PILE_S = 1800.0  # audio decoded ahead of recognition, seconds; bounds memory when there are thousands of files
@@ -45,8 +48,12 @@ class Recognizer:
         runtime: str | None = None,
         precision: str | None = None,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
+        search: SearchSettings | None = None,
+        chunk_size: int | None = None,
+        left_chunks: int | None = None,
+        endpoints: EndpointRules | None = None,
     ) -> None:
-        """Take an opened bundle, and the options of `tritone.load`.
+        """Take an opened bundle, and the options of `tritone.load`; those of the search are gathered in `search`.
 
         Raises:
             ValueError: there is no such runtime or precision.
@@ -60,6 +67,14 @@ class Recognizer:
             "threads": threads,
             "runtime": runtime,
             "precision": precision,
+            "search": search,
+        }
+        self._streams: dict[str, Any] = {"endpoints": endpoints}
+        # Not told unless asked for: most bundles have numbers of their own.
+        self._streams |= {
+            name: value
+            for name, value in (("chunk_size", chunk_size), ("left_chunks", left_chunks))
+            if value is not None
         }
         self._lock = threading.Lock()
         self._offline: CtcPipeline | None = None
@@ -79,21 +94,25 @@ class Recognizer:
         """The pipeline for streams; raises `BundleError` if the bundle was exported without one."""
         with self._lock:
             if self._streaming is None:
-                self._streaming = open_streaming(self.bundle, **self._options)
+                self._streaming = open_streaming(self.bundle, **self._options, **self._streams)
             return self._streaming
 
-    def transcribe(self, inputs: Sequence[Input], sample_rate: int | None = None) -> list[Transcript]:
+    def transcribe(
+        self, inputs: Sequence[Input], sample_rate: int | None = None, options: SearchOptions | None = None
+    ) -> list[Transcript]:
         """Transcribe audio files and waveforms.
 
         Args:
             inputs: paths, or arrays (samples,) of a floating type in [-1, 1]; both kinds may be mixed.
             sample_rate: of the arrays, in Hz; None means the model's. Other rates are resampled; files know their own.
+            options: how to search; None takes what the recognizer was loaded with.
 
         Returns:
             One transcript for each input, in their order.
 
         Raises:
             AudioError: an input cannot be used; the message starts with its position. Nothing is returned then.
+            InputError: the options ask for what the model does not have.
             ValueError: `sample_rate` is no rate that audio has, or `inputs` is a single path or array.
         """
         if isinstance(inputs, str | os.PathLike) or (isinstance(inputs, np.ndarray) and inputs.ndim < 2):
@@ -101,16 +120,25 @@ class Recognizer:
         transcripts: list[Transcript] = []
         rate = self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
         for pile in self._piles(inputs, rate):
-            transcripts += self.offline.recognize(pile)
+            transcripts += self.offline.recognize(pile, [options] * len(pile))
         return transcripts
 
-    def stream(self, sample_rate: int | None = None) -> "Stream":
-        """Start a stream of audio at a sample rate in Hz; None means the model's. Streams may be of any length."""
+    def stream(self, sample_rate: int | None = None, options: SearchOptions | None = None) -> "Stream":
+        """Start a stream. Streams may be of any length.
+
+        Args:
+            sample_rate: of its audio, in Hz; None means the model's.
+            options: how to search; None takes what the recognizer was loaded with.
+
+        Raises:
+            InputError: the options ask for what the model does not have.
+            ServerBusyError: too many streams are open.
+        """
         with suppress(IndexError):  # other threads may be emptying it as well
             while True:
                 self.streaming.close(self._dropped.popleft())
         rate = self.sample_rate if sample_rate is None else sample_rate
-        return Stream(self.streaming, rate, self._dropped.append)
+        return Stream(self.streaming, rate, self._dropped.append, options)
 
     def _piles(self, inputs: Sequence[Input], sample_rate: int) -> Iterator[list[Waveform]]:
         pile: list[Waveform] = []
@@ -137,7 +165,13 @@ class Recognizer:
 class Stream:
     """Live audio going in, transcripts coming out. Ends with `finish`, or with `close` if the rest does not matter."""
 
-    def __init__(self, pipeline: StreamingCtcPipeline, sample_rate: int, on_drop: Callable[[int], object]) -> None:
+    def __init__(
+        self,
+        pipeline: StreamingCtcPipeline,
+        sample_rate: int,
+        on_drop: Callable[[int], object],
+        options: SearchOptions | None = None,
+    ) -> None:
         """Open a stream; raises `ServerBusyError` if the pipeline has no free slot.
 
         `on_drop` is told the slot when the stream is garbage-collected before its end. That happens in any thread at
@@ -148,7 +182,7 @@ class Stream:
         self._resampler: soxr.ResampleStream | None = None
         if sample_rate != pipeline.sample_rate:
             self._resampler = soxr.ResampleStream(sample_rate, pipeline.sample_rate, 1, dtype="float32")
-        self._slot = pipeline.open()
+        self._slot = pipeline.open(options)
         # A stream that is dropped without a word must not keep its slot for ever.
         self._drop = weakref.finalize(self, on_drop, self._slot)
         self._drop.atexit = False
@@ -165,7 +199,7 @@ class Stream:
         """Take the next samples, (samples,) of a floating type in [-1, 1], any number of them.
 
         Returns:
-            The transcript of all audio so far; its end may still change.
+            The transcript of all audio so far, or with endpoints of the segment under way; its end may still change.
 
         Raises:
             AudioError: the samples cannot be used; the stream goes on without them.

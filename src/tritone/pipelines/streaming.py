@@ -9,26 +9,32 @@ holds its state between steps where the graph runs; later streams use it again.
 import threading
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
-from tritone.pipelines.assembly import TranscriptBuilder
+from tritone.pipelines.assembly import ReadingBuilder, transcript
 from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.greedy import GreedySearch
+from tritone.pipelines.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
+from tritone.pipelines.rescoring import Rescorer
 from tritone.pipelines.samples import SampleQueue
+from tritone.pipelines.searching import Searching, SearchSettings
+from tritone.pipelines.segment import Segment, finish_segments, start_segment, take_step
 from tritone.pipelines.work import CallWork, WorkLog
 from tritone.runtime.crew import Crew
-from tritone.runtime.graph import Array, TensorSpec
-from tritone.search.ctc import CtcGreedy
+from tritone.runtime.graph import Array
+from tritone.search.endpoint import NEVER, EndpointRules
+from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
 DEFAULT_CAPACITY = 512
 DEFAULT_MAX_BATCH = 64
-MIN_PART = 2  # streams of a graph call that is worth making beside another one
+# Rescoring needs all that the encoder gave since the segment began, so there must be an end to it.
+MAX_RESCORED_S = 120.0
 
 
 @dataclass(frozen=True)
@@ -42,13 +48,16 @@ class Step:
 
 @dataclass
 class _Stream:
-    builder: TranscriptBuilder
+    segment: Segment
+    rules: EndpointRules
+    number: int = 0  # of the segment
+    ended: list[Transcript] = field(default_factory=list)  # segments that ended in the step under way
+    history: str = ""  # the text of all segments that have ended
     pending: SampleQueue = field(default_factory=SampleQueue)
-    search: CtcGreedy = field(default_factory=CtcGreedy)
     num_samples: int = 0  # of its audio so far
     position: int = 0  # of the next window in it
     closing: bool = False  # its last audio, and the tail after it, are pending
-    ended: bool = False  # its last step has run
+    heard_all: bool = False  # its last step has run
 
 
 class StreamingCtcPipeline:
@@ -64,6 +73,11 @@ class StreamingCtcPipeline:
         precision: str | None = None,
         capacity: int = DEFAULT_CAPACITY,
         max_batch: int = DEFAULT_MAX_BATCH,
+        chunk_size: int | None = None,
+        left_chunks: int | None = None,
+        max_history_s: float = DEFAULT_MAX_HISTORY_S,
+        search: SearchSettings | None = None,
+        endpoints: EndpointRules | None = None,
     ) -> None:
         """Open the streaming graph of a bundle.
 
@@ -72,12 +86,21 @@ class StreamingCtcPipeline:
             device, threads, runtime, precision: see `open_chosen`.
             capacity: how many streams may be open at once.
             max_batch: how many streams one graph call may advance.
+            chunk_size: encoder frames of a step; None takes the manifest's. Small ones answer sooner, large ones hear
+                more of what follows.
+            left_chunks: past chunks that a step sees, 0 for none, -1 for all; None takes the manifest's.
+            max_history_s: the most that -1 stands for, in seconds; of a longer stream the oldest is forgotten.
+            search: how to search in streams that ask for nothing else; by default greedily.
+            endpoints: when an utterance in a stream ends and the next segment begins; None lets a stream be one
+                segment. Segments that will be rescored end after `MAX_RESCORED_S` seconds in any case.
 
         Raises:
             BundleError: the bundle was exported without a streaming encoder, or with one that cannot be opened
-                or does not fit its manifest.
+                or does not fit its manifest, or that is for another chunk size or number of left chunks alone; or it
+                has no decoder to search with rescoring.
+            InputError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
-            ValueError: there is no such device, runtime or precision, or a number is below 1.
+            ValueError: there is no such device, runtime or precision, or a number is out of its range.
         """
         if capacity < 1 or max_batch < 1:
             raise ValueError(f"capacity and max_batch must be at least 1, got {capacity} and {max_batch}")
@@ -90,7 +113,7 @@ class StreamingCtcPipeline:
         self.capacity = capacity
         self.max_batch = max_batch
         self.work = WorkLog(self.sample_rate)
-        self._settings = settings
+        self.geometry = Geometry.choose(bundle, settings, chunk_size, left_chunks, max_history_s)
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
         self.artifact, graph = open_chosen(
@@ -102,10 +125,17 @@ class StreamingCtcPipeline:
             threads=threads,
             split_calls=False,
         )
-        self._search = GreedySearch(graph, bundle.manifest.vocabulary.blank_id)
-        self._slots = graph.slots(
-            {state.name: TensorSpec(np.dtype(state.dtype), state.shape) for state in settings.states}, capacity
+        self.searching = Searching(
+            bundle,
+            graph,
+            search,
+            threads=threads,
+            open_rescorer=partial(
+                Rescorer, bundle, device=device, threads=threads, runtime=runtime, precision=precision
+            ),
         )
+        self._rules = endpoints or NEVER
+        self._slots = graph.slots(self.geometry.states, capacity)
         self._crew = Crew(graph.concurrency)
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(capacity - 1, -1, -1))
@@ -116,12 +146,20 @@ class StreamingCtcPipeline:
         """How many streams are open."""
         return len(self._streams)
 
-    def open(self) -> int:
+    def open(self, options: SearchOptions | None = None) -> int:
         """Start a stream and return its slot.
+
+        Args:
+            options: how to search in it; None takes the pipeline's own.
 
         Raises:
             ServerBusyError: all slots are taken.
+            InputError: the options ask for what the model does not have.
         """
+        options = self.searching.check(options)
+        rules = self._rules
+        if options.mode == "rescoring":
+            rules = replace(rules, max_segment_s=min(rules.max_segment_s, MAX_RESCORED_S))
         with self._lock:
             if not self._free:
                 raise ServerBusyError(
@@ -129,7 +167,7 @@ class StreamingCtcPipeline:
                     "or raise the capacity"
                 )
             slot = self._free.pop()
-            self._streams[slot] = _Stream(TranscriptBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s))
+            self._streams[slot] = _Stream(self._new_segment(options, 0), rules)
             self._slots.clear(slot)
             return slot
 
@@ -147,7 +185,8 @@ class StreamingCtcPipeline:
         """Take new audio of some streams and recognise what is complete.
 
         Returns:
-            For each step the transcript of its stream so far. After a final step the slot is free again.
+            For each step the transcript of its stream's segment under way, with those that the step has ended. After a
+            final step the slot is free again.
 
         Raises:
             StreamError: a step is for a slot without an open stream; nothing was changed.
@@ -169,10 +208,16 @@ class StreamingCtcPipeline:
             active = list(zip(steps, streams, strict=True))
             while active := [(step, stream) for step, stream in active if self._is_ready(step, stream)]:
                 self._advance([step.slot for step, _ in active], [stream for _, stream in active])
-            transcripts = [
-                stream.builder.transcript(stream.num_samples / self.sample_rate, step.final)
-                for stream, step in zip(streams, steps, strict=True)
-            ]
+                self._end_segments([stream for _, stream in active if not stream.heard_all and self._at_end(stream)])
+            finished = [stream for stream, step in zip(streams, steps, strict=True) if step.final]
+            finals = dict(zip(map(id, finished), self._finish(finished), strict=True))
+            transcripts = []
+            for stream in streams:
+                current = finals.get(id(stream)) or self._partial(stream)
+                transcripts.append(
+                    replace(current, segment=stream.number, ended=tuple(stream.ended), history=stream.history)
+                )
+                stream.ended.clear()
             for step in steps:
                 if step.final:
                     self._release(step.slot)
@@ -180,7 +225,8 @@ class StreamingCtcPipeline:
 
     def warm_up(self) -> None:
         """Run silence through a few batch sizes, so that the first real chunk finds everything ready."""
-        window = np.zeros(self._settings.window_samples, dtype=np.float32)
+        self.searching.warm_up()
+        window = np.zeros(self.geometry.window_samples, dtype=np.float32)
         batch = 1
         while batch <= min(self.max_batch, self.capacity - self.num_open):
             slots = [self.open() for _ in range(batch)]
@@ -194,28 +240,77 @@ class StreamingCtcPipeline:
 
     def _release(self, slot: int) -> None:
         del self._streams[slot]
+        self._slots.release(slot)
         self._free.append(slot)
+
+    def _new_segment(self, options: SearchOptions, first_frame: int) -> Segment:
+        builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
+        return start_segment(self.searching, builder, options, first_frame)
+
+    def _at_end(self, stream: _Stream) -> bool:
+        frame_s, segment = self.bundle.manifest.frame_s, stream.segment
+        return stream.rules.is_endpoint(
+            segment_s=segment.num_frames * frame_s,
+            trailing_s=segment.trailing_frames * frame_s,
+            has_text=segment.has_text,
+        )
+
+    def _end_segments(self, streams: Sequence[_Stream]) -> None:
+        """End the segments of some streams and start their next ones."""
+        if not streams:
+            return
+        for stream, final in zip(streams, self._finish(streams), strict=True):
+            stream.ended.append(replace(final, segment=stream.number))
+            stream.history = " ".join(filter(None, (stream.history, final.text)))
+            stream.number += 1
+            last = stream.segment
+            stream.segment = self._new_segment(last.options, last.first_frame + last.num_frames)
+
+    def _finish(self, streams: Sequence[_Stream]) -> list[Transcript]:
+        """The final transcripts of the segments that some streams are in."""
+        if not streams:
+            return []
+        start = time.perf_counter()
+        finals = []
+        segments = [stream.segment for stream in streams]
+        for stream, hypotheses in zip(streams, finish_segments(self.searching, segments), strict=True):
+            segment = stream.segment
+            finals.append(transcript(hypotheses, segment.reading, segment.options, self._heard_s(stream)))
+        self.work.add_search(time.perf_counter() - start)
+        return finals
+
+    def _partial(self, stream: _Stream) -> Transcript:
+        reading = stream.segment.partial()
+        if not stream.segment.options.timestamps:
+            reading = reading.without_times()
+        return Transcript(
+            reading.text, reading.tokens, reading.words, reading.confidence, self._heard_s(stream), is_final=False
+        )
+
+    def _heard_s(self, stream: _Stream) -> float:
+        return stream.num_samples / self.sample_rate
 
     def _is_ready(self, step: Step, stream: _Stream) -> bool:
         waiting = len(stream.pending)
-        if waiting >= self._settings.window_samples:
+        if waiting >= self.geometry.window_samples:
             return True
-        return step.final and not stream.ended and waiting >= self.bundle.manifest.encoder.min_samples
+        return step.final and not stream.heard_all and waiting >= self.bundle.manifest.encoder.min_samples
 
     def _advance(self, slots: list[int], streams: list[_Stream]) -> None:
         """Run one window of each stream, in as many calls as the batch limit and the device ask for."""
-        needed = -(-len(slots) // self.max_batch)
-        calls = max(needed, min(self._crew.size, len(slots) // MIN_PART))
+        histories = [self.geometry.history(stream.position) for stream in streams]
+        order = sorted(range(len(slots)), key=histories.__getitem__)
+        slots, streams = [slots[each] for each in order], [streams[each] for each in order]
+        calls = parts(sorted(histories), self.max_batch, self._crew.size)
         self._slots.reserve(len(slots))
-        bounds = [len(slots) * call // calls for call in range(calls + 1)]
-        parts = list(map(slice, bounds, bounds[1:]))
         start = time.perf_counter()
-        work = self._crew.map(lambda part: self._run(slots[part], streams[part], part), parts)
+        work = self._crew.map(lambda part: self._run(slots[part], streams[part], part), calls)
         self.work.add(work, time.perf_counter() - start)
 
     def _run(self, slots: list[int], streams: list[_Stream], part: slice) -> CallWork:
         start = time.perf_counter()
-        window, shift = self._settings.window_samples, self._settings.shift_samples
+        window, shift = self.geometry.window_samples, self.geometry.shift_samples
+        history = self.geometry.history(streams[0].position)
         block = np.zeros((len(streams), window), dtype=np.float32)
         num_samples = np.empty(len(streams), dtype=np.int64)
         for row, stream in enumerate(streams):
@@ -224,17 +319,17 @@ class StreamingCtcPipeline:
             num_samples[row] = len(samples)
         inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
         filled = time.perf_counter()
-        results = self._slots(slots, inputs, self._search.outputs, part.start)
+        outputs = self.searching.outputs(stream.segment.options for stream in streams)
+        results = dict(zip(outputs, self._slots(slots, inputs, outputs, part.start, history), strict=True))
         computed = time.perf_counter()
-        found, num_frames = self._search(results)
+        take_step(self.searching, [stream.segment for stream in streams], results)
         audio = padding = 0
         for row, stream in enumerate(streams):
             valid = int(num_samples[row])
-            stream.ended = valid < window
+            stream.heard_all = valid < window
             stream.pending.drop(shift)
-            stream.builder.add(*stream.search.join(found[row], num_frames[row]))
             # The overlap of full windows belongs to the next one, and the tail after the audio is none.
-            used = valid if stream.ended else shift
+            used = valid if stream.heard_all else shift
             heard = max(0, min(used, stream.num_samples - stream.position))
             stream.position += used
             audio += heard

@@ -71,6 +71,11 @@ class WorkLog:
         with self._lock:
             self._work += work
 
+    def add_search(self, wall_s: float) -> None:
+        """Count time spent on the search apart from graph calls, as at the end of an utterance."""
+        with self._lock:
+            self._work += Work(search_s=wall_s)
+
     def take(self) -> Work:
         """Give the work since the last call of this method, and forget it."""
         with self._lock:

@@ -6,7 +6,7 @@
 
 A model is served offline under NAME and streaming under NAME-streaming; a streaming model that is built alone under a
 name of its own has exactly that name, because clients of other deployments expect theirs. A repository needs
-nothing outside its folder, unless its bundles are links.
+nothing outside its folder, unless its bundles are links: language models and hotwords are copied into it as well.
 """
 
 import os
@@ -32,6 +32,7 @@ from tritone.repository.config import (
     to_text,
     warmup_files,
 )
+from tritone.repository.search_files import check_files, check_search, copy_files
 
 VERSION = "1"
 BYTES_PER_SAMPLE = 4
@@ -80,8 +81,9 @@ def build_repository(
 
     Raises:
         BundleError: a bundle cannot be read, is damaged, or has no graph for a mode, a runtime or a precision that was
-            asked for.
-        OperatorError: something else is in the way at the output.
+            asked for, no decoder for rescoring, or streams that cannot be cut as asked for.
+        InputError: a hotword cannot be made of a bundle's tokens.
+        OperatorError: the language model or the hotwords cannot be used, or something else is in the way at the output.
         ValueError: a name is unfit or used twice.
     """
     options = options or ModelOptions()
@@ -90,6 +92,7 @@ def build_repository(
         raise ValueError("no bundle given")
     for bundle in opened:
         bundle.verify()  # damage is told here, not by a server that does not start
+    check_files(options, opened)
     if names is not None and len(names) != len(opened):
         raise ValueError(f"{len(opened)} bundles need as many names, got {len(names)}")
     suffix = "" if names is not None and modes == "streaming" else STREAMING_SUFFIX
@@ -102,6 +105,7 @@ def build_repository(
     ]
     for model, bundle in plan:
         bundle.artifacts(ROLES[model.mode], options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        check_search(options, bundle, model.mode)
     _check_names([model.name for model, _ in plan], output, force)
     for bundle in opened:
         bundle.verify()  # a damaged file would be found only when the server starts, or never
@@ -239,7 +243,8 @@ def _check_names(names: Sequence[str], output: Path, force: bool) -> None:
 def _write(folder: Path, model: BuiltModel, bundle: Bundle, options: ModelOptions, link: bool) -> None:
     version = folder / VERSION
     version.mkdir(parents=True)
-    config = model_config(model.name, model.mode, options, sample_rate=bundle.manifest.sample_rate)
+    files = copy_files(options, version, link=link)
+    config = model_config(model.name, model.mode, options, sample_rate=bundle.manifest.sample_rate, files=files)
     (folder / CONFIG).write_text(to_text(config), encoding="utf-8")
     (folder / "warmup").mkdir()
     for name, content in warmup_files(config).items():

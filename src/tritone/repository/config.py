@@ -6,13 +6,14 @@ A misspelt field fails where it is written, and Triton reads exactly what was me
 """
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend.settings import Mode, Settings
+from tritone.backend.settings import Mode, SearchParameters, Settings
 from tritone.backend.wire import DETAILS, TRANSCRIPTS, WAV, WAV_LENS
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.errors import OperatorError
@@ -26,11 +27,19 @@ SPARE_CANDIDATES = 4096
 # Our clock shall end an idle stream before Triton's does: our message says why, Triton's only that START is missing.
 IDLE_GRACE_S = 5.0
 WARMUP_S = 10.0  # of silence
+# Search options without a meaning for whole utterances.
+OF_STREAMS = (
+    "chunk_size",
+    "left_chunks",
+    "endpoint_silence_s",
+    "endpoint_silence_after_speech_s",
+    "endpoint_max_segment_s",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
-    """How models are served. Times are in the unit that the name says.
+class ModelOptions(SearchParameters):
+    """How models are served, and how they search. Times are in the unit that the name says.
 
     `instances`: processes, on each GPU of `gpus` or in all on the CPU. `runtime`, `precision`: which of a bundle's
     graphs to run; empty takes the first that can. `threads`: of one instance, 0 shares the cores.
@@ -57,6 +66,7 @@ class ModelOptions:
     stream_idle_timeout_s: float = 15.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
@@ -82,17 +92,24 @@ class ModelOptions:
         return -(-self.max_streams // processes)
 
 
-def model_config(name: str, mode: Mode, options: ModelOptions, *, sample_rate: int) -> Any:
+def model_config(
+    name: str, mode: Mode, options: ModelOptions, *, sample_rate: int, files: Mapping[str, str] | None = None
+) -> Any:
     """Describe one model to Triton.
 
     Args:
         name: of the model, the same as its folder.
         sample_rate: of its waveforms, in Hz.
+        files: where those that `options` names are in the model's version folder, by the option's name.
 
     Returns:
         `tritonclient.grpc.model_config_pb2.ModelConfig`.
     """
+    search = {field.name: getattr(options, field.name) for field in fields(SearchParameters)}
+    if mode == "offline":
+        search |= dict.fromkeys(OF_STREAMS)
     settings = Settings(
+        **search | dict(files or {}),
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,

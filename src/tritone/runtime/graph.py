@@ -21,17 +21,21 @@ class TensorSpec:
 class Slots(Protocol):
     """The state of many streams between calls of a graph: one row a slot, kept where the graph runs.
 
-    A slot is cleared before its first step.
+    A slot is cleared before its first step. States may grow along one axis: every call says how long it is, and rows
+    that were shorter get zeros at its start.
     """
 
     def clear(self, slot: int) -> None:
         """Set the state of a slot to zeros."""
 
+    def release(self, slot: int) -> None:
+        """Take back the memory that the state of a slot grew to; the slot is cleared before it is used again."""
+
     def reserve(self, count: int) -> None:
         """Make room for calls that together have `count` rows and run at once."""
 
     def __call__(
-        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
     ) -> list[Array]:
         """Run the graph on a step of some slots: their states go in, and what comes out takes their place.
 
@@ -41,6 +45,7 @@ class Slots(Protocol):
             outputs: what to return, states not among them.
             first: the place of the first row among those that `reserve` made room for; calls that run at once
                 take different ones.
+            length: of the axis along which states grow, in this call and in what it keeps.
         """
 
 
@@ -69,6 +74,6 @@ class Graph(Protocol):
         """Keep the states of up to `capacity` streams for this graph.
 
         Args:
-            states: type and shape of each state of one stream, without the batch axis. It is the input of its name, and
-                output `next_<name>` is its next value.
+            states: type and shape of each state of one stream, without the batch axis; None for the axis along which
+                it grows. It is the input of its name, and output `next_<name>`, which is as long, is its next value.
         """

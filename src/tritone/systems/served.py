@@ -9,6 +9,7 @@ from tritone.systems.streams import play_files
 if TYPE_CHECKING:
     from tritone.client import Client
     from tritone.client.models import ModelInfo
+    from tritone.client.parameters import Search
 
 DEFAULT_CONCURRENCY = 8
 
@@ -25,6 +26,7 @@ class ServedSystem:
         playback: Playback | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
         details: bool = False,
+        search: "Search | None" = None,
     ) -> None:
         """Take a client.
 
@@ -34,6 +36,7 @@ class ServedSystem:
             playback: how files are streamed; None sends whole files.
             concurrency: requests, or streams, in flight.
             details: also ask for tokens, words, times and confidences.
+            search: what requests ask of the search, see `Client.transcribe`.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
@@ -45,12 +48,15 @@ class ServedSystem:
         self._model = model
         self._playback = playback
         self._details = details
+        self._search = dict(search or {})
 
     def describe(self) -> Mapping[str, str]:
         """Of the model itself a server tells no more than its name: a new model under an old name looks the same."""
         played = {} if self._playback is None else _describe(self._playback)
         model = self._model or self._info().name
-        return {"kind": "server", "address": str(self._client.endpoint), "model": model, "mode": self.mode, **played}
+        asked = {name: str(value) for name, value in sorted(self._search.items())}
+        server = {"kind": "server", "address": str(self._client.endpoint), "model": model, "mode": self.mode}
+        return {**server, **played, **asked}
 
     def prepare(self, *, warm_up: bool = False) -> None:
         """See `System`. Served models have warmed up before they are ready."""
@@ -64,7 +70,7 @@ class ServedSystem:
             chunk_ms = self._playback.chunk_ms
             yield from play_files(
                 paths,
-                lambda: self._client.stream(info.name, details=self._details, chunk_ms=chunk_ms),
+                lambda: self._client.stream(info.name, details=self._details, chunk_ms=chunk_ms, search=self._search),
                 sample_rate=info.sample_rate,
                 playback=self._playback,
                 concurrency=self.concurrency,
@@ -72,7 +78,7 @@ class ServedSystem:
             )
             return
         for result in self._client.transcribe_iter(
-            paths, info.name, details=self._details, concurrency=self.concurrency
+            paths, info.name, details=self._details, concurrency=self.concurrency, search=self._search
         ):
             yield Outcome(
                 index=result.index,

@@ -3,8 +3,9 @@
     NAME=BUNDLE[,key=value...]                       a bundle folder, or a shipped one by name, in this process
     NAME=grpc://host:port/model[,key=value...]       a served model; http://, grpcs:// and https:// as well
 
-`NAME=` may be left out. For bundles the keys are the options of `tritone.load`, whatever they are; for all systems also
-those of `COMMON`. Names and values have no commas.
+`NAME=` may be left out. For bundles the keys are the options of `tritone.load`, whatever they are; for served models
+those that requests have (`search=rescoring,beam=20`); for all systems also those of `COMMON`. Names and values have no
+commas; several hotwords are separated by semicolons: `hotwords=anna:8;new york:5`.
 """
 
 import inspect
@@ -15,12 +16,14 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tritone import load
+from tritone.search.options import PARAMETERS
 from tritone.systems.bundled import BundleSystem
 from tritone.systems.outcome import DEFAULT_CHUNK_MS, Playback, System
 from tritone.systems.served import DEFAULT_CONCURRENCY, ServedSystem
 
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
-SERVED = {"timeout_s": "float"}
+REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
+SERVED = {"timeout_s": "float"} | REQUEST
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
@@ -86,6 +89,8 @@ def open_system(
     """
     spec = parse_spec(spec) if isinstance(spec, str) else spec
     options = {key: _value(spec, key, text) for key, text in spec.options.items()}
+    if "hotwords" in options:
+        options["hotwords"] = options["hotwords"].replace(";", ",")
     playback = _playback(spec, options, playback)
     concurrency = options.pop("concurrency", concurrency)
     if spec.is_served:
@@ -94,6 +99,7 @@ def open_system(
         address, model = _address(spec.target)
         if timeout_s is not None:
             options.setdefault("timeout_s", timeout_s)
+        search = {key: options.pop(key) for key in REQUEST if key in options}
         return ServedSystem(
             Client(address, **options),
             model,
@@ -101,6 +107,7 @@ def open_system(
             playback=playback,
             concurrency=concurrency or DEFAULT_CONCURRENCY,
             details=details,
+            search=search,
         )
     recognizer = load(spec.target, **options)
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
@@ -109,13 +116,15 @@ def open_system(
 def load_options() -> dict[str, str]:
     """The options of `tritone.load`, each with the type its value is read as; `tritone.load` is where they are kept."""
     parameters = inspect.signature(load).parameters.values()
-    return {each.name: _type(each.annotation) for each in parameters if each.kind is each.KEYWORD_ONLY}
+    kinds = {each.name: _type(each.annotation) for each in parameters if each.kind is each.KEYWORD_ONLY}
+    return {name: kind for name, kind in kinds.items() if kind is not None}
 
 
-def _type(annotation: Any) -> str:
+def _type(annotation: Any) -> str | None:
+    """How to read a value of this type from text, or None for one that text cannot give."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    found = re.findall(r"\b(bool|int|float)\b", text)
-    return found[0] if found else "str"
+    found = re.findall(r"\b(bool|int|float|str|SearchMode|LmUnit)\b", text)
+    return found[0] if found and found[0] in ("bool", "int", "float") else "str" if found else None
 
 
 def _value(spec: Spec, key: str, text: str) -> Any:

@@ -6,8 +6,9 @@ paths, a function that opens a stream  ->  outcomes with all partials
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from queue import SimpleQueue
 
 from tritone.audio.files import read_audio
@@ -43,8 +44,9 @@ def play_files(
         on_partial: hears of every answer.
 
     Yields:
-        An outcome for each file, as soon as it is there. A file that cannot be read, or whose stream broke, has its
-        error there. Leaving the loop gives up the streams that are still being played.
+        An outcome for each file, as soon as it is there; of a stream with endpoints its transcript is of all segments,
+        see `whole`. A file that cannot be read, or whose stream broke, has its error there. Leaving the loop gives up
+        the streams that are still being played.
     """
     given_up = threading.Event()
 
@@ -118,6 +120,7 @@ def _play_file(
     partials: list[Partial] = []
     audio_s = compute_s = 0.0
     last: Transcript | None = None
+    ended: list[Transcript] = []
     try:
         waveform = read_audio(path, sample_rate)
         audio_s = len(waveform) / sample_rate
@@ -132,6 +135,7 @@ def _play_file(
                     realtime=playback.realtime,
                 ):
                     partials.append(stream.partial(last))
+                    ended += last.ended
                     if on_partial is not None:
                         on_partial(index, last)
             finally:
@@ -149,7 +153,7 @@ def _play_file(
         return Outcome(
             index=index,
             path=path,
-            transcript=last,
+            transcript=whole(last, ended),
             audio_s=audio_s,
             latency_s=partials[-1].latency_s,
             compute_s=compute_s,
@@ -157,6 +161,27 @@ def _play_file(
         )
     return Outcome(
         index=index, path=path, error=failure, audio_s=audio_s, compute_s=compute_s, partials=tuple(partials)
+    )
+
+
+def whole(last: Transcript, ended: Sequence[Transcript]) -> Transcript:
+    """The transcript of a stream that is over, from its last segment and those that ended before.
+
+    Text, tokens and words are of all segments; these are kept as `ended`, the last one too. A stream of one segment
+    stays as it is.
+    """
+    if not ended:
+        return last
+    segments = (*ended, replace(last, ended=(), history=""))
+    words = tuple(word for segment in segments for word in segment.words)
+    return Transcript(
+        text=last.whole_text,
+        tokens=tuple(token for segment in segments for token in segment.tokens),
+        words=words,
+        confidence=sum(word.confidence for word in words) / len(words) if words else 1.0,
+        audio_s=last.audio_s,
+        segment=last.segment,
+        ended=segments,
     )
 
 
@@ -182,8 +207,10 @@ class _Clocked:
         return self._ask(self._stream.finish)
 
     def partial(self, transcript: Transcript) -> Partial:
-        if transcript.text != self._text:  # else the same object again: hours of text have thousands of answers
-            self._text = transcript.text
+        if (
+            text := transcript.whole_text
+        ) != self._text:  # else the same again: hours of text have thousands of answers
+            self._text = text
         return Partial(
             text=self._text,
             spoken_s=self._spoken_s,

@@ -5,13 +5,11 @@ needs half the CPU time for small requests and answers in steady time.
 """
 
 import asyncio
-import threading
 import time
 from abc import ABC, abstractmethod
 
+from tritone.client.loop_thread import LoopThread
 from tritone.traffic.wire import Body, Done, Reply
-
-CLOSE_TIMEOUT_S = 5.0
 
 
 class LoopSender(ABC):
@@ -19,33 +17,22 @@ class LoopSender(ABC):
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
-        self._closed = False
-        self._lock = threading.Lock()
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="tritone-bench-sender", daemon=True)
-        self._thread.start()
+        self._thread = LoopThread("tritone-bench-sender")
         # Connections want to be born inside the loop that will use them.
-        asyncio.run_coroutine_threadsafe(self._connect(), self._loop).result()
+        self._thread.submit(self._connect()).result()
 
     def send(self, body: Body, timeout_s: float, done: Done) -> None:
-        if threading.current_thread() is self._thread:
+        if self._thread.is_current:
             self._launch(body, timeout_s, done)
             return
-        with self._lock:
-            if not self._closed:
-                self._loop.call_soon_threadsafe(self._launch, body, timeout_s, done)
+        with self._thread.lock:
+            if not self._thread.closed:
+                self._thread.loop.call_soon_threadsafe(self._launch, body, timeout_s, done)
                 return
         done(cancelled())
 
     def close(self) -> None:
-        with self._lock:
-            if self._closed:
-                return
-            self._closed = True
-        asyncio.run_coroutine_threadsafe(self._shut(), self._loop).result(CLOSE_TIMEOUT_S)
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(CLOSE_TIMEOUT_S)
-        self._loop.close()
+        self._thread.close(self._shut())
 
     @abstractmethod
     async def _connect(self) -> None: ...
@@ -58,10 +45,10 @@ class LoopSender(ABC):
     async def _disconnect(self) -> None: ...
 
     def _launch(self, body: Body, timeout_s: float, done: Done) -> None:
-        if self._closed:
+        if self._thread.closed:
             done(cancelled())
             return
-        task = self._loop.create_task(self._run(body, timeout_s, done))
+        task = self._thread.loop.create_task(self._run(body, timeout_s, done))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

@@ -8,7 +8,7 @@ builds a tensor or a message object per request.
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import ModelInfo
+from tritone.client.parameters import Parameter
 from tritone.client.transport import NUM_SAMPLES, TEXT, WAVEFORM
 
 Waveform = npt.NDArray[np.float32]
@@ -27,23 +28,29 @@ STRING_LENGTH_BYTES = 4  # a string tensor has them before each element, little-
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model on a server. `sample_rate` in Hz; `batched` tells whether its tensors have a batch axis."""
+    """A model on a server, and what is asked of its search.
+
+    `sample_rate` in Hz; `batched` tells whether its tensors have a batch axis. `parameters`: names and values that all
+    requests carry; of a stream, all its chunks.
+    """
 
     endpoint: Endpoint
     model: str
     sample_rate: int
     batched: bool = True
     streaming: bool = False
+    parameters: tuple[tuple[str, Parameter], ...] = ()
 
     @classmethod
-    def of(cls, endpoint: Endpoint, info: ModelInfo) -> "Target":
-        """Describe a model that `Client.model` found."""
+    def of(cls, endpoint: Endpoint, info: ModelInfo, parameters: Mapping[str, Parameter] | None = None) -> "Target":
+        """Describe a model that `Client.model` found, and what to ask of its search."""
         return cls(
             endpoint=endpoint,
             model=info.name,
             sample_rate=info.sample_rate,
             batched=info.batched,
             streaming=info.kind == "streaming",
+            parameters=tuple((parameters or {}).items()),
         )
 
 
@@ -53,12 +60,13 @@ class Body:
 
     `content` is the message: all of it (gRPC), or the tensors' bytes (HTTP). `stream` says which chunk of which stream
     it is; it is kept apart, so that streams can share their chunks: see `in_stream`. `header` is the JSON that precedes
-    the tensors (HTTP only, else empty).
+    the tensors (HTTP only, else empty), `parameters` what it says of the search (HTTP only).
     """
 
     model: str
     content: bytes
     header: bytes = b""
+    parameters: bytes = b""
     stream: bytes = b""
     audio_s: tuple[float, ...] = ()  # of each row
 
@@ -67,12 +75,15 @@ class Body:
         if not 0 < sequence_id < 2**63:
             raise ValueError(f"sequence_id must be 1 to 2**63 - 1, got {sequence_id}")
         make = _http_stream if self.header else _grpc_stream
-        return replace(self, stream=make(sequence_id, start, end))
+        return replace(self, stream=make(sequence_id, start, end))  # of a gRPC message the parameters are in `content`
 
     @property
     def json(self) -> bytes:
         """The JSON header as it is sent (HTTP)."""
-        return b"{" + self.stream + self.header if self.header else b""
+        if not self.header:
+            return b""
+        parameters = b", ".join(filter(None, (self.stream, self.parameters)))
+        return b"{" + (b'"parameters": {' + parameters + b"}, " if parameters else b"") + self.header
 
     @property
     def num_bytes(self) -> int:
@@ -162,7 +173,7 @@ def encode(
     counts = np.array(lengths, dtype="<i4")
     shapes = [[len(lengths), block.shape[1]], [len(lengths), 1]] if target.batched else [[block.shape[1]], [1]]
     make = _grpc_body if target.endpoint.protocol == "grpc" else _http_body
-    body = make(target.model, shapes, [block.tobytes(), counts.tobytes()])
+    body = make(target, shapes, [block.tobytes(), counts.tobytes()])
     body = replace(body, audio_s=tuple(length / target.sample_rate for length in lengths))
     return body.in_stream(sequence_id, start=start, end=end) if sequence_id else body
 
@@ -203,18 +214,23 @@ ADDRESS = re.compile(r"\b(?:ipv4:|ipv6:)?(?:%5B|\[)?[0-9a-fA-F:.]*[.:][0-9a-fA-F
 NUMBER = re.compile(r"\b0x[0-9a-fA-F]+\b|(?<![A-Za-z_])\d+(?:\.\d+)?")
 
 
+GRPC_FIELDS = {str: "string_param", int: "int64_param", bool: "bool_param", float: "double_param"}
+
+
 # --- gRPC -----------------------------------------------------------------------------------------------------------
 
 
-def _grpc_body(model: str, shapes: list[list[int]], contents: list[bytes]) -> Body:
+def _grpc_body(target: Target, shapes: list[list[int]], contents: list[bytes]) -> Body:
     from tritonclient.grpc import service_pb2 as pb
 
-    request = pb.ModelInferRequest(model_name=model)
+    request = pb.ModelInferRequest(model_name=target.model)
+    for name, value in target.parameters:
+        setattr(request.parameters[name], GRPC_FIELDS[type(value)], value)
     for name, datatype, shape in zip((WAVEFORM, NUM_SAMPLES), ("FP32", "INT32"), shapes, strict=True):
         request.inputs.add(name=name, datatype=datatype, shape=shape)
     request.outputs.add(name=TEXT)
     request.raw_input_contents.extend(contents)
-    return Body(model=model, content=bytes(request.SerializeToString()))
+    return Body(model=target.model, content=bytes(request.SerializeToString()))
 
 
 def _grpc_stream(sequence_id: int, start: bool, end: bool) -> bytes:
@@ -231,7 +247,7 @@ def _grpc_stream(sequence_id: int, start: bool, end: bool) -> bytes:
 # --- HTTP -----------------------------------------------------------------------------------------------------------
 
 
-def _http_body(model: str, shapes: list[list[int]], contents: list[bytes]) -> Body:
+def _http_body(target: Target, shapes: list[list[int]], contents: list[bytes]) -> Body:
     header: dict[str, Any] = {
         "inputs": [
             {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(content)}}
@@ -241,10 +257,15 @@ def _http_body(model: str, shapes: list[list[int]], contents: list[bytes]) -> Bo
         ],
         "outputs": [{"name": TEXT, "parameters": {"binary_data": True}}],
     }
-    # Without its opening brace, so that the stream's part can go first.
-    return Body(model=model, content=b"".join(contents), header=json.dumps(header).encode()[1:])
+    # Without their opening brace, so that the stream's part can go first.
+    return Body(
+        model=target.model,
+        content=b"".join(contents),
+        header=json.dumps(header).encode()[1:],
+        parameters=json.dumps(dict(target.parameters)).encode()[1:-1],
+    )
 
 
 def _http_stream(sequence_id: int, start: bool, end: bool) -> bytes:
-    part = {"parameters": {"sequence_id": sequence_id, "sequence_start": start, "sequence_end": end}}
-    return json.dumps(part).encode()[1:-1] + b", "
+    part = {"sequence_id": sequence_id, "sequence_start": start, "sequence_end": end}
+    return json.dumps(part).encode()[1:-1]

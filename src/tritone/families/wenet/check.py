@@ -1,35 +1,43 @@
 """Whether exported graphs compute what the torch network does.
 
 A test signal goes through both, in one batch and in streaming steps; the largest difference of log-probabilities over
-valid frames is what counts, in natural-log units.
+valid frames is what counts, in natural-log units. Of a decoder it is that of the scores of a few hypotheses.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES
 from tritone.errors import ExportError
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
+from tritone.families.wenet.rescoring import RescoringGraph
 from tritone.runtime import Graph
 
 CHECK_SECONDS = (0.05, 1.3, 2.9)
 STEPS = 4
+CHECK_CHUNKS = ((1, 5), (6, 0))  # chunk size and past frames beside the defaults: the least of either
 
 
-def difference(graph: OfflineGraph | StreamingGraph, session: Graph, name: str) -> float:
+def difference(graph: OfflineGraph | StreamingGraph | RescoringGraph, session: Graph, name: str) -> float:
     """The largest difference between a network and an opened graph; `name` is for errors.
 
     Raises:
         ExportError: the graph counts other frames than the network.
     """
-    compare = _offline if isinstance(graph, OfflineGraph) else _streaming
-    return compare(graph, session, name)  # type: ignore[arg-type]  # the right one for its type
+    if isinstance(graph, RescoringGraph):
+        return _rescoring(graph, session)
+    return _offline(graph, session, name) if isinstance(graph, OfflineGraph) else _streaming(graph, session, name)
 
 
-def zero_states(graph: StreamingGraph, batch: int) -> dict[str, Tensor]:
-    """The states of streams that start."""
+def zero_states(graph: StreamingGraph, batch: int, left_frames: int) -> dict[str, Tensor]:
+    """The states of streams that start, with room for `left_frames` past frames."""
     return {
-        name: torch.zeros(batch, *shape, dtype=torch.int64 if name == "offset" else torch.float32)
+        name: torch.zeros(
+            batch,
+            *(left_frames if axis == LEFT_FRAMES else axis for axis in shape),
+            dtype=torch.int64 if name == "offset" else torch.float32,
+        )
         for name, shape in graph.state_shapes.items()
     }
 
@@ -56,15 +64,21 @@ def _offline(graph: OfflineGraph, session: Graph, name: str) -> float:
 
 
 def _streaming(graph: StreamingGraph, session: Graph, name: str) -> float:
-    rate = graph.sample_rate
-    signal = _signal(graph.window_samples + graph.shift_samples * STEPS, rate)
-    expected_states = zero_states(graph, 1)
+    left_frames = graph.chunk_size * (STEPS if graph.left_chunks == ALL_LEFT else graph.left_chunks)
+    sizes = {(graph.chunk_size, left_frames), *CHECK_CHUNKS}
+    return float(np.max([_stream(graph, session, name, *each) for each in sizes]))
+
+
+def _stream(graph: StreamingGraph, session: Graph, name: str, chunk_size: int, left_frames: int) -> float:
+    window, shift = graph.window_for(chunk_size), graph.shift_for(chunk_size)
+    signal = _signal(window + shift * STEPS, graph.sample_rate)
+    expected_states = zero_states(graph, 1, left_frames)
     states = {key: value.numpy() for key, value in expected_states.items()}
     worst = 0.0
     for step in range(STEPS):
-        start = step * graph.shift_samples
-        valid = graph.window_samples if step < STEPS - 1 else graph.window_samples // 2
-        waveform = signal[start : start + graph.window_samples].unsqueeze(0)
+        start = step * shift
+        valid = window if step < STEPS - 1 else window // 2
+        waveform = signal[start : start + window].unsqueeze(0)
         num_samples = torch.tensor([valid])
         with torch.no_grad():
             expected, num_frames, _, *next_states = graph(waveform, num_samples, *expected_states.values())
@@ -76,6 +90,21 @@ def _streaming(graph: StreamingGraph, session: Graph, name: str) -> float:
         states = dict(zip(states, rest, strict=True))
         worst = float(np.maximum(worst, _largest(found, frames, expected, num_frames, name)))
     return worst
+
+
+def _rescoring(graph: RescoringGraph, session: Graph) -> float:
+    """Hypotheses of 0 to 6 tokens for frames like those behind a layer norm, one utterance shorter than the other."""
+    random = torch.Generator().manual_seed(0)
+    inputs = (
+        torch.randn(2, 40, graph.encoder_dim, generator=random),
+        torch.tensor([40, 3]),
+        torch.randint(graph.vocab_size, (2, 3, 6), generator=random),
+        torch.tensor([[6, 0, 1], [2, 6, 3]]),
+    )
+    with torch.no_grad():
+        expected = graph(*inputs)
+    found = session(dict(zip(graph.inputs, (each.numpy() for each in inputs), strict=True)), graph.outputs)
+    return float(np.max([np.abs(ours - theirs.numpy()).max() for ours, theirs in zip(found, expected, strict=True)]))
 
 
 def _largest(found: np.ndarray, frames: np.ndarray, expected: Tensor, num_frames: Tensor, name: str) -> float:

@@ -1,7 +1,9 @@
 """WeNet's attention decoders: left-to-right transformer and the two-way bitransformer of U2++.
 
-    encoder frames, token ids after <sos>  ->  logits (batch, tokens, vocab) for the next token at each place
+    encoder frames, token ids after <sos>  ->  logits (rows, tokens, vocab) for the next token at each place
 
+Each utterance may have several rows of tokens, its hypotheses. They share the keys and values of its frames, which are
+computed once: the queries of all its hypotheses stand side by side in one attention.
 Source: wenet/transformer/{decoder,decoder_layer}.py.
 """
 
@@ -10,6 +12,7 @@ import math
 import torch
 from torch import Tensor, nn
 
+from tritone.families.precision import as_dtype
 from tritone.families.wenet.config import DecoderConfig
 from tritone.families.wenet.layers import MultiHeadedAttention, PositionwiseFeedForward, sinusoids
 
@@ -29,9 +32,15 @@ class DecoderLayer(nn.Module):
         return x if self.pre_norm else norm(x)
 
     def forward(self, x: Tensor, mask: Tensor, memory: Tensor, memory_mask: Tensor) -> Tensor:
+        """Args: x (batch · n, tokens, width), mask (1, tokens, tokens); memory (batch, T', width) with its mask."""
+        key_value = self.src_attn.key_value(memory)
         x = self._sublayer(self.norm1, x, lambda y: self.self_attn(y, self.self_attn.key_value(y), mask))
-        x = self._sublayer(self.norm2, x, lambda y: self.src_attn(y, self.src_attn.key_value(memory), memory_mask))
+        x = self._sublayer(self.norm2, x, lambda y: self._look_at(y, key_value, memory_mask))
         return self._sublayer(self.norm3, x, self.feed_forward)
+
+    def _look_at(self, x: Tensor, key_value: Tensor, memory_mask: Tensor) -> Tensor:
+        side_by_side = x.reshape(key_value.shape[0], -1, x.shape[-1])
+        return self.src_attn(side_by_side, key_value, memory_mask).reshape(x.shape)
 
 
 class TransformerDecoder(nn.Module):
@@ -46,13 +55,24 @@ class TransformerDecoder(nn.Module):
         self.output_layer = nn.Linear(width, vocab_size)
         self.dropout = nn.Dropout(config.positional_dropout_rate)
 
-    def forward(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor, lengths: Tensor) -> Tensor:
-        """Args: memory (batch, T', width) with lengths (batch,); tokens (batch, L) from <sos> on, lengths (batch,)."""
+    def forward(self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor) -> Tensor:
+        """Predict the token after each place.
+
+        Args:
+            memory: (batch, T', width) encoder frames, of which `memory_lengths` (batch,) are valid.
+            tokens: (batch · n, length) ids from <sos> on, the n rows of an utterance next to each other. Whatever
+                follows a row's tokens has no influence on the places before it.
+
+        Returns:
+            Logits (batch · n, length, vocab).
+        """
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        causal = places.unsqueeze(0) <= places.unsqueeze(1)
-        mask = (places < lengths.unsqueeze(1)).unsqueeze(1) & causal
+        # No place sees a later one. Padding comes last, so this hides it too.
+        mask = (places.unsqueeze(0) <= places.unsqueeze(1)).unsqueeze(0)
         memory_mask = (torch.arange(memory.shape[1], device=memory.device) < memory_lengths.unsqueeze(1)).unsqueeze(1)
-        x = self.dropout(self.embed[0](tokens) * math.sqrt(self.width) + sinusoids(places, self.width))
+        embedded = self.embed[0](tokens)
+        x = embedded * math.sqrt(self.width) + as_dtype(sinusoids(places, self.width), embedded.dtype)
+        x = self.dropout(x)
         for layer in self.decoders:
             x = layer(x, mask, memory, memory_mask)
         return self.output_layer(self.after_norm(x) if self.pre_norm else x)

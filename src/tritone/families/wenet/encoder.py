@@ -177,7 +177,7 @@ class Encoder(nn.Module):
     @property
     def dtype(self) -> torch.dtype:
         """What the layers compute in; features and their normalisation are float32 always."""
-        return self.after_norm.weight.dtype
+        return cast(MultiHeadedAttention, self.encoders[0].self_attn).linear_q.weight.dtype
 
     def _embed(self, feats: Tensor, offset: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Subsampled input with its place applied, the position vectors for the attention, and frame numbers (frames,).
@@ -235,12 +235,14 @@ class Encoder(nn.Module):
             feats: (batch, window, bins); each window starts where the stream's next encoder frame does.
             lengths: (batch,) valid frames of each window; less than the window only at the end of a stream.
             offset: (batch,) int64, encoder frames the stream has produced so far.
-            att_cache: (batch, layers, heads, cache, columns), newest frame last. Only the last `offset` frames count.
+            att_cache: (batch, layers, heads, cache, columns), newest frame last; its length, 0 allowed, is how far a
+                step may look back. Only the last `offset` frames count.
             cnn_cache: (batch, layers, kernel - 1, width), or None for models without causal convolution.
 
         Returns:
             Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches. Caches and frames are of
-            type `dtype`.
+            type `dtype`. The attention's next cache is as long as the one given: what it has no room for is forgotten,
+            and whoever wants to keep it gives a longer one, with anything finite at its start.
         """
         out_lengths = self.embed.num_frames(lengths)
         cached = att_cache.shape[3]

@@ -1,28 +1,24 @@
 """From WeNet's files to a bundle.
 
     final.pt, train.yaml, units.txt[, global_cmvn]
-        ->  manifest.json, tokens.txt, and for each runtime the offline and the streaming graph
+        ->  manifest.json, tokens.txt, and for each runtime and precision the offline graph, the streaming graph and
+            that of the attention decoder
 
-Every graph is run before the bundle is written: the largest difference from the torch network is part of the report,
-and a graph that differs by more than float noise is refused.
+Every graph is run before the bundle is written: the largest difference from the torch network is part of the report. A
+float32 graph that differs by more than float noise is refused, one in another precision if it drifts too far on audio.
 """
 
 import hashlib
-import math
 import platform
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
-import onnx
-import torch
-from torch import Tensor, nn
-
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import (
-    Artifact,
+    Decoder,
     Encoder,
     Features,
     Manifest,
@@ -35,19 +31,13 @@ from tritone.bundle.manifest import (
     Vocabulary,
     WeightStorage,
 )
-from tritone.errors import ExportError
-from tritone.families.onnx import WEIGHTS_FILE, export_graph, save_graphs
-from tritone.families.torch_program import rounded, save_program
-from tritone.families.wenet.check import difference, zero_states
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
+from tritone.families.wenet.drift import MAX_DRIFT, Drift
+from tritone.families.wenet.graph_files import PRECISIONS, AnyGraph, DriftCheck, GraphFiles, Graphs, plan
 from tritone.families.wenet.graphs import FrontEnd, OfflineGraph, StreamingGraph, make_fbank
 from tritone.families.wenet.model import AsrModel
-from tritone.runtime import open_graph
-
-MAX_DIFFERENCE = 1e-3  # natural-log units; float32 noise of a deep model stays one to two orders below
-
-Graphs = Mapping[Role, OfflineGraph | StreamingGraph]
+from tritone.families.wenet.rescoring import RescoringGraph
 
 
 @dataclass(frozen=True)
@@ -55,13 +45,16 @@ class ExportReport:
     """What an export made and how well the stored graphs follow the torch network.
 
     `differences`: per graph, the largest |log prob| difference from the float32 network over valid frames of a test
-    signal, natural-log units. For compressed weights and other precisions it shows what they lose.
+    signal, natural-log units; of a decoder the largest difference of a hypothesis's score. For compressed weights it
+    shows what they lose. `drifts`: per graph in another precision than float32, what it changes on real audio.
+    `parameters`: of the parts that were exported.
     """
 
     bundle: Bundle
     parameters: int
     bytes: int
     differences: dict[str, float] = field(default_factory=dict)
+    drifts: dict[str, Drift] = field(default_factory=dict)
 
 
 def export_wenet(
@@ -79,32 +72,52 @@ def export_wenet(
     weight_storage: WeightStorage = "fp32",
     runtimes: Sequence[Runtime] = ("onnxruntime",),
     precisions: Sequence[Precision] = ("fp32",),
+    decoder: bool = True,
+    check_audio: Path | None = None,
+    max_drift: float | None = None,
+    force: bool = False,
     make_front_end: Callable[[ModelConfig], FrontEnd] = make_fbank,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ExportReport:
-    """Export the encoder and CTC head of a WeNet model.
+    """Export the encoder, the CTC head and, where it has one, the attention decoder of a WeNet model.
 
     Args:
         checkpoint, config, tokens: upstream's `final.pt`, `train.yaml`, `units.txt`.
         output: the bundle's folder; an older bundle there is replaced.
         cmvn: statistics file, when the checkpoint does not hold them and they do not lie beside it.
         streaming: also export the streaming graph.
-        chunk_size, left_chunks: encoder frames a step, and past chunks a step may attend to.
+        chunk_size, left_chunks: encoder frames a step, and past chunks a step may attend to (-1: all). The graph takes
+            others as well: these are what serving uses when it is not asked for any.
         name: the model's name; by default the output folder's.
         tail_padding_ms: silence that serving appends to every utterance; 0 gives upstream's result.
         weight_storage: "fp32", "fp16" or "int8" (fp16 in programs of torch); float32 arithmetic stays float32 in each.
         runtimes: what to write graphs for; the first is what the bundle runs on by default.
-        precisions: of the programs for torch. ONNX graphs compute in float32.
+        precisions: of the graphs; each runtime gets those that it can have, see `PRECISIONS`.
+        decoder: export the attention decoder if the model has one.
+        check_audio: folder of audio files or wav.scp for the check of graphs in other precisions than float32; by
+            default the clips of the demo.
+        max_drift: largest share of probability that such a graph may move, see `Drift.moved`; None is `MAX_DRIFT`.
+        force: write such a graph even if it moves more.
         progress: told what is done next; tracing a deep model takes about a minute.
         make_front_end: what computes features; replaced only to feed features through a bundle, as parity tests do.
 
     Raises:
-        ExportError: a file is missing, damaged or unsupported, or a graph does not reproduce the torch network.
+        ExportError: a file is missing, damaged or unsupported, a graph does not reproduce the torch network, or
+            one in another precision drifts too far.
         BundleError: the output folder is in use for something else.
-        ValueError: a runtime or a precision is unknown, or given twice.
+        InputError: the audio to check with cannot be read.
+        ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
+            the drift is negative.
     """
     _check_choices("runtime", runtimes, get_args(Runtime))
     _check_choices("precision", precisions, get_args(Precision))
+    planned = plan(runtimes, precisions)
+    max_drift = MAX_DRIFT if max_drift is None else max_drift
+    if not max_drift >= 0:
+        raise ValueError(f"the limit of the drift must be 0 or more, got {max_drift}")
+    for runtime, made in planned.items():
+        if left_out := [each for each in precisions if each not in made]:
+            progress(f"{runtime} has {', '.join(PRECISIONS[runtime])}: {', '.join(left_out)} is left out there")
     progress("reading the checkpoint")
     settings = read_config(config)
     units = read_units(tokens, settings.vocab_size)
@@ -112,23 +125,30 @@ def export_wenet(
     front_end = make_front_end(settings)
 
     def graphs_of(model: AsrModel) -> Graphs:
-        graphs: dict[Role, OfflineGraph | StreamingGraph] = {"encoder": OfflineGraph(model, front_end).eval()}
+        graphs: dict[Role, AnyGraph] = {"encoder": OfflineGraph(model, front_end).eval()}
         if streaming:
             graphs["streaming_encoder"] = StreamingGraph(model, front_end, chunk_size, left_chunks).eval()
+        if decoder and model.decoder is not None:
+            graphs["decoder"] = _rescoring(model, vocabulary)
         return graphs
 
+    vocabulary = _vocabulary(settings, units)
     graphs = graphs_of(model)
     offline, stream = graphs["encoder"], graphs.get("streaming_encoder")
+    rescoring = graphs.get("decoder")
     assert isinstance(offline, OfflineGraph)
     with BundleWriter(output) as writer:
         writer.write_tokens(units)
-        written = _GraphWriter(writer, graphs, weight_storage, progress)
-        for runtime in runtimes:
-            if runtime == "onnxruntime":
-                written.write_onnx()
-            else:
-                for precision in precisions:
-                    written.write_torch(graphs_of(model.in_precision(precision)), precision)
+        written = GraphFiles(
+            writer=writer,
+            graphs=graphs,
+            in_precision=lambda precision, explicit: graphs_of(model.in_precision(precision, explicit=explicit)),
+            weight_storage=weight_storage,
+            drift_check=DriftCheck(check_audio, max_drift, force, settings.blank_id),
+            progress=progress,
+        )
+        for runtime, made in planned.items():
+            written.write(runtime, made)
         progress("writing the bundle")
         sources = {"checkpoint": checkpoint, "config": config, "tokens": tokens} | ({"cmvn": cmvn} if cmvn else {})
         bundle = writer.commit(
@@ -143,8 +163,9 @@ def export_wenet(
                     min_samples=offline.min_samples,
                     tail_samples=round(tail_padding_ms * settings.sample_rate / 1000),
                 ),
-                vocabulary=_vocabulary(settings, units),
+                vocabulary=vocabulary,
                 streaming=_streaming(stream) if isinstance(stream, StreamingGraph) else None,
+                decoder=_decoder(settings, rescoring) if isinstance(rescoring, RescoringGraph) else None,
                 artifacts=tuple(written.artifacts),
                 provenance=Provenance(
                     family="wenet",
@@ -161,79 +182,20 @@ def export_wenet(
                         "tail_padding_ms": tail_padding_ms,
                         "runtimes": ",".join(runtimes),
                         "precisions": ",".join(precisions),
+                        "decoder": rescoring is not None,
                     },
                 ),
             )
         )
-    parameters = sum(p.numel() for part in (model.encoder, model.ctc) for p in part.parameters())
+    parts = (model.encoder, model.ctc, model.decoder if rescoring is not None else None)
+    parameters = sum(p.numel() for part in parts if part is not None for p in part.parameters())
     size = sum(bundle.file(name).stat().st_size for name in bundle.files)
-    return ExportReport(bundle, parameters, size, written.differences)
+    return ExportReport(bundle, parameters, size, written.differences, written.drifts)
 
 
 def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
     if not given or len(set(given)) < len(given) or not set(given) <= set(known):
         raise ValueError(f"expected each {what} once, of {', '.join(known)}; got {', '.join(given) or 'none'}")
-
-
-@dataclass
-class _GraphWriter:
-    """Writes the graphs of one bundle; `graphs` compute in float32 and are what all others are compared with."""
-
-    writer: BundleWriter
-    graphs: Graphs
-    weight_storage: WeightStorage
-    progress: Callable[[str], None]
-    artifacts: list[Artifact] = field(default_factory=list)
-    differences: dict[str, float] = field(default_factory=dict)
-
-    def write_onnx(self) -> None:
-        """Write ONNX graphs with their shared weights; the translation is checked before weights are compressed."""
-        folder = self.writer.folder
-        files = {f"{role}.onnx": graph for role, graph in self.graphs.items()}
-        models: dict[str, onnx.ModelProto] = {}
-        for name, graph in files.items():
-            self.progress(f"tracing {name}")
-            models[name] = export_graph(graph, *_traced(graph))
-            (folder / name).write_bytes(models[name].SerializeToString())
-            _require_exact(name, difference(graph, open_graph(folder / name), name), "torch, onnx and onnxruntime")
-        save_graphs(models, folder, self.weight_storage, [buffer.numpy() for buffer in _constants(self.graphs)])
-        for name, graph in files.items():
-            self.differences[name] = difference(graph, open_graph(folder / name), name)
-        for role in self.graphs:
-            self.artifacts.append(
-                self.writer.artifact(role, f"{role}.onnx", WEIGHTS_FILE, weight_storage=self.weight_storage)
-            )
-
-    def write_torch(self, graphs: Graphs, precision: Precision) -> None:
-        """Write programs of `graphs`, which compute in `precision`; each holds its own weights."""
-        narrow = precision == "fp32" and self.weight_storage != "fp32"
-        stored: WeightStorage = "fp16" if narrow else precision
-        for role, graph in graphs.items():
-            name = f"{role}.pt2" if precision == "fp32" else f"{role}.{precision}.pt2"
-            self.progress(f"tracing {name}")
-            source = rounded(graph) if narrow else graph
-            save_program(source, self.writer.folder / name, *_traced(source), narrow_weights=narrow)
-            opened = open_graph(self.writer.folder / name)
-            self.differences[name] = difference(self.graphs[role], opened, name)
-            if precision != "fp32" and not math.isfinite(self.differences[name]):
-                raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
-            _require_exact(name, difference(source, opened, name), "torch")
-            self.artifacts.append(
-                self.writer.artifact(role, name, runtime="torch", precision=precision, weight_storage=stored)
-            )
-
-
-def _require_exact(name: str, difference: float, packages: str) -> None:
-    if not difference <= MAX_DIFFERENCE:
-        raise ExportError(
-            f"{name} does not reproduce the torch network: log-probs differ by {difference:.2g}, the limit is "
-            f"{MAX_DIFFERENCE:g}. Please report this with the versions of {packages}."
-        )
-
-
-def _constants(graphs: Graphs) -> list[Tensor]:
-    front_end = graphs["encoder"].fbank
-    return list(front_end.buffers()) if isinstance(front_end, nn.Module) else []
 
 
 def _features(settings: ModelConfig, offline: OfflineGraph) -> Features:
@@ -259,38 +221,31 @@ def _vocabulary(settings: ModelConfig, units: list[str]) -> Vocabulary:
     )
 
 
+def _rescoring(model: AsrModel, vocabulary: Vocabulary) -> RescoringGraph:
+    assert model.decoder is not None
+    assert vocabulary.sos_id is not None
+    assert vocabulary.eos_id is not None
+    width = model.config.encoder.output_size
+    return RescoringGraph(model.decoder, vocabulary.sos_id, vocabulary.eos_id, width).eval()
+
+
+def _decoder(settings: ModelConfig, graph: RescoringGraph) -> Decoder:
+    return Decoder(
+        bidirectional=graph.bidirectional,
+        ctc_weight=settings.ctc_weight,
+        reverse_weight=settings.reverse_weight if graph.bidirectional else 0.0,
+    )
+
+
 def _streaming(stream: StreamingGraph) -> Streaming:
     return Streaming(
         chunk_size=stream.chunk_size,
         left_chunks=stream.left_chunks,
-        window_samples=stream.window_samples,
-        shift_samples=stream.shift_samples,
+        window_samples=stream.window_for(stream.chunk_size),
+        shift_samples=stream.shift_for(stream.chunk_size),
         states=tuple(
             State(name=name, shape=shape, dtype="int64" if name == "offset" else "float32")
             for name, shape in stream.state_shapes.items()
         ),
+        flexible=True,
     )
-
-
-def _metadata(graph: nn.Module) -> dict[str, str]:
-    return {"producer": "tritone", "contract": type(graph).__name__}
-
-
-def _traced(
-    graph: OfflineGraph | StreamingGraph,
-) -> tuple[dict[str, Tensor], list[str], dict[str, dict[int, str]], dict[str, str]]:
-    """Example inputs, names of the outputs, dynamic axes and metadata, as exporters want them."""
-    batch = 3
-    outputs = ["log_probs", "num_frames", "encoder_out"]
-    if isinstance(graph, OfflineGraph):
-        samples = graph.min_samples + 30011
-        inputs = {"waveform": torch.zeros(batch, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
-        dynamic = {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
-        return inputs, outputs, dynamic, _metadata(graph)
-    inputs = {
-        "waveform": torch.zeros(batch, graph.window_samples),
-        "num_samples": torch.full((batch,), graph.window_samples),
-        **zero_states(graph, batch),
-    }
-    outputs += [f"next_{name}" for name in graph.state_shapes]
-    return inputs, outputs, {name: {0: "batch"} for name in inputs}, _metadata(graph)

@@ -6,11 +6,12 @@ StreamingGraph   waveform, num_samples, offset, caches     ->  the same, and nex
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES
 from tritone.errors import ExportError
 from tritone.families.fbank import Fbank
 from tritone.families.precision import as_dtype
@@ -65,13 +66,13 @@ class OfflineGraph(nn.Module):
 
 
 class StreamingGraph(nn.Module):
-    """One window of many streams.
+    """One window of many streams: of any chunk size, and with as many past frames as it is given.
 
     Args:
         model: a streamable model.
         front_end: makes features from samples.
-        chunk_size: encoder frames a step.
-        left_chunks: past chunks a step may attend to, 0 or more.
+        chunk_size: encoder frames a step, unless something else is chosen when it is run.
+        left_chunks: past chunks a step may attend to, with the same proviso; -1 for all.
 
     Raises:
         ExportError: the model looks into the future by itself, or a size is out of range.
@@ -84,33 +85,33 @@ class StreamingGraph(nn.Module):
                 "this model cannot be streamed: its convolution modules are not causal (train.yaml: "
                 "encoder_conf.causal is false), so every frame needs future ones. Export it without --streaming."
             )
-        if chunk_size < 1 or left_chunks < 0:
+        if chunk_size < 1 or left_chunks < ALL_LEFT:
             raise ExportError(
                 f"chunk size {chunk_size} and left chunks {left_chunks}: streaming needs at least 1 frame a chunk "
-                "and 0 or more left chunks (unlimited left context has no fixed cache)"
+                f"and 0 or more left chunks, or {ALL_LEFT} for all of them"
             )
         self.fbank = front_end
         self.encoder, self.ctc = model.encoder, model.ctc
         self.sample_rate = model.config.sample_rate
         self.chunk_size, self.left_chunks = chunk_size, left_chunks
 
-    @property
-    def window_samples(self) -> int:
+    def window_for(self, chunk_size: int) -> int:
+        """Samples that give exactly `chunk_size` encoder frames."""
         embed = self.encoder.embed
-        return samples_for(self.fbank, (self.chunk_size - 1) * embed.rate + embed.right_context + 1)
+        return samples_for(self.fbank, (chunk_size - 1) * embed.rate + embed.right_context + 1)
+
+    def shift_for(self, chunk_size: int) -> int:
+        """Samples from one window to the next."""
+        return chunk_size * self.encoder.embed.rate * self.fbank.frame_shift
 
     @property
-    def shift_samples(self) -> int:
-        return self.chunk_size * self.encoder.embed.rate * self.fbank.frame_shift
-
-    @property
-    def state_shapes(self) -> dict[str, tuple[int, ...]]:
-        """Per-stream shape of every state; `offset` is int64, the others float32."""
+    def state_shapes(self) -> dict[str, tuple[int | Literal["left_frames"], ...]]:
+        """Per-stream shape of every state as of `manifest.State`; `offset` is int64, the others float32."""
         config = self.encoder.config
         layers, heads, columns = self.encoder.att_cache_shape
-        shapes: dict[str, tuple[int, ...]] = {
+        shapes: dict[str, tuple[int | Literal["left_frames"], ...]] = {
             "offset": (),
-            "att_cache": (layers, heads, self.chunk_size * self.left_chunks, columns),
+            "att_cache": (layers, heads, LEFT_FRAMES, columns),
         }
         if config.use_cnn_module:
             shapes["cnn_cache"] = (layers, config.cnn_module_kernel - 1, config.output_size)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.families.fbank import count_windows
+from tritone.families.precision import as_dtype
 from tritone.families.wenet.config import EncoderConfig
 
 ACTIVATION_MODULES: dict[str, type[nn.Module]] = {
@@ -42,18 +43,34 @@ def sinusoids(positions: Tensor, width: int) -> Tensor:
     return torch.stack([torch.sin(angles), torch.cos(angles)], dim=-1).flatten(-2)[..., :width]
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Dropout) -> Tensor:
+class InFloat32(nn.Module):
+    """A module that computes in float32 between layers that do not.
+
+    torch's own kernels do so inside of LayerNorm whatever goes in. A graph for other runtimes has to say it.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module.float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return as_dtype(self.module(as_dtype(x, torch.float32)), x.dtype)
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Dropout, wide: bool = False) -> Tensor:
     """Attention of heads (batch, heads, frames, size) under `mask` (broadcastable to batch, heads, queries, keys).
 
     The query is scaled already. A query that may see no key at all, which only padding can be, gets the mean of all
-    values.
+    values. `wide`: the softmax is float32 in the graph, as it is inside torch's kernels anyhow.
     """
     scores = query @ key.transpose(-2, -1)
+    if wide:
+        scores = as_dtype(scores, torch.float32)
     # A finite floor instead of -inf: a fully masked row would be NaN, and poison what it touches. Upstream clears such
     # rows with a second pass over all weights; their frames are undefined either way.
     scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = torch.softmax(scores, dim=-1)
-    mixed = dropout(weights) @ value
+    mixed = dropout(as_dtype(weights, value.dtype)) @ value
     return mixed.transpose(1, 2).flatten(2)
 
 
@@ -65,6 +82,8 @@ class MultiHeadedAttention(nn.Module):
     [k+p, u·k + v·p] and a query as [q, 1]: one product instead of two, and the position projection of a cached key is
     never computed again.
     """
+
+    wide_softmax = False
 
     def __init__(
         self,
@@ -115,7 +134,7 @@ class MultiHeadedAttention(nn.Module):
 
     def forward(self, x: Tensor, key_value: Tensor, mask: Tensor) -> Tensor:
         key, value = key_value[..., : self.key_size], key_value[..., self.key_size :]
-        return self.linear_out(attend(self.query(x), key, value, mask.unsqueeze(1), self.dropout))
+        return self.linear_out(attend(self.query(x), key, value, mask.unsqueeze(1), self.dropout, self.wide_softmax))
 
 
 class PositionwiseFeedForward(nn.Module):

@@ -10,6 +10,7 @@ from tritone.families.precision import DTYPES
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 from tritone.families.wenet.encoder import Encoder
+from tritone.families.wenet.layers import InFloat32, MultiHeadedAttention
 
 
 class CtcHead(nn.Module):
@@ -38,34 +39,42 @@ class AsrModel(nn.Module):
         elif config.decoder is not None:
             self.decoder = TransformerDecoder(config.decoder, config.decoder.num_blocks, config.vocab_size, width, eps)
 
-    def in_precision(self, precision: Precision) -> "AsrModel":
-        """A copy whose encoder and CTC head compute in a precision; itself for "fp32".
+    def in_precision(self, precision: Precision, *, explicit: bool = False) -> "AsrModel":
+        """A copy that computes in a precision; itself for "fp32".
 
-        Feature normalisation stays float32, as do features.
+        Feature normalisation stays float32, as do features and log-softmax.
+
+        Args:
+            precision: one that networks are traced in; int8 is made of the float32 graph.
+            explicit: have the graph itself say that softmax and layer norms are float32 inside. torch's kernels see to
+                it without, in one pass.
         """
         if precision == "fp32":
             return self
         narrow = copy.deepcopy(self)
-        for part in (narrow.encoder, narrow.ctc):
-            part.to(DTYPES[precision])
+        for part in (narrow.encoder, narrow.ctc, narrow.decoder):
+            if part is not None:
+                part.to(DTYPES[precision])
         if narrow.encoder.global_cmvn is not None and self.encoder.global_cmvn is not None:
             narrow.encoder.global_cmvn = copy.deepcopy(self.encoder.global_cmvn)
+        if explicit:
+            for module in list(narrow.modules()):
+                if isinstance(module, MultiHeadedAttention):
+                    module.wide_softmax = True
+                for name, child in module.named_children():
+                    if isinstance(child, nn.LayerNorm):
+                        setattr(module, name, InFloat32(child))
         return narrow
 
     def decode(
-        self,
-        memory: Tensor,
-        memory_lengths: Tensor,
-        tokens: Tensor,
-        lengths: Tensor,
-        reversed_tokens: Tensor | None = None,
+        self, memory: Tensor, memory_lengths: Tensor, tokens: Tensor, reversed_tokens: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Logits of the left and, given `reversed_tokens`, of the right decoder; see `TransformerDecoder.forward`."""
         if self.decoder is None:
             raise ValueError("this model has no attention decoder")
         if isinstance(self.decoder, TransformerDecoder):
-            return self.decoder(memory, memory_lengths, tokens, lengths), None
-        left = self.decoder.left_decoder(memory, memory_lengths, tokens, lengths)
+            return self.decoder(memory, memory_lengths, tokens), None
+        left = self.decoder.left_decoder(memory, memory_lengths, tokens)
         if reversed_tokens is None:
             return left, None
-        return left, self.decoder.right_decoder(memory, memory_lengths, reversed_tokens, lengths)
+        return left, self.decoder.right_decoder(memory, memory_lengths, reversed_tokens)

@@ -1,0 +1,113 @@
+"""ONNX graphs that multiply in int8: dynamic quantisation of the weights of a network's matrix products.
+
+    onnx.ModelProto in float32  ->  onnx.ModelProto whose large products take int8 weights
+
+A weight has one scale per output channel. What it is multiplied with is brought to 8 bits when the graph runs, with one
+scale per row, that is per frame or token: the usual way, one scale for the whole tensor (`DynamicQuantizeLinear`),
+makes an utterance's result depend on its batch mates and on padding. Products go on in float32, and everything else
+stays float32: features, norms, softmax, convolutions, embeddings, and products of two activations.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+LEAST_ELEMENTS = 1024
+"""Smaller weights stay float32: bringing their input to 8 bits would cost more than they gain."""
+
+LARGEST_LEVEL = 63
+"""Of a weight. CPUs without VNNI add two 8-bit products in 16 bits, and that sum stays at its limit above 64 levels."""
+
+MIDDLE, REACH = 128, 127
+"""Inputs are uint8 around this zero point: onnxruntime is fast at uint8 times int8, and slow at int8 times int8."""
+
+CONSTANTS = {
+    "int8.last_axis": np.array([-1], np.int64),
+    "int8.step": np.float32(1 / REACH),
+    "int8.least": np.float32(1e-30),  # the scale of a row of zeros, which must not be divided by 0
+    "int8.middle": np.float32(MIDDLE),
+    "int8.zero_point": np.uint8(MIDDLE),
+}
+
+
+def quantise_products(model: onnx.ModelProto, keep: Collection[str] = ()) -> onnx.ModelProto:
+    """Copy a float32 graph with int8 weights in its matrix products.
+
+    Args:
+        model: as of `tritone.families.onnx.export_graph`, with its weights inside.
+        keep: names of weights whose products stay float32.
+
+    Raises:
+        ValueError: there is no product to quantise.
+    """
+    result = onnx.ModelProto()
+    result.CopyFrom(model)
+    graph = result.graph
+    weights = {
+        tensor.name: numpy_helper.to_array(tensor)
+        for tensor in graph.initializer
+        if tensor.data_type == TensorProto.FLOAT
+        and len(tensor.dims) == 2
+        and tensor.dims[0] * tensor.dims[1] >= LEAST_ELEMENTS
+        and tensor.name not in keep
+    }
+    nodes: list[NodeProto] = []
+    inputs: set[str] = set()
+    chosen: dict[str, None] = {}
+    for node in graph.node:
+        if node.op_type != "MatMul" or node.input[1] not in weights:
+            nodes.append(node)
+            continue
+        x, weight = node.input
+        if x not in inputs:  # queries, keys and values have one input
+            inputs.add(x)
+            nodes += _to_levels(x)
+        chosen[weight] = None
+        nodes += _product(x, weight, node.output[0])
+    if not chosen:
+        raise ValueError(f"the graph has no product with a weight of {LEAST_ELEMENTS} elements or more")
+    read = {name for node in nodes for name in node.input}
+    kept = [tensor for tensor in graph.initializer if tensor.name in read]
+    kept += [numpy_helper.from_array(np.asarray(value), name) for name, value in CONSTANTS.items()]
+    for weight in chosen:
+        levels, scale = quantise_columns(weights[weight])
+        kept += [numpy_helper.from_array(levels, f"{weight}.int8"), numpy_helper.from_array(scale, f"{weight}.scale")]
+    del graph.node[:], graph.initializer[:]
+    graph.node.extend(nodes)
+    graph.initializer.extend(kept)
+    onnx.checker.check_model(result, full_check=True)
+    return result
+
+
+def quantise_columns(weight: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+    """Symmetric levels of a weight (inputs, outputs) and scales (outputs,) of its columns; levels * scale ≈ weight."""
+    largest = np.maximum(np.abs(weight).max(axis=0), np.finfo(np.float32).tiny * LARGEST_LEVEL)
+    scale = (largest / np.float32(LARGEST_LEVEL)).astype(np.float32)
+    return np.rint(weight / scale).astype(np.int8), scale
+
+
+def _to_levels(x: str) -> Sequence[NodeProto]:
+    """Nodes that make `x.uint8` and `x.scale` (one a row) of `x`."""
+    return (
+        helper.make_node("Abs", [x], [f"{x}.abs"]),
+        helper.make_node("ReduceMax", [f"{x}.abs", "int8.last_axis"], [f"{x}.largest"], keepdims=1),
+        helper.make_node("Mul", [f"{x}.largest", "int8.step"], [f"{x}.unsafe"]),
+        helper.make_node("Max", [f"{x}.unsafe", "int8.least"], [f"{x}.scale"]),
+        helper.make_node("Div", [x, f"{x}.scale"], [f"{x}.scaled"]),
+        helper.make_node("Round", [f"{x}.scaled"], [f"{x}.rounded"]),
+        helper.make_node("Add", [f"{x}.rounded", "int8.middle"], [f"{x}.shifted"]),
+        helper.make_node("Cast", [f"{x}.shifted"], [f"{x}.uint8"], to=TensorProto.UINT8),
+    )
+
+
+def _product(x: str, weight: str, y: str) -> Sequence[NodeProto]:
+    """Nodes that multiply `x.uint8` with `weight.int8` and bring the sum back to float32, as `y`."""
+    return (
+        helper.make_node("MatMulInteger", [f"{x}.uint8", f"{weight}.int8", "int8.zero_point"], [f"{y}.sum"]),
+        helper.make_node("Cast", [f"{y}.sum"], [f"{y}.float"], to=TensorProto.FLOAT),
+        helper.make_node("Mul", [f"{y}.float", f"{weight}.scale"], [f"{y}.columns"]),
+        helper.make_node("Mul", [f"{y}.columns", f"{x}.scale"], [y]),
+    )

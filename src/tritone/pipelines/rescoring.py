@@ -1,0 +1,149 @@
+"""Attention rescoring: the decoder of a model scores whole hypotheses, and the best one may change.
+
+    encoder frames and n-best hypotheses of some utterances  ->  the same hypotheses with new scores, best first
+
+    attention = (1 - reverse_weight) * left + reverse_weight * right
+    score     = attention + ctc_weight * ctc_score + bonus
+
+Source: wenet/transformer/search.py, `attention_rescoring`; the bonus of the language model and hotwords keeps its
+weight here, whatever the weight of CTC.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Decoder
+from tritone.errors import BundleError
+from tritone.pipelines.choice import open_chosen
+from tritone.runtime.graph import Array
+from tritone.search.hypothesis import Hypothesis
+from tritone.search.options import SearchOptions
+
+MAX_LOGITS = 2**25  # of one graph call, hypotheses * tokens * vocabulary: 128 MB in float32
+MAX_SCORES = 2**25  # of one graph call, hypotheses * tokens * frames: attention of one head to the encoder's frames
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What is known of an utterance: `encoder_out` (frames, output_dim) float32, and its hypotheses, best first."""
+
+    encoder_out: Array
+    hypotheses: Sequence[Hypothesis]
+    options: SearchOptions
+
+
+class Rescorer:
+    """The decoder graph of a bundle. May be called from several threads."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
+    ) -> None:
+        """Open the decoder; arguments and errors as of `open_chosen`."""
+        settings = bundle.manifest.decoder
+        self.artifact, self._graph = open_chosen(
+            bundle, "decoder", device=device, threads=threads, runtime=runtime, precision=precision
+        )
+        if settings is None:
+            raise BundleError(f"{bundle.path} has a decoder graph, but `decoder` in its manifest is empty")
+        self._settings: Decoder = settings
+        self._vocab_size = bundle.manifest.vocabulary.size
+
+    def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
+        """Score the hypotheses of some utterances anew.
+
+        Returns:
+            For each utterance its hypotheses, best first; equal scores keep their order.
+        """
+        results: list[list[Hypothesis]] = [[] for _ in candidates]
+        for batch in self._plan(candidates):
+            chosen = [candidates[index] for index in batch]
+            left, right = self._scores(chosen)
+            for row, (index, candidate) in enumerate(zip(batch, chosen, strict=True)):
+                results[index] = self._ranked(candidate, left[row], None if right is None else right[row])
+        return results
+
+    def warm_up(self, output_dim: int) -> None:
+        """Score a short hypothesis, so that the first real one finds everything ready."""
+        frames = np.zeros((8, output_dim), dtype=np.float32)
+        self([Candidate(frames, [Hypothesis((), 0.0)], SearchOptions())])
+
+    def _plan(self, candidates: Sequence[Candidate]) -> list[list[int]]:
+        """Group utterances for graph calls, longest first; an utterance beyond the limits goes alone."""
+
+        def size(index: int) -> tuple[int, int, int]:
+            hypotheses = candidates[index].hypotheses
+            longest = max((len(each.tokens) for each in hypotheses), default=0) + 1
+            return len(candidates[index].encoder_out), len(hypotheses), longest
+
+        sizes = [size(index) for index in range(len(candidates))]
+        order = sorted((i for i in range(len(candidates)) if candidates[i].hypotheses), key=lambda i: (sizes[i], i))
+        batches: list[list[int]] = []
+        widest = (0, 0, 0)
+        for index in reversed(order):
+            grown = tuple(map(max, widest, sizes[index]))
+            frames, hypotheses, tokens = grown
+            count = (len(batches[-1]) + 1 if batches else 1) * hypotheses * tokens
+            if batches and count * self._vocab_size <= MAX_LOGITS and count * frames <= MAX_SCORES:
+                batches[-1].append(index)
+                widest = (frames, hypotheses, tokens)
+            else:
+                batches.append([index])
+                widest = sizes[index]
+        return batches
+
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array | None]:
+        """Scores (utterances, hypotheses) by the left and, where somebody wants it, the right decoder."""
+        num_frames = np.array([len(each.encoder_out) for each in candidates], dtype=np.int64)
+        width = max(len(each.hypotheses) for each in candidates)
+        num_tokens = np.zeros((len(candidates), width), dtype=np.int64)
+        for row, each in enumerate(candidates):
+            num_tokens[row, : len(each.hypotheses)] = [len(hypothesis.tokens) for hypothesis in each.hypotheses]
+        tokens = np.zeros((len(candidates), width, max(1, int(num_tokens.max()))), dtype=np.int64)
+        encoder_out = np.zeros(
+            (len(candidates), max(1, int(num_frames.max())), candidates[0].encoder_out.shape[1]), dtype=np.float32
+        )
+        for row, each in enumerate(candidates):
+            encoder_out[row, : len(each.encoder_out)] = each.encoder_out
+            for column, hypothesis in enumerate(each.hypotheses):
+                tokens[row, column, : len(hypothesis.tokens)] = [token.id for token in hypothesis.tokens]
+        wanted = ["left_scores"]
+        if any(self._reverse_weight(each.options) > 0 for each in candidates):
+            wanted.append("right_scores")
+        inputs: dict[str, Array] = {
+            "encoder_out": encoder_out,
+            "num_frames": num_frames,
+            "hypotheses": tokens,
+            "num_tokens": num_tokens,
+        }
+        left, *right = self._graph(inputs, wanted)
+        return left, right[0] if right else None
+
+    def _ranked(self, candidate: Candidate, left: Array, right: Array | None) -> list[Hypothesis]:
+        reverse = self._reverse_weight(candidate.options)
+        given = candidate.options.ctc_weight
+        ctc_weight = self._settings.ctc_weight if given is None else given
+        scored = []
+        for column, hypothesis in enumerate(candidate.hypotheses):
+            attention = float(left[column])
+            if reverse > 0 and right is not None:
+                attention = (1 - reverse) * attention + reverse * float(right[column])
+            # A weight of zero leaves a score out, also one of -inf.
+            ctc = ctc_weight * hypothesis.ctc_score if ctc_weight else 0.0
+            score = attention + ctc + hypothesis.bonus
+            scored.append(replace(hypothesis, attention_score=attention, score=score))
+        return sorted(scored, key=lambda hypothesis: -hypothesis.score)
+
+    def _reverse_weight(self, options: SearchOptions) -> float:
+        if not self._settings.bidirectional:
+            return 0.0
+        given = options.reverse_weight
+        return self._settings.reverse_weight if given is None else given

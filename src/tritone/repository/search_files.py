@@ -1,0 +1,91 @@
+"""What a model searches with beside its bundle: a language model, hotwords. Checked when a repository is built, and
+copied into it.
+
+    ModelOptions.lm, .hotwords  ->  NAME/1/search/<file>
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import fields
+from pathlib import Path
+
+from tritone.backend.settings import Mode, SearchParameters
+from tritone.bundle.bundle import Bundle
+from tritone.errors import BundleError, OperatorError
+from tritone.pipelines.geometry import Geometry
+
+FOLDER = "search"  # in the version folder
+FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what people call it
+NEED_A_DECODER = "rescoring"
+
+
+def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
+    """Read the files that the options name, as the server will, and check that they fit the bundles' vocabularies.
+
+    Raises:
+        OperatorError: one cannot be read, or is not what it should be (`LanguageModelError`); says which and why.
+        InputError: a hotword cannot be made of a bundle's tokens.
+    """
+    for name, what in FILES.items():
+        path = getattr(options, name)
+        if path and not Path(path).is_file():
+            raise OperatorError(f"there is no {what} {path}; give the path of a file to --{name}.")
+    if options.lm and options.hotwords and Path(options.lm).name == Path(options.hotwords).name:
+        raise OperatorError(
+            f"the language model and the hotwords file are both called {Path(options.lm).name}; rename one."
+        )
+    if not options.lm and not options.hotwords:
+        return
+    from tritone.search.hotwords import read_hotwords_file
+    from tritone.search.ngram import NgramModel
+    from tritone.search.scorer import Scorer
+
+    lm = NgramModel.read(Path(options.lm)) if options.lm else None
+    hotwords = read_hotwords_file(Path(options.hotwords)) if options.hotwords else ()
+    options.options(hotwords)
+    for bundle in bundles:
+        spellings = [bundle.vocabulary.spelling(token) for token in range(len(bundle.vocabulary))]
+        # With weight 0 it would not be looked at.
+        Scorer.build(spellings, lm=lm, lm_weight=1.0, word_bonus=0.0, lm_unit=options.lm_unit, hotwords=hotwords)
+
+
+def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
+    """Check that a bundle can search, and be streamed, as the options say.
+
+    Raises:
+        BundleError: it has no decoder for rescoring, or its streams cannot be cut so.
+        ValueError: a chunk size or number of left chunks is too large.
+    """
+    if options.search == NEED_A_DECODER and not bundle.has("decoder"):
+        raise BundleError(
+            f"{bundle.path} has no attention decoder, which --search rescoring needs. Export its checkpoint again with "
+            "this version (models with a decoder get one), or build with --search prefix-beam."
+        )
+    if mode == "streaming" and bundle.manifest.streaming is not None:
+        Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
+
+
+def copy_files(options: SearchParameters, version: Path, *, link: bool) -> dict[str, str]:
+    """Put the files that the options name into a model's version folder.
+
+    Args:
+        version: the folder.
+        link: point at the files instead of copying them.
+
+    Returns:
+        Option name -> path relative to `version`.
+    """
+    assert set(FILES) <= {field.name for field in fields(SearchParameters)}
+    placed = {}
+    for name in FILES:
+        if path := getattr(options, name):
+            relative = os.path.join(FOLDER, Path(path).name)
+            target = version / relative
+            target.parent.mkdir(exist_ok=True)
+            if link:
+                target.symlink_to(Path(path).resolve())
+            else:
+                shutil.copyfile(path, target)
+            placed[name] = relative
+    return placed
