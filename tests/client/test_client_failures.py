@@ -21,6 +21,7 @@ from tritone.errors import (
     ServerBusyError,
     ServerTimeoutError,
     ServerUnreachableError,
+    StreamError,
 )
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
@@ -167,3 +168,18 @@ def test_a_request_that_its_transport_never_ends_is_given_up(
         monkeypatch.setattr(client._transport, "infer", lambda call: Future())
         results = client.transcribe([seconds(0)] * 3, model="count", concurrency=2)
     assert [type(result.error) for result in results] == [ServerTimeoutError] * 3
+
+
+def test_a_chunk_that_its_transport_never_ends_is_given_up_and_ends_the_stream(
+    wire_server: TritonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritone.client.stream.LOST_AFTER_S", 0.05)
+    with Client(wire_server.grpc_address, timeout_s=30) as client:
+        client.model("running", kind="streaming")
+        client.timeout_s = 0.05
+        monkeypatch.setattr(client._transport, "infer", lambda call: Future())
+        stream = client.stream("running")
+        with pytest.raises(ServerTimeoutError, match="long after the time limit"):
+            stream.accept(np.zeros(16000, np.float32))
+        with pytest.raises(StreamError, match="is over"):
+            stream.finish()

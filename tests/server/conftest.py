@@ -76,6 +76,20 @@ def server(toy_bundle: Path, decoding_bundle: Path, tmp_path_factory: pytest.Tem
     for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING)):
         for name, (mode, options) in models.items():
             build_repository([bundle], repository, names=[name], modes=mode, options=options)  # type: ignore[arg-type]
+    files = tmp_path_factory.mktemp("files")
+    (files / "letters.arpa").write_text(LM)
+    (files / "names.txt").write_text("d 20\n")
+    helped = ModelOptions(
+        search="prefix-beam",
+        beam=40,  # all tokens: the toy model holds all but one for equally unlikely
+        lm=str(files / "letters.arpa"),
+        lm_unit="token",
+        lm_weight=1,
+        word_bonus=7,
+        hotwords=str(files / "names.txt"),
+    )
+    build_repository([toy_bundle], repository, names=["helped"], modes="offline", options=helped)
+    shutil.rmtree(files)  # the repository has its own
     with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield running
 

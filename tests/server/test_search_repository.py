@@ -13,7 +13,7 @@ from toy import CHUNK
 from tritone.backend.placement import placement
 from tritone.backend.settings import SearchParameters, Settings
 from tritone.cli.main import app
-from tritone.errors import BundleError, LanguageModelError, OperatorError
+from tritone.errors import BundleError, InputError, OperatorError
 from tritone.repository import BuiltModel, ModelOptions, build_repository
 from tritone.repository.config import from_text
 from tritone.search.endpoint import EndpointRules
@@ -118,6 +118,7 @@ BAD_FILES = {
     "no hotwords": ({"hotwords": "nowhere.yaml"}, "there is no hotwords file .*nowhere.yaml"),
     "a language model that is none": ({"lm": "bad.arpa"}, "bad.arpa"),
     "hotwords without a weight": ({"hotwords": "bad.txt"}, "bad.txt, line 2"),
+    "hotwords that the vocabulary cannot spell": ({"hotwords": "foreign.txt"}, "Ä"),
     "equal names": ({"lm": "words.arpa", "hotwords": "sub/words.arpa"}, "both called words.arpa"),
 }
 
@@ -128,10 +129,11 @@ def test_files_that_cannot_be_used_are_told_when_the_repository_is_built(
 ) -> None:
     (tmp_path / "bad.arpa").write_text("\\data\\\nngram 1=5\n")
     (tmp_path / "bad.txt").write_text("fine 3\nanna\n")
+    (tmp_path / "foreign.txt").write_text("Änne 3\n")
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "words.arpa").write_text("anna 3\n")
     options = ModelOptions(search="prefix-beam", **{name: str(tmp_path / file) for name, file in files.items()})
-    with pytest.raises((OperatorError, LanguageModelError), match=told):
+    with pytest.raises((OperatorError, InputError), match=told):
         build_repository([toy_bundle], tmp_path / "repo", options=options)
     assert not (tmp_path / "repo").exists()
 

@@ -87,15 +87,15 @@ def test_a_model_that_rescores_takes_the_weights_of_a_request(
     assert raw.ask(Ask(model="attention_rescoring", wav=toy_waveform("a"), parameters=parameters)) == text
 
 
-# The model "helped" has a language model that likes c by ln(10) * 4.9 more than other letters, and a hotword that makes
-# "ad" 20 better; any other letter than what was heard costs 6.6.
+# A "b", one frame of it: another letter costs 6.6, no letter at all the word bonus of 7 too. The model "helped" has a
+# language model that likes c by 11.3 more than other letters, and makes d 20 better.
 HELPED = {
-    "the model's own": ({}, "ad"),
-    "the language model alone": ({"hotwords": ""}, "cc"),
-    "neither": ({"hotwords": "{}", "lm_weight": 0}, "ab"),
-    "hotwords of the request": ({"hotwords": "xb:9", "lm_weight": 0}, "xb"),
-    "a hotword to avoid": ({"hotwords": '{"ab": -50}', "lm_weight": "0.01"}, "cb"),
-    "a greedy search": ({"search": "greedy"}, "ab"),
+    "the model's own": ({}, "d"),
+    "the language model alone": ({"hotwords": ""}, "c"),
+    "neither": ({"hotwords": "{}", "lm_weight": 0}, "b"),
+    "hotwords of the request": ({"hotwords": "x:9", "lm_weight": 0}, "x"),
+    "a hotword to avoid": ({"hotwords": '{"b": -50}', "lm_weight": "0.01"}, "c"),
+    "a greedy search": ({"search": "greedy"}, "b"),
 }
 
 
@@ -103,7 +103,7 @@ HELPED = {
 def test_a_language_model_and_hotwords_help_as_a_request_says(
     raw: RawClient, parameters: dict[str, Any], text: str
 ) -> None:
-    assert raw.ask(Ask(model="helped", wav=toy_waveform("ab"), parameters=parameters)) == text
+    assert raw.ask(Ask(model="helped", wav=toy_waveform("b"), parameters=parameters)) == text
 
 
 def test_what_a_model_does_not_have_is_refused(raw: RawClient) -> None:

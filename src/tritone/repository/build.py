@@ -197,6 +197,20 @@ def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
     return found
 
 
+def needs_compiling(path: str | Path) -> bool:
+    """Whether a model of a repository searches in a way that is compiled; those that cannot be read count nothing."""
+    for folder in Path(path).iterdir():
+        if not is_ours(folder):
+            continue
+        try:
+            config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
+        except OperatorError:  # Triton tells about it when it loads the model
+            continue
+        if "search" in config.parameters and config.parameters["search"].string_value != "greedy":
+            return True
+    return False
+
+
 def is_ours(folder: Path) -> bool:
     """Whether `folder` is a model that `tritone build` wrote."""
     shim = folder / VERSION / "model.py"
