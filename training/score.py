@@ -42,10 +42,10 @@ def test_sets(data: Path) -> dict[str, list[Utterance]]:
     return {**sets, **{name: listed_set(data / folder) for name, folder in LISTED.items()}}
 
 
-def tarred_set(folder: Path, tar: str) -> list[Utterance]:
-    """Test recordings of a corpus folder."""
+def tarred_set(folder: Path, tar: str, split: str = "test") -> list[Utterance]:
+    """Recordings of one part of a corpus folder."""
     rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
-    by_path = {row["path"]: row for row in rows if row["split"] == "test"}
+    by_path = {row["path"]: row for row in rows if row["split"] == split}
     utterances = []
     with tarfile.open(folder / tar) as archive:
         for member in archive:
@@ -55,7 +55,7 @@ def tarred_set(folder: Path, tar: str) -> list[Utterance]:
                 utterances.append(utterance(row["id"], io.BytesIO(stream.read()), row["text"]))
     if len(utterances) != len(by_path):
         raise ValueError(
-            f"{folder / tar} holds {len(utterances)} of the {len(by_path)} test recordings in metadata.jsonl"
+            f"{folder / tar} holds {len(utterances)} of the {len(by_path)} {split} recordings in metadata.jsonl"
         )
     return utterances
 

@@ -13,10 +13,11 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tritone.backend.settings import Mode, Settings
 from tritone.bundle.bundle import Bundle
@@ -165,13 +166,10 @@ def shared_memory_bytes(path: str | Path) -> int:
     Chunks of streams count as one second each. Models that are not ours, or cannot be read, count nothing.
     """
     total = 0
-    for folder in Path(path).iterdir():
-        if not is_ours(folder):
-            continue
+    for config in _configs(path):
         try:
-            config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
             settings = Settings.from_parameters({key: value.string_value for key, value in config.parameters.items()})
-        except (OperatorError, ValueError):  # Triton tells about it when it loads the model
+        except ValueError:  # Triton tells about it when it loads the model
             continue
         seconds = settings.max_audio_s if mode_of(config) == "offline" else 1.0
         instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
@@ -184,31 +182,23 @@ def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
 
     Models that are not ours, or cannot be read, count nothing.
     """
-    found: set[tuple[str, Device]] = set()
-    for folder in Path(path).iterdir():
-        if not is_ours(folder):
-            continue
-        try:
-            config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
-        except OperatorError:  # Triton tells about it when it loads the model
-            continue
-        runtime = config.parameters["runtime"].string_value if "runtime" in config.parameters else ""
-        found.add((runtime, device_of(config)))
-    return found
+    return {(_parameter(config, "runtime"), device_of(config)) for config in _configs(path)}
 
 
 def needs_compiling(path: str | Path) -> bool:
     """Whether a model of a repository searches in a way that is compiled; those that cannot be read count nothing."""
+    return any(_parameter(config, "search") not in ("", "greedy") for config in _configs(path))
+
+
+def _configs(path: str | Path) -> Iterator[Any]:
     for folder in Path(path).iterdir():
-        if not is_ours(folder):
-            continue
-        try:
-            config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
-        except OperatorError:  # Triton tells about it when it loads the model
-            continue
-        if "search" in config.parameters and config.parameters["search"].string_value != "greedy":
-            return True
-    return False
+        if is_ours(folder):
+            with suppress(OperatorError):  # Triton tells about it when it loads the model
+                yield from_text((folder / CONFIG).read_text(encoding="utf-8"))
+
+
+def _parameter(config: Any, name: str) -> str:
+    return str(config.parameters[name].string_value) if name in config.parameters else ""
 
 
 def is_ours(folder: Path) -> bool:
