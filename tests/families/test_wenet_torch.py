@@ -157,6 +157,7 @@ def test_torch_alone_can_be_exported_with_narrow_weights(causal_files: Path, tmp
         output=tmp_path / "b",
         runtimes=("torch",),
         weight_storage="int8",
+        decoder=False,
     )
     (artifact,) = report.bundle.manifest.artifacts
     assert (artifact.runtime, artifact.precision, artifact.weight_storage) == ("torch", "fp32", "fp16")
