@@ -194,7 +194,7 @@ def test_ctrl_c_ends_the_streams_and_carries_what_was_measured(spoken: TritonSer
 
     def interrupt(window: object) -> None:
         windows.append(window)
-        if len(windows) == 4:
+        if len(windows) == 2:  # three that happen to be alike would be the end
             os.kill(os.getpid(), signal.SIGINT)
 
     before = set(psutil.Process().children())
@@ -205,7 +205,7 @@ def test_ctrl_c_ends_the_streams_and_carries_what_was_measured(spoken: TritonSer
     found = stopped.value.measurement
     assert isinstance(found, Measurement)
     assert found.utterances > 0
-    assert found.wall_s >= 1.2
+    assert found.wall_s >= 0.6
     assert (found.errors, found.stable) == ({}, False)
     assert any(note.startswith("interrupted after") for note in found.notes)
     assert set(psutil.Process().children()) == before
