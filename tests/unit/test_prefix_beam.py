@@ -4,6 +4,7 @@ import itertools
 import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from arpa_oracle import Bonus, Oracle
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
 from tritone.search import compiled, prefix_beam
 from tritone.search.hypothesis import Hypothesis
+from tritone.search.ngram import NgramModel
 from tritone.search.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
-from tritone.search.scorer import Scorer
+from tritone.search.scorer import Scorer, extend
 
 INF = math.inf
 Words = tuple[int, ...]
@@ -311,14 +314,8 @@ def test_a_wide_beam_with_hotwords_adds_their_weights_to_every_sequence(seed: in
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
 
 
-@given(seed=st.integers(0, 10**6), frames=st.integers(0, 12), beam=st.integers(1, 8))
-@settings(max_examples=60)
-def test_shortcuts_change_nothing_with_a_scorer(seed: int, frames: int, beam: int) -> None:
-    """The bonus by walking the scorer along the tokens, and every prefix with every token."""
-    from tritone.search.scorer import extend
-
-    scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=HOTWORDS)
-    assert scorer is not None
+def walk(scorer: Scorer) -> Callable[[Words], float]:
+    """What a scorer adds, token by token."""
 
     def bonus(said: Words) -> float:
         total, state = 0.0, scorer.start
@@ -328,11 +325,108 @@ def test_shortcuts_change_nothing_with_a_scorer(seed: int, frames: int, beam: in
             state = following
         return total
 
+    return bonus
+
+
+@given(seed=st.integers(0, 10**6), frames=st.integers(0, 12), beam=st.integers(1, 8))
+@settings(max_examples=60)
+def test_shortcuts_change_nothing_with_a_scorer(seed: int, frames: int, beam: int) -> None:
+    """The bonus by walking the scorer along the tokens, and every prefix with every token."""
+    scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=HOTWORDS)
+    assert scorer is not None
     log_probs = random_log_probs(seed, frames, len(SPELLINGS))
+    found = frames_of(beam, scorer, log_probs).hypotheses(beam)
+    assert_same(found, by_definition(log_probs, beam, walk(scorer)))
+
+
+ARPA = Path(__file__).resolve().parents[1] / "data" / "ngram" / "four.arpa"
+# Letters, words that begin with a space, letters with a space between them, and characters that are words.
+WRITTEN = ("", " to", "t", "o", "a", "n", " ", "d", "ay", " new", "北", " 京", "n t")
+TRAVEL = (("to day", 1.5), ("new", 0.7), ("北 京", 2.0), ("an", -1.0))
+
+
+@pytest.fixture(scope="module")
+def model() -> NgramModel:
+    return NgramModel.read(ARPA)
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Oracle:
+    return Oracle(ARPA)
+
+
+def frames_of(beam: int, scorer: Scorer | None, log_probs: np.ndarray, step: int = 5) -> PrefixBeam:
     stream = PrefixBeam(beam=beam, blank_id=0, scorer=scorer, history=None)
-    for start in range(0, frames, 5):
-        stream.advance(*top_tokens(log_probs[start : start + 5], beam))
-    assert_same(stream.hypotheses(beam), by_definition(log_probs, beam, bonus))
+    for start in range(0, len(log_probs), step):
+        stream.advance(*top_tokens(log_probs[start : start + step], beam))
+    return stream
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    frames=st.integers(0, 14),
+    beam=st.integers(1, 13),
+    sharpness=st.sampled_from([0.5, 3.0, 8.0]),
+    weight=st.sampled_from([0.5, 1.5]),
+    bonus=st.sampled_from([0.0, 2.0, -1.0]),
+)
+@settings(max_examples=60)
+def test_shortcuts_change_nothing_with_a_language_model(
+    model: NgramModel,
+    oracle: Oracle,
+    seed: int,
+    frames: int,
+    beam: int,
+    sharpness: float,
+    weight: float,
+    bonus: float,
+) -> None:
+    scorer = Scorer.build(WRITTEN, lm=model, lm_weight=weight, word_bonus=bonus, unknown_penalty=6.0)
+    expected = Bonus(oracle, WRITTEN, weight, bonus, 6.0)
+    log_probs = random_log_probs(seed, frames, len(WRITTEN), sharpness)
+    stream = frames_of(beam, scorer, log_probs)
+    kept = by_definition(log_probs, beam, expected.prefix)
+    found = stream.hypotheses(beam)
+    assert [words(h) for h in found] == [said for said, _ in kept]
+    assert [h.score for h in found] == pytest.approx([total for _, total in kept], abs=1e-4)  # float32 in the tables
+    for hypothesis in stream.hypotheses(beam, final=True):
+        assert hypothesis.bonus == pytest.approx(expected.finished(words(hypothesis)), abs=1e-4)
+
+
+@given(
+    seed=st.integers(0, 10**6),
+    frames=st.integers(0, 14),
+    beam=st.integers(1, 13),
+    weight=st.sampled_from([0.0, 0.5, -0.5]),
+    unit=st.sampled_from(["word", "token"]),
+    hotwords=st.sets(st.sampled_from(TRAVEL), max_size=4).map(sorted),
+)
+@settings(max_examples=60)
+def test_shortcuts_change_nothing_with_a_language_model_and_hotwords(
+    model: NgramModel,
+    seed: int,
+    frames: int,
+    beam: int,
+    weight: float,
+    unit: Any,
+    hotwords: list[tuple[str, float]],
+) -> None:
+    """The bonus by walking the scorer along the tokens; less likely words may be better, and tokens may be words."""
+    scorer = Scorer.build(WRITTEN, lm=model, lm_weight=weight, word_bonus=0.5, lm_unit=unit, hotwords=hotwords)
+    assert scorer is not None
+    log_probs = random_log_probs(seed, frames, len(WRITTEN), 3.0)
+    stream = frames_of(beam, scorer, log_probs)
+    assert_same(stream.hypotheses(beam), by_definition(log_probs, beam, walk(scorer)))
+
+
+def test_tokens_that_a_scorer_does_not_know_are_refused() -> None:
+    scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=HOTWORDS)
+    stream = PrefixBeam(beam=2, blank_id=0, scorer=scorer)
+    with pytest.raises(ValueError, match=r"below 5.* got 5"):
+        stream.advance(np.array([[0, 5]]), np.log([[0.5, 0.5]]))
+    stream.advance(np.array([[0, 4]]), np.log([[0.5, 0.5]]))
+    stream.advance(np.zeros((0, 2)), np.zeros((0, 2)))
+    assert stream.num_frames == 1
 
 
 def test_rows_with_different_scorers_share_a_batch() -> None:

@@ -1,7 +1,5 @@
 """What language models and hotwords add to a search, against the definition worked out from the finished text."""
 
-import math
-import re
 from pathlib import Path
 
 import hypothesis
@@ -9,6 +7,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
+from arpa_oracle import LN_10, Oracle, words_of
 from tritone.bundle import manifest
 from tritone.bundle.vocabulary import IDEOGRAPH as IDEOGRAPH_OF_TEXT
 from tritone.bundle.vocabulary import Vocabulary
@@ -62,50 +61,10 @@ PHRASES = [
 ]
 VOCABULARY = Vocabulary(TOKENS, manifest.Vocabulary(size=len(TOKENS), blank_id=0, unk_id=1, units="bpe"))
 SPELLINGS = [VOCABULARY.spelling(id) for id in range(len(TOKENS))]
-LN_10 = math.log(10)
-
-
-class Oracle:
-    """A back-off model by its textbook definition, from the lines of the ARPA file."""
-
-    def __init__(self, path: Path) -> None:
-        self.log_prob: dict[tuple[str, ...], float] = {}
-        self.backoff: dict[tuple[str, ...], float] = {}
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            if re.match(r"[-0-9]", line):
-                prob, words, *backoff = line.split("\t")
-                self.log_prob[tuple(words.split(" "))] = float(prob)
-                self.backoff[tuple(words.split(" "))] = float(backoff[0]) if backoff else 0.0
-        known = {words[0]: value for words, value in self.log_prob.items() if len(words) == 1}
-        self.words = set(known) - {"<s>", "</s>", "<unk>"}
-        self.rarest = min(known[word] for word in self.words)
-
-    def log10(self, word: str, history: tuple[str, ...]) -> float:
-        history = history[-3:]
-        if (*history, word) in self.log_prob:
-            return self.log_prob[(*history, word)]
-        return self.backoff.get(history, 0.0) + self.log10(word, history[1:])
-
-    def total(self, words: list[str], weight: float, bonus: float, penalty: float) -> float:
-        history: tuple[str, ...] = ("<s>",)
-        total = 0.0
-        for word in words:
-            if word in self.words:
-                score = self.log10(word, history) * LN_10
-            else:
-                word = "<unk>"
-                score = max(self.log10(word, history), self.rarest) * LN_10 - penalty
-            total += weight * score + bonus
-            history = (*history, word)
-        return total + weight * LN_10 * self.log10("</s>", history)
 
 
 def occurrences(words: list[str], phrase: list[str]) -> int:
     return sum(words[i : i + len(phrase)] == phrase for i in range(len(words) - len(phrase) + 1))
-
-
-def words_of(text: str) -> list[str]:
-    return [word for word in re.split(f"\\s+|({IDEOGRAPH.pattern})", text) if word]
 
 
 def run(scorer: Scorer, ids: list[int]) -> tuple[list[float], float, list[list[int]]]:

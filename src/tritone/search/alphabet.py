@@ -15,6 +15,10 @@ import numpy.typing as npt
 BORDER = 0  # what parts words
 # Characters that are words of their own; `tritone.bundle.vocabulary` writes text by the same rule.
 IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
+# What a token does to words: nothing; adds letters to a word; ends one and may begin the next, borders first; the same
+# by one ideograph, which ends at once; anything else.
+SILENT, LETTERS, BREAK, ALONE, MIXED = range(5)
+NUM_KINDS = 5
 MARK = re.compile("<[^<>]+>")  # tokens such as <unk> and <noise>: nobody's letters
 
 
@@ -48,6 +52,18 @@ class Alphabet:
         """How many words one token can complete, at most."""
         borders = np.concatenate(([0], np.cumsum((self.symbols == BORDER) + 2 * self.ideographs[self.symbols])))
         return int((borders[self.first[1:]] - borders[self.first[:-1]]).max(initial=0))
+
+    @cached_property
+    def kinds(self) -> npt.NDArray[np.int32]:
+        """For each token SILENT, LETTERS, BREAK, ALONE or MIXED."""
+        kinds = np.full(len(self.spellings), MIXED, dtype=np.int32)
+        for token, spelling in enumerate(self.spellings):
+            letters = spelling.lstrip()
+            if len(letters) == 1 and IDEOGRAPH.match(letters):
+                kinds[token] = ALONE
+            elif not any(char.isspace() for char in letters) and not IDEOGRAPH.search(letters):
+                kinds[token] = BREAK if letters != spelling else LETTERS if letters else SILENT
+        return kinds
 
     @cached_property
     def _cases(self) -> tuple[bool, bool]:

@@ -40,6 +40,7 @@ class Automaton:
     fail: Ids  # (nodes,): the longest proper ending of a node's symbols that is a node too
     gain: Floats  # (nodes,): the weights of all phrases that are complete here
     credit: Floats  # (nodes,): what is lent here
+    most_credit: Floats  # (symbols,): the largest credit after a symbol
     start: int  # the node at the start of a text, which is a border
 
 
@@ -79,7 +80,11 @@ def _automaton(phrases: tuple[tuple[str, float], ...], alphabet: Alphabet) -> Au
     fail = np.zeros(len(trie.symbol), dtype=np.int32)
     places = (address_of(trie.first), address_of(trie.symbol), address_of(fail))
     gain, credit = _link(trie, ends, lengths, np.array([weights[key] for key in keys]), fail, *places)
-    return Automaton(trie, fail, gain, credit, start=1)  # all phrases begin with a border, the root's only child
+    most_credit = np.zeros(len(alphabet), dtype=np.float64)
+    np.maximum.at(most_credit, trie.symbol, credit)
+    return Automaton(
+        trie, fail, gain, credit, most_credit, start=1
+    )  # all phrases begin with a border, the root's only child
 
 
 @compiled
@@ -107,7 +112,7 @@ def _link(
     for node in range(1, count):  # parents come before their children, so does every shorter node
         parent = trie.parent[node]
         if parent != 0:
-            fail[node] = follow(first_at, symbol_at, fail_at, np.int64(fail[parent]), trie.symbol[node])
+            fail[node] = follow(first_at, symbol_at, fail_at, np.int64(fail[parent]), np.int64(trie.symbol[node]))
         gain[node] += gain[fail[node]]
         credit[node] = max(credit[node], credit[fail[node]])
     return gain, credit

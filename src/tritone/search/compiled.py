@@ -20,7 +20,8 @@ LOG = logging.getLogger(__name__)
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a helper that other compiled functions call; their cached code holds it."""
-    return numba.njit(function)
+    no_entries: Any = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}  # nobody else calls it
+    return numba.njit(function, **no_entries)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import LanguageModelError
-from tritone.search.alphabet import IDEOGRAPH, Alphabet
+from tritone.search.alphabet import BORDER, IDEOGRAPH, Alphabet
 from tritone.search.compiled import compiled
 from tritone.search.ngram import NgramModel
 from tritone.search.options import LmUnit
@@ -35,6 +35,8 @@ class Lexicon:
     -1 where nothing is to be scored. Else `trie` holds the words that can be written; `word_at` (nodes,) their ids or
     -1, `best` (nodes,) the largest unigram probability of a word that begins so.
 
+    `beginnings` (tokens,): the same of a word that begins with the letters of a token, -inf if none does.
+
     `floor`: the least unigram probability of a word that has any; an unknown word is never taken for less likely.
     """
 
@@ -43,6 +45,7 @@ class Lexicon:
     trie: Trie
     word_at: Ids
     best: npt.NDArray[np.float64]
+    beginnings: npt.NDArray[np.float64]
     floor: float
 
 
@@ -91,7 +94,22 @@ def _make(lm: NgramModel, alphabet: Alphabet, unit: LmUnit) -> Lexicon:
     best = np.full(len(trie.symbol), -np.inf, dtype=np.float64)
     best[ends] = log_probs[ids[order]]
     _spread(trie, best)
-    return Lexicon(unit == "token", token_words, trie, word_at, best, floor)
+    return Lexicon(unit == "token", token_words, trie, word_at, best, _beginnings(trie, best, alphabet), floor)
+
+
+def _beginnings(trie: Trie, best: npt.NDArray[np.float64], alphabet: Alphabet) -> npt.NDArray[np.float64]:
+    # Nodes are in the order of their parents, children in that of their symbols: one search finds a child by both.
+    edges = trie.parent[1:].astype(np.int64) * len(alphabet) + trie.symbol[1:]
+    node = np.zeros(len(alphabet.spellings), dtype=np.int64)
+    at = alphabet.first[:-1].copy()
+    while len(edges) and (left := np.flatnonzero((at < alphabet.first[1:]) & (node >= 0))).size:
+        symbol = alphabet.symbols[at[left]]
+        wanted = node[left] * len(alphabet) + symbol
+        found = np.minimum(np.searchsorted(edges, wanted), len(edges) - 1)
+        after = np.where(edges[found] == wanted, found + 1, -1)
+        node[left] = np.where((symbol == BORDER) & (node[left] == 0), 0, after)
+        at[left] += 1
+    return np.where(node > 0, best[node], -np.inf)
 
 
 def _are_tokens(

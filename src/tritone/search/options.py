@@ -8,7 +8,7 @@ A model has defaults, a request changes some of them, and requests with differen
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -102,7 +102,7 @@ class SearchOptions:
         if "nbest" in values and "beam" not in values:
             values["beam"] = max(self.beam, values["nbest"])
         changed = replace(self, **values)
-        if idle := sorted(name for name in parameters if changed.mode not in USED_BY.get(name, get_args(SearchMode))):
+        if idle := idle_options(parameters, changed.mode):
             raise InputError(
                 f"request parameter {', '.join(idle)} has no effect with search {changed.mode}; add the parameter "
                 f"search={USED_BY[idle[0]][0]}, or leave it out"
@@ -110,12 +110,17 @@ class SearchOptions:
         return changed
 
 
-# Parameters that only some ways of searching look at.
+# Parameters, and options of those who load a model, that only some ways of searching look at.
 BEAM_MODES: tuple[SearchMode, ...] = ("prefix-beam", "rescoring")
 USED_BY: Mapping[str, tuple[SearchMode, ...]] = {
-    **dict.fromkeys(("beam", "nbest", "lm_weight", "word_bonus", "hotwords"), BEAM_MODES),
+    **dict.fromkeys(("beam", "nbest", "lm", "lm_unit", "lm_weight", "word_bonus", "hotwords"), BEAM_MODES),
     **dict.fromkeys(("ctc_weight", "reverse_weight"), ("rescoring",)),
 }
+
+
+def idle_options(names: Iterable[str], mode: str) -> list[str]:
+    """Those of some options that have no effect on a search of this mode, in alphabetic order."""
+    return sorted(name for name in names if mode not in USED_BY.get(name, get_args(SearchMode)))
 
 
 def read_hotwords(text: str) -> tuple[tuple[str, float], ...]:
@@ -153,7 +158,10 @@ def load_hotwords(given: str | os.PathLike[str] | Mapping[str, float] | None) ->
     if given is None:
         return ()
     if isinstance(given, Mapping):
-        return tuple(given.items())
+        try:
+            return tuple((str(phrase).strip(), float(weight)) for phrase, weight in given.items())
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"hotwords must have numbers as weights: {error}") from error
     if not isinstance(given, str) or os.path.isfile(given):
         from tritone.search.hotwords import read_hotwords_file
 
@@ -169,8 +177,8 @@ def _number(value: Any) -> float:
         raise ValueError(f"expected a number, got {value!r}")
     try:
         number = float(value)
-    except ValueError:
-        raise ValueError(f"expected a number, got {value[:80]!r}") from None  # type: ignore[index]
+    except (ValueError, OverflowError):
+        raise ValueError(f"expected a number, got {str(value)[:80]!r}") from None
     if not math.isfinite(number):
         raise ValueError(f"expected a finite number, got {value!r}")
     return number

@@ -33,7 +33,6 @@ LogProbs = npt.NDArray[np.float32]
 MIN_ROOM = 256  # nodes and marks that a search has room for at first; a power of two
 MIN_SHARE = 250_000  # log-probabilities that are worth a thread: about 0.1 ms
 HISTORY = 1500  # frames, a minute at 40 ms
-ROUNDING = 1e-6  # added to a scorer's bound on what it adds, so that rounding of sums cannot make it too low
 
 
 def top_tokens(log_probs: npt.NDArray[Any], k: int, *, threads: int | None = None) -> tuple[Ids, LogProbs]:
@@ -130,7 +129,8 @@ class PrefixBeam:
                 nothing of so old a choice, so the best hypothesis stays the same, but the n best differ in recent words
                 alone. None never decides.
         """
-        from tritone.search import beam_kernel as kernel
+        from tritone.search import beam_kernel, beam_room
+        from tritone.search import beam_records as records
 
         if beam < 1:
             raise ValueError(f"beam must be at least 1, got {beam}")
@@ -140,33 +140,42 @@ class PrefixBeam:
         self.history = history
         self.blank_id = blank_id
         self.scorer = scorer
-        self._kernel = kernel
+        self._kernel, self._records, self._room = beam_kernel, records, beam_room
         self._arrays = _no_arrays() if scorer is None else scorer.arrays
-        self._ceiling = 0.0 if scorer is None else scorer.ceiling + ROUNDING
-        self._counters = np.zeros(kernel.NUM_COUNTERS, dtype=np.int64)
-        self._prefixes = np.zeros((2, beam), dtype=kernel.PREFIX)
+        self._ceiling = 0.0 if scorer is None else scorer.ceiling
+        self._counters = np.zeros(records.NUM_COUNTERS, dtype=np.int64)
+        self._prefixes = np.zeros((2, beam), dtype=records.PREFIX)
         self._prefixes[0, 0] = (0.0, -math.inf, 0.0, 0.0, 0.0, -math.inf, 0, -1, -1)
-        self._marks = np.empty(_room(8 * beam), dtype=kernel.MARK)
+        self._marks = np.empty(_room(8 * beam), dtype=records.MARK)
         # A scorer's extensions are kept while there is room: of a prefix that stays, the same come up in every frame.
-        self._nodes = np.empty(_room(8 * beam if scorer is None else 128 * beam), dtype=kernel.NODE)
+        self._nodes = np.empty(_room(8 * beam if scorer is None else 128 * beam), dtype=records.NODE)
         self._nodes[0] = (-1, -1, 0, 0.0)
-        self._states = np.zeros((len(self._nodes), 0 if scorer is None else scorer.state_size), dtype=np.int32)
+        self._states = np.zeros((len(self._nodes), 2, 0 if scorer is None else scorer.state_size), dtype=np.int32)
+        self._closings = np.full((len(self._nodes), 0 if scorer is None else 1), math.nan)
         if scorer is not None:
-            self._states[0] = scorer.start
+            self._states[0, 0] = scorer.start
         self._slots = np.full(4 * len(self._nodes), -1, dtype=np.int32)
-        self._counters[kernel.NUM_NODES] = self._counters[kernel.NUM_PREFIXES] = 1
-        self._settled = np.empty(0, dtype=kernel.MARK)
+        self._counters[records.NUM_NODES] = self._counters[records.NUM_PREFIXES] = 1
+        self._settled = np.empty(0, dtype=records.MARK)
         self._num_settled = 0
 
     @property
     def num_frames(self) -> int:
         """Frames searched so far."""
-        return int(self._counters[self._kernel.NUM_FRAMES])
+        return int(self._counters[self._records.NUM_FRAMES])
 
     @property
     def num_bytes(self) -> int:
         """Memory of the search, without token objects that `hypotheses` made."""
-        arrays = (self._prefixes, self._marks, self._nodes, self._states, self._slots, self._settled)
+        arrays = (
+            self._prefixes,
+            self._marks,
+            self._nodes,
+            self._states,
+            self._closings,
+            self._slots,
+            self._settled,
+        )
         return sum(array.nbytes for array in arrays)
 
     def advance(self, ids: Ids, log_probs: LogProbs) -> None:
@@ -177,13 +186,18 @@ class PrefixBeam:
                 as `prefix_beam_search` does, let k be the beam (or the vocabulary, if that is smaller).
 
         Raises:
-            ValueError: the shapes differ or are not (frames, k).
+            ValueError: the shapes differ or are not (frames, k), or an id is no token of the scorer's.
         """
         ids = _fixed(np.ascontiguousarray(ids, dtype=np.int32))
         log_probs = _fixed(np.ascontiguousarray(log_probs, dtype=np.float32))
         if ids.ndim != 2 or ids.shape != log_probs.shape or not ids.shape[1]:
             raise ValueError(
                 f"ids and log_probs must be (frames, k), both the same; got {ids.shape}, {log_probs.shape}"
+            )
+        if self.scorer is not None and ids.size and (highest := int(ids.max())) >= self.scorer.num_tokens:
+            raise ValueError(
+                f"token ids must be below {self.scorer.num_tokens}, the tokens that the scorer was built for; "
+                f"got {highest}. Build it with the spellings of the model that is searched."
             )
         first, count = 0, len(ids)
         while first < count:
@@ -197,6 +211,7 @@ class PrefixBeam:
                 self.blank_id,
                 self._nodes,
                 self._states,
+                self._closings,
                 self._slots,
                 self._marks,
                 self._prefixes,
@@ -209,7 +224,7 @@ class PrefixBeam:
                 self._make_room(ids.shape[1])
             elif self.history is not None and self.num_frames % self.history == 0:
                 old = self.num_frames - self.history
-                self._kernel.decide(self._nodes, self._marks, self._prefixes, self._counters, old)
+                self._room.decide(self._nodes, self._marks, self._prefixes, self._counters, old)
                 self._make_room(ids.shape[1])
 
     def hypotheses(self, count: int, *, final: bool = False) -> list[Hypothesis]:
@@ -226,23 +241,23 @@ class PrefixBeam:
         """
         if count < 1:
             raise ValueError(f"count must be at least 1, got {count}")
-        kernel, counters = self._kernel, self._counters
-        alive = self._prefixes[counters[kernel.SIDE], : counters[kernel.NUM_PREFIXES]]
+        records, counters = self._records, self._counters
+        alive = self._prefixes[counters[records.SIDE], : counters[records.NUM_PREFIXES]]
         bonuses = self._nodes["bonus"][alive["node"]]
         if final and self.scorer is not None:
             ends = np.zeros(len(alive))
-            kernel.finish_all(self._prefixes, counters, self._states, self._arrays, ends)
+            self._kernel.finish_all(self._prefixes, counters, self._states, self._arrays, ends)
             bonuses = bonuses + ends
         order = np.argsort(-(alive["score"] + bonuses), kind="stable")[:count]
         marks = np.where(alive["best_blank"] > alive["best_token"], alive["blank_mark"], alive["token_mark"])
         settled = _tokens(self._settled[: self._num_settled])
-        scratch = np.empty(int(counters[kernel.NUM_MARKS]), dtype=np.int32)
+        scratch = np.empty(int(counters[records.NUM_MARKS]), dtype=np.int32)
         made: dict[int, Token] = {}  # by mark: the n best have most of their tokens in common
         found = []
         for score, bonus, mark in zip(
             alive["score"][order].tolist(), bonuses[order].tolist(), marks[order].tolist(), strict=True
         ):
-            length = kernel.read_marks(self._marks, mark, scratch)
+            length = self._room.read_marks(self._marks, mark, scratch)
             path = scratch[len(scratch) - length :].tolist()
             new = [each for each in path if each not in made]
             made.update(zip(new, _tokens(self._marks[new]), strict=True))
@@ -261,19 +276,22 @@ class PrefixBeam:
         return tokens
 
     def _make_room(self, width: int) -> None:
-        kernel, counters = self._kernel, self._counters
-        settled = np.empty(len(self._marks), dtype=kernel.MARK)
-        num_settled = kernel.make_room(self._nodes, self._states, self._marks, self._prefixes, counters, settled)
+        records, counters = self._records, self._counters
+        settled = np.empty(len(self._marks), dtype=records.MARK)
+        num_settled = self._room.make_room(
+            self._nodes, self._states, self._closings, self._marks, self._prefixes, counters, settled
+        )
         self._settle(settled[:num_settled])
         # Half of the room stays free for the frames to come: so each node and mark is moved about once in its life.
-        self._marks = _grown(self._marks, 2 * (int(counters[kernel.NUM_MARKS]) + self.beam))
+        self._marks = _grown(self._marks, 2 * (int(counters[records.NUM_MARKS]) + self.beam))
         frame = self.beam if self.scorer is None else self.beam * width
-        num_nodes = int(counters[kernel.NUM_NODES])
+        num_nodes = int(counters[records.NUM_NODES])
         self._nodes = _grown(self._nodes, 2 * (num_nodes + frame))
         self._states = _grown(self._states, len(self._nodes))
+        self._closings = _grown(self._closings, len(self._nodes))
         if len(self._slots) < 4 * len(self._nodes):
             self._slots = np.empty(4 * len(self._nodes), dtype=np.int32)
-        kernel.index_nodes(self._nodes, num_nodes, self._slots)
+        self._room.index_nodes(self._nodes, num_nodes, self._slots)
 
     def _settle(self, marks: npt.NDArray[Any]) -> None:
         end = self._num_settled + len(marks)

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tritone.search.alphabet import BORDER, alphabet_of
+from tritone.search.alphabet import ALONE, BORDER, MIXED, SILENT, alphabet_of
 from tritone.search.automaton import Automaton, automaton_of, follow
 from tritone.search.compiled import compiled, inlined
 from tritone.search.lexicon import lexicon_of
@@ -64,15 +64,21 @@ class _Numbers(NamedTuple):
     lexicon_word: int
     lexicon_ahead: int  # log10, of the best word that begins so
     token_words: int
+    beginnings: int  # log10, of the best word that begins with a token
     symbols: int
     symbol_first: int
     ideographs: int
+    kinds: int
+    bounded: bool  # whether `outlook` tells anything
     has_hotwords: bool
     hotword_first: int
     hotword_symbol: int
     hotword_fail: int
     hotword_gain: int
     hotword_credit: int
+    most_credit: int
+    most_gain: float  # of hotwords that are complete
+    most_closing: float
 
 
 class Arrays(_Numbers):
@@ -89,12 +95,14 @@ class Scorer:
 
     `arrays`: for `extend` and `finish`. `start`: (state_size,) state of the empty prefix. `max_gain`: the most that
     `extend` returns, whatever the state and the token. `ceiling`: of one state it is at most this less what is lent.
+    `num_tokens`: ids of tokens must be below it, compiled code does not check them.
     """
 
     state_size = STATE_SIZE
 
-    def __init__(self, arrays: Arrays, start: Ids, ceiling: float, max_gain: float) -> None:
+    def __init__(self, arrays: Arrays, num_tokens: int, start: Ids, ceiling: float, max_gain: float) -> None:
         self.arrays = arrays
+        self.num_tokens = num_tokens
         self.start = start
         self.ceiling = ceiling
         self.max_gain = max_gain
@@ -139,6 +147,7 @@ class Scorer:
             tables = lm.tables
             floor, penalty = lexicon.floor, unknown_penalty / LN_10
             unknown = max(-abs(float(tables.values[tables.unigrams])), floor) - penalty
+        most_gain = 0.0 if automaton is None else max(0.0, float(automaton.gain.max()))
         arrays = Arrays(
             tables=_NOWHERE if lm is None else lm.at,
             has_lm=lm is not None,
@@ -154,21 +163,27 @@ class Scorer:
             lexicon_word=0 if lexicon is None else address_of(lexicon.word_at),
             lexicon_ahead=0 if lexicon is None else address_of(lexicon.best),
             token_words=0 if lexicon is None else address_of(lexicon.token_words),
+            beginnings=0 if lexicon is None else address_of(lexicon.beginnings),
             symbols=address_of(alphabet.symbols),
             symbol_first=address_of(alphabet.first),
             ideographs=address_of(alphabet.ideographs),
+            kinds=address_of(alphabet.kinds),
+            bounded=lexicon is None or (lm_weight >= 0 and not lexicon.by_token),
             has_hotwords=automaton is not None,
             hotword_first=0 if automaton is None else address_of(automaton.trie.first),
             hotword_symbol=0 if automaton is None else address_of(automaton.trie.symbol),
             hotword_fail=0 if automaton is None else address_of(automaton.fail),
             hotword_gain=0 if automaton is None else address_of(automaton.gain),
             hotword_credit=0 if automaton is None else address_of(automaton.credit),
+            most_credit=0 if automaton is None else address_of(automaton.most_credit),
+            most_gain=most_gain,
+            most_closing=most_gain + (float(word_bonus) if lexicon is not None and not lexicon.by_token else 0.0),
         )
         arrays.kept = lm, lexicon, alphabet, automaton
         start = np.zeros(STATE_SIZE, dtype=np.int32)
         start[:LEXICON] = -1 if lm is None else lm.start
         start[HOTWORDS] = 0 if automaton is None else automaton.start
-        return cls(arrays, start, *_bounds(arrays, automaton, alphabet.most_words))
+        return cls(arrays, len(alphabet.spellings), start, *_bounds(arrays, automaton, alphabet.most_words))
 
 
 _NOWHERE = TablesAt(0, 0, 0, 2, 1)
@@ -193,17 +208,59 @@ def _bounds(arrays: Arrays, automaton: Automaton | None, most_words: int) -> tup
 
 
 @inlined
+def look_ahead(arrays: Arrays, state: Ids) -> Any:
+    """What is lent to the open word of a state."""
+    if not (arrays.has_lm and not arrays.by_token and state[OPEN]):
+        return 0.0
+    ahead = arrays.unknown
+    if state[LEXICON] >= 0:
+        ahead = max(ahead, float64s(arrays.lexicon_ahead)[state[LEXICON]])
+    return arrays.lm_weight * ahead + arrays.word_bonus
+
+
+@inlined
+def credit(arrays: Arrays, state: Ids) -> Any:
+    """What is lent to the hotwords that a state is in the middle of."""
+    return float64s(arrays.hotword_credit)[state[HOTWORDS]] if arrays.has_hotwords else 0.0
+
+
+@inlined
 def lent(arrays: Arrays, state: Ids) -> Any:
     """Look-ahead and credit of a state."""
-    total = 0.0
-    if arrays.has_lm and not arrays.by_token and state[OPEN]:
-        ahead = arrays.unknown
-        if state[LEXICON] >= 0:
-            ahead = max(ahead, float64s(arrays.lexicon_ahead)[state[LEXICON]])
-        total += arrays.lm_weight * ahead + arrays.word_bonus
+    return look_ahead(arrays, state) + credit(arrays, state)
+
+
+@inlined
+def outlook(arrays: Arrays, token: Any) -> Any:
+    """What a token can add at most, whatever the state: kind, `begun` and `credit`.
+
+    With what is lent to a state and `closing` for its open word, 0 if it has none, `extend` adds at most
+
+        SILENT                        0
+        LETTERS of an open word       look-ahead + credit - lent: the look-ahead only falls while a word grows
+        LETTERS otherwise             begun + credit - lent
+        BREAK, ALONE                  closing + begun + credit - lent
+        MIXED                         the scorer's `ceiling` - lent
+    """
+    kind, begun, most_credit = np.int64(MIXED), 0.0, 0.0
+    if not arrays.bounded:
+        return kind, begun, most_credit
+    kind = np.int64(int32s(arrays.kinds)[token])
+    if kind in (SILENT, MIXED):
+        return kind, begun, most_credit
+    last = np.int64(BORDER)
+    if kind != ALONE:
+        last = np.int64(int32s(arrays.symbols)[int64s(arrays.symbol_first)[token + 1] - 1])
+    if kind == ALONE:
+        begun = arrays.most_gain
+        if arrays.has_lm:
+            begun += arrays.word_bonus
+    elif arrays.has_lm and last != BORDER:
+        ahead = max(arrays.unknown, float64s(arrays.beginnings)[token])
+        begun = arrays.lm_weight * ahead + arrays.word_bonus
     if arrays.has_hotwords:
-        total += float64s(arrays.hotword_credit)[state[HOTWORDS]]
-    return total
+        most_credit = float64s(arrays.most_credit)[last]
+    return kind, begun, most_credit
 
 
 @inlined
@@ -234,19 +291,35 @@ def _close(arrays: Arrays, state: Ids) -> Any:
         gain += _score(arrays, state, np.int64(max(0, int32s(arrays.lexicon_word)[node]) if node >= 0 else 0))
         state[LEXICON] = 0
     state[OPEN] = 0
-    return gain + _see(arrays, state, BORDER)
+    return gain + _see(arrays, state, np.int64(BORDER))
+
+
+@inlined
+def close(arrays: Arrays, state: Ids, closed: Ids) -> Any:
+    """What completing the open word of `state` adds; `closed` becomes the state after it."""
+    for i in range(STATE_SIZE):  # an assignment of slices takes many times as long to compile
+        closed[i] = state[i]
+    return _close(arrays, closed)
 
 
 @compiled
 def extend(arrays: Arrays, state: Ids, token: Any, next_state: Ids) -> Any:
     """What `token` adds to a prefix with `state`; `next_state` becomes the state of the longer prefix."""
-    for i in range(STATE_SIZE):  # an assignment of slices takes many times as long
-        next_state[i] = state[i]
-    gain = 0.0
+    return extend_from(arrays, state, state, 0.0, token, next_state)
+
+
+@inlined
+def extend_from(arrays: Arrays, state: Ids, begin: Ids, gain: Any, token: Any, next_state: Ids) -> Any:
+    """The same from the state `begin` on, at which `gain` was added.
+
+    That is `state` itself, or what `close` made of it if the token is of kind BREAK or ALONE.
+    """
+    for i in range(STATE_SIZE):
+        next_state[i] = begin[i]
     if arrays.by_token and int32s(arrays.token_words)[token] >= 0:
         gain += _score(arrays, next_state, np.int64(int32s(arrays.token_words)[token]))
     for i in range(int64s(arrays.symbol_first)[token], int64s(arrays.symbol_first)[token + 1]):
-        symbol = int32s(arrays.symbols)[i]
+        symbol = np.int64(int32s(arrays.symbols)[i])
         alone = symbol == BORDER or int32s(arrays.ideographs)[symbol] != 0
         if alone and next_state[OPEN]:
             gain += _close(arrays, next_state)
@@ -254,7 +327,8 @@ def extend(arrays: Arrays, state: Ids, token: Any, next_state: Ids) -> Any:
             continue
         next_state[OPEN] = 1
         if arrays.has_lm and not arrays.by_token and next_state[LEXICON] >= 0:
-            next_state[LEXICON] = child(arrays.lexicon_first, arrays.lexicon_symbol, next_state[LEXICON], symbol)
+            node = np.int64(next_state[LEXICON])
+            next_state[LEXICON] = child(arrays.lexicon_first, arrays.lexicon_symbol, node, symbol)
         gain += _see(arrays, next_state, symbol)
         if alone:
             gain += _close(arrays, next_state)

@@ -65,7 +65,7 @@ def _sort_descending(keys: Any, count: Any) -> None:
         _sift(keys, count, start)
     for end in range(count - 1, 0, -1):
         keys[0], keys[end] = keys[end], keys[0]
-        _sift(keys, end, 0)
+        _sift(keys, end, np.int64(0))
 
 
 @inlined
@@ -113,7 +113,7 @@ def top_rows(rows: Any, ids: Any, values: Any) -> None:
             for number in range(num_blocks):  # a slice assignment would take numba 3 s to compile
                 scratch[number] = largest[number]
             bound = _kth_largest(scratch, k)
-        count, equal = 0, 0
+        count, equal = np.int64(0), 0
         for number in range(num_blocks):
             if largest[number] < bound:
                 continue
