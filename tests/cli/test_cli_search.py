@@ -50,6 +50,22 @@ def test_readings_are_printed_best_first_and_alike_here_and_there(
     assert there == (code, out, err)
 
 
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--hotwords", "ab:3"], "--hotwords has no effect with --search greedy; add --search prefix-beam"),
+        (["--lm", "words.arpa", "--nbest", "2"], "--lm, --nbest has no effect with --search greedy"),
+        (["--search", "prefix-beam", "--ctc-weight", "1"], "--ctc-weight has no effect with --search prefix-beam; add"),
+    ],
+)
+def test_options_that_the_search_does_not_look_at_are_refused(
+    toy_bundle: Path, speech: Path, options: list[str], told: str
+):
+    code, out, err = run("transcribe", speech, "--bundle", toy_bundle, *options)
+    assert (code, out) == (2, "")
+    assert told in err.replace("\n", " ")
+
+
 def test_json_has_the_readings_of_a_search_that_asked_for_them(toy_bundle: Path, speech: Path):
     record = json.loads(run("transcribe", speech, "--bundle", toy_bundle, "--json", *BEAM)[1])
     assert sorted(record) == ["alternatives", "path", "text"]
@@ -112,10 +128,15 @@ def test_details_show_the_segments_of_a_stream(capsys: pytest.CaptureFixture[str
 def test_readings_of_a_segment_follow_it(capsys: pytest.CaptureFixture[str]):
     readings = (Alternative("one", -1.0), Alternative("won", -2.5))
     found = Transcript("one", audio_s=1.0, ended=(Transcript("one", audio_s=1.0, alternatives=readings),))
-    TranscriptPrinter(num_files=1, as_json=False, timestamps=False, details=True).show(
-        Outcome(index=0, path="a.wav", transcript=found)
-    )
-    assert capsys.readouterr().out.splitlines()[3:] == ["        1    -1.00  one", "        2    -2.50  won"]
+    for details in (True, False):  # without details there is no other place for them
+        printer = TranscriptPrinter(num_files=1, as_json=False, timestamps=False, details=details)
+        printer.show(Outcome(index=0, path="a.wav", transcript=found))
+        lines = capsys.readouterr().out.splitlines()
+        assert lines[-3:] == [
+            "     1.00     1.00  [0] one",
+            "        1    -1.00  one",
+            "        2    -2.50  won",
+        ]
 
 
 def test_a_partial_text_is_that_of_the_whole_stream(capsys: pytest.CaptureFixture[str]):

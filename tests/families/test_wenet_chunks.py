@@ -21,7 +21,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
-from tritone.pipelines import StreamingCtcPipeline, open_streaming
+from tritone.pipelines import StreamingCtcPipeline, open_offline, open_streaming
 from tritone.pipelines.geometry import SHORTEST_HISTORY, Geometry, parts
 from tritone.pipelines.streaming import Step
 from tritone.search.ctc import ctc_greedy
@@ -133,6 +133,13 @@ def test_a_stream_may_be_longer_than_200_seconds_at_any_chunk_size(
     seen = left_chunks if left_chunks >= 0 else int(9.0 / FRAME_S) // chunk_size
     [text] = stream_texts(pipeline, [waveform], step=80_000)
     assert text == masked_text(causal_files, causal_bundle, waveform, chunk_size, seen)
+
+
+def test_a_whole_utterance_may_be_longer_than_200_seconds(causal_files: Path, causal_bundle: Path) -> None:
+    waveform = babble(201 * 16000, seed=7)
+    [found] = open_offline(Bundle.open(causal_bundle), threads=1).recognize([waveform])
+    assert found.text == masked_text(causal_files, causal_bundle, waveform, -1, -1)
+    assert found.tokens[-1].end_s > 199.8
 
 
 @pytest.mark.parametrize(("chunk_size", "left_chunks"), SIZES[1:4])

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from toy import CHUNK
+from toy import CHUNK, write_toy_bundle
 from tritone.backend.placement import placement
 from tritone.backend.settings import SearchParameters, Settings
 from tritone.cli.main import app
@@ -145,6 +145,23 @@ def test_rescoring_without_a_decoder_is_refused_with_the_way_out(
     with pytest.raises(BundleError, match=r"no attention decoder.*Export.*again.*--search prefix-beam"):
         build_repository([toy_bundle], tmp_path / "repo", options=options)
     assert len(build_repository([decoding_bundle], tmp_path / "repo", options=options)) == 2
+
+
+def test_rescoring_needs_a_decoder_for_the_runtime_that_is_asked_for(tmp_path: Path) -> None:
+    path = write_toy_bundle(tmp_path / "both", streaming=False, runtimes=("onnxruntime", "torch"), decoder=True)
+    options = {"search": "rescoring", "device": "cpu"}
+    with pytest.raises(BundleError, match=r"no graph for decoder \(torch\)"):
+        build_repository([path], tmp_path / "repo", options=ModelOptions(runtime="torch", **options))
+    assert build_repository([path], tmp_path / "repo", options=ModelOptions(runtime="onnxruntime", **options))
+
+
+@pytest.mark.parametrize("name", ["lm_weight", "word_bonus"])
+def test_weights_of_a_language_model_that_is_not_there_are_refused(toy_bundle: Path, tmp_path: Path, name: str) -> None:
+    options = ModelOptions(search="prefix-beam", **{name: 0.5})
+    told = f"--{name.replace('_', '-')} is for .* language model.* give one with --lm"
+    with pytest.raises(OperatorError, match=told):
+        build_repository([toy_bundle], tmp_path / "repo", options=options)
+    assert build_repository([toy_bundle], tmp_path / "repo", options=ModelOptions(lm_weight=0.0))
 
 
 def test_sizes_that_a_bundle_was_not_exported_for_are_refused(toy_bundle: Path, tmp_path: Path) -> None:

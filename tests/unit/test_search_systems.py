@@ -95,3 +95,10 @@ def test_a_bundle_takes_the_search_of_load(toy_bundle: Path, tmp_path: Path) -> 
         assert outcome.transcript.text == "ab"
         assert len(outcome.transcript.alternatives) == 2
         assert {"search": "prefix-beam", "beam": "8"}.items() <= system.describe().items()
+
+
+def test_options_of_a_bundle_that_its_search_does_not_look_at_are_refused(toy_bundle: Path) -> None:
+    with pytest.raises(ValueError, match="hotwords, nbest has no effect with search=greedy; add search=prefix-beam"):
+        open_system(f"{toy_bundle},nbest=2,hotwords=ax:0")
+    with pytest.raises(ValueError, match="ctc_weight has no effect with search=prefix-beam; add search=rescoring"):
+        open_system(f"{toy_bundle},search=prefix-beam,ctc_weight=0.2")

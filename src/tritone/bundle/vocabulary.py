@@ -103,7 +103,7 @@ class Vocabulary:
 
 
 class Speller:
-    """Writes a growing token sequence as text and words; apart from copying the text, a token costs always the same.
+    """Writes a growing token sequence as text and words; a token costs always the same, reading the text a copy of it.
 
     `text` and `words` may be read at any time: only the last word can still change.
     """
@@ -112,19 +112,29 @@ class Speller:
         self.words: list[Word] = []
         self._vocabulary = vocabulary
         self._connect = vocabulary.settings.connect_symbol if vocabulary.settings.units == "char" else ""
-        self.text = ""  # so far, without outer spaces
+        self._text = ""
+        self._new: list[str] = []  # what comes after `_text`
         self._space = False  # does a space come before what is written next?
         self._open = False  # may the next token continue the last word?
         self._position = 0
 
+    @property
+    def text(self) -> str:
+        """The text so far, without outer spaces."""
+        if self._new:
+            self._text += "".join(self._new)
+            self._new.clear()
+        return self._text
+
     def mark(self) -> tuple[Any, ...]:
-        """The state, for `rewind`; costs nothing, however long the text is."""
+        """The state, for `rewind`."""
         last = self.words[-1] if self.words else None
         return self.text, self._space, self._open, self._position, len(self.words), last
 
     def rewind(self, mark: tuple[Any, ...]) -> None:
         """Forget what was added since `mark` was taken."""
-        self.text, self._space, self._open, self._position, words, last = mark
+        self._text, self._space, self._open, self._position, words, last = mark
+        self._new.clear()
         del self.words[words:]
         if words:
             self.words[-1] = last
@@ -136,14 +146,14 @@ class Speller:
         self._position += 1
         if not spelling:
             return
-        if self._connect and self.text:
+        if self._connect and (self._text or self._new):
             spelling = self._connect + spelling
         for part in PARTS.finditer(spelling):
             if part["space"]:
-                self._space = bool(self.text)
+                self._space = bool(self._text or self._new)
                 self._open = False
                 continue
-            self.text += f" {part[0]}" if self._space else part[0]
+            self._new.append(f" {part[0]}" if self._space else part[0])
             self._space = False
             if part["ideograph"]:
                 self.words.append(Word(part[0], position, position))

@@ -1,10 +1,11 @@
 """The options of commands that say how to search, and what is made of them."""
 
+from collections.abc import Iterable
 from typing import Annotated, Any
 
 import typer
 
-from tritone.search.options import PARAMETERS, SearchMode
+from tritone.search.options import PARAMETERS, USED_BY, SearchMode, idle_options
 
 Search = Annotated[
     SearchMode | None,
@@ -30,6 +31,17 @@ def given(**options: Any) -> dict[str, Any]:
         KeyError: one is no request parameter.
     """
     return {name: value for name, value in options.items() if PARAMETERS[name] and value is not None}
+
+
+def check_used(names: Iterable[str], mode: SearchMode) -> None:
+    """Make sure that a search of this mode looks at all these options.
+
+    Raises:
+        typer.BadParameter: it does not.
+    """
+    if idle := idle_options(names, mode):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+        raise typer.BadParameter(f"{flags} has no effect with --search {mode}; add --search {USED_BY[idle[0]][0]}")
 
 
 def parse_parameters(text: str | None) -> dict[str, str]:

@@ -113,6 +113,8 @@ def transcribe(
         word_bonus=word_bonus,
         hotwords=hotwords,
     )
+    if bundle is not None:
+        options.check_used([*asked, *(["lm"] if lm is not None else [])], search or "greedy")
     printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps, details=details)
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     system: System

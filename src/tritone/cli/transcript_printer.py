@@ -18,7 +18,8 @@ from tritone.transcript import Transcript
 class TranscriptPrinter:
     """Prints outcomes; `failed` tells whether one of them was an error.
 
-    Alternatives are printed where there are any, words with `timestamps`, confidence and segments with `details`.
+    Alternatives are printed where there are any, words with `timestamps`, confidence with `details`, segments with
+    `details` or where they have alternatives.
     """
 
     def __init__(self, *, num_files: int, as_json: bool, timestamps: bool, details: bool = False) -> None:
@@ -93,7 +94,7 @@ class TranscriptPrinter:
         """What follows the text, each line indented."""
         if self._details:
             yield f"    confidence {transcript.confidence:.2f}, {transcript.audio_s:.2f} s"
-        for segment in transcript.ended if self._details else ():
+        for segment in transcript.ended if self._has_segments(transcript) else ():
             yield f"{_start_s(segment):9.2f} {segment.audio_s:8.2f}  [{segment.segment}] {segment.text}"
             yield from _readings(segment)
         yield from _readings(transcript)
@@ -109,9 +110,13 @@ class TranscriptPrinter:
             wanted += ["words", "tokens"]
         wanted += ["alternatives"] if transcript.alternatives else []
         found = {name: fields[name] for name in wanted}
-        if self._details and transcript.ended:
+        if self._has_segments(transcript):
             found["segments"] = fields["ended"]
         return found
+
+    def _has_segments(self, transcript: Transcript) -> bool:
+        """Whether segments are shown: their readings are with them and nowhere else."""
+        return any(self._details or segment.alternatives for segment in transcript.ended)
 
     def _line(self, record: dict[str, Any]) -> None:
         print(json.dumps(record, ensure_ascii=False), flush=True)

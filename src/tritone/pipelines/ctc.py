@@ -53,7 +53,7 @@ class CtcPipeline:
         Raises:
             BundleError: the bundle has no offline encoder, or one that cannot be opened or does not fit its manifest;
                 or it has no decoder to search with rescoring.
-            InputError: the language model cannot be read or does not fit the vocabulary.
+            LanguageModelError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
             ValueError: there is no such device, runtime or precision.
         """

@@ -119,6 +119,8 @@ class Recognizer:
             raise ValueError("transcribe takes a sequence of paths or arrays; put a single one in a list")
         transcripts: list[Transcript] = []
         rate = self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
+        if options is not None:
+            self.offline.searching.check(options)  # before files are read
         for pile in self._piles(inputs, rate):
             transcripts += self.offline.recognize(pile, [options] * len(pile))
         return transcripts

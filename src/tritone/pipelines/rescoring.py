@@ -23,7 +23,7 @@ from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 
 MAX_LOGITS = 2**25  # of one graph call, hypotheses * tokens * vocabulary: 128 MB in float32
-MAX_SCORES = 2**25  # of one graph call, hypotheses * tokens * frames: attention of one head to the encoder's frames
+MAX_SCORES = 2**23  # of one graph call, hypotheses * tokens * frames (or tokens): 32 MB for each head of attention
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,16 @@ class Candidate:
     encoder_out: Array
     hypotheses: Sequence[Hypothesis]
     options: SearchOptions
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Hypotheses `first` to `end` of utterance `index`; `size`: its frames, their number, the longest with its end."""
+
+    index: int
+    first: int
+    end: int
+    size: tuple[int, int, int]
 
 
 class Rescorer:
@@ -63,45 +73,56 @@ class Rescorer:
         Returns:
             For each utterance its hypotheses, best first; equal scores keep their order.
         """
-        results: list[list[Hypothesis]] = [[] for _ in candidates]
+        left: list[list[float]] = [[0.0] * len(each.hypotheses) for each in candidates]
+        right = [list(row) for row in left]
         for batch in self._plan(candidates):
-            chosen = [candidates[index] for index in batch]
-            left, right = self._scores(chosen)
-            for row, (index, candidate) in enumerate(zip(batch, chosen, strict=True)):
-                results[index] = self._ranked(candidate, left[row], None if right is None else right[row])
-        return results
+            parts = [
+                replace(candidates[part.index], hypotheses=candidates[part.index].hypotheses[part.first : part.end])
+                for part in batch
+            ]
+            scores = zip(batch, *self._scores(parts), strict=True)
+            for part, left_scores, right_scores in scores:
+                place, count = slice(part.first, part.end), part.end - part.first
+                left[part.index][place] = left_scores[:count].tolist()
+                right[part.index][place] = right_scores[:count].tolist()
+        return [self._ranked(*each) for each in zip(candidates, left, right, strict=True)]
 
     def warm_up(self, output_dim: int) -> None:
         """Score a short hypothesis, so that the first real one finds everything ready."""
         frames = np.zeros((8, output_dim), dtype=np.float32)
         self([Candidate(frames, [Hypothesis((), 0.0)], SearchOptions())])
 
-    def _plan(self, candidates: Sequence[Candidate]) -> list[list[int]]:
-        """Group utterances for graph calls, longest first; an utterance beyond the limits goes alone."""
+    def _plan(self, candidates: Sequence[Candidate]) -> "list[list[_Part]]":
+        """Group hypotheses for graph calls, longest utterances first, within the limits.
 
-        def size(index: int) -> tuple[int, int, int]:
-            hypotheses = candidates[index].hypotheses
-            longest = max((len(each.tokens) for each in hypotheses), default=0) + 1
-            return len(candidates[index].encoder_out), len(hypotheses), longest
-
-        sizes = [size(index) for index in range(len(candidates))]
-        order = sorted((i for i in range(len(candidates)) if candidates[i].hypotheses), key=lambda i: (sizes[i], i))
-        batches: list[list[int]] = []
+        An utterance with too many hypotheses is cut into parts, for each of which the decoder looks at its frames anew.
+        A single hypothesis beyond the limits goes alone.
+        """
+        parts = [part for index, each in enumerate(candidates) for part in self._parts(index, each)]
+        batches: list[list[_Part]] = []
         widest = (0, 0, 0)
-        for index in reversed(order):
-            grown = tuple(map(max, widest, sizes[index]))
+        for part in sorted(parts, key=lambda part: (part.size, part.index, part.first), reverse=True):
+            grown = max(widest[0], part.size[0]), max(widest[1], part.size[1]), max(widest[2], part.size[2])
             frames, hypotheses, tokens = grown
             count = (len(batches[-1]) + 1 if batches else 1) * hypotheses * tokens
-            if batches and count * self._vocab_size <= MAX_LOGITS and count * frames <= MAX_SCORES:
-                batches[-1].append(index)
-                widest = (frames, hypotheses, tokens)
+            if batches and count * self._vocab_size <= MAX_LOGITS and count * max(frames, tokens) <= MAX_SCORES:
+                batches[-1].append(part)
+                widest = grown
             else:
-                batches.append([index])
-                widest = sizes[index]
+                batches.append([part])
+                widest = part.size
         return batches
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array | None]:
-        """Scores (utterances, hypotheses) by the left and, where somebody wants it, the right decoder."""
+    def _parts(self, index: int, candidate: Candidate) -> "list[_Part]":
+        """The hypotheses of an utterance, in as many parts as the limits ask for."""
+        frames, hypotheses = len(candidate.encoder_out), candidate.hypotheses
+        tokens = max((len(each.tokens) for each in hypotheses), default=0) + 1
+        most = max(1, min(MAX_LOGITS // (tokens * self._vocab_size), MAX_SCORES // (tokens * max(frames, tokens))))
+        cuts = [(first, min(first + most, len(hypotheses))) for first in range(0, len(hypotheses), most)]
+        return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
+
+    def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array]:
+        """Scores (utterances, hypotheses) by the left and, where somebody wants it, the right decoder; else zeros."""
         num_frames = np.array([len(each.encoder_out) for each in candidates], dtype=np.int64)
         width = max(len(each.hypotheses) for each in candidates)
         num_tokens = np.zeros((len(candidates), width), dtype=np.int64)
@@ -125,18 +146,18 @@ class Rescorer:
             "num_tokens": num_tokens,
         }
         left, *right = self._graph(inputs, wanted)
-        return left, right[0] if right else None
+        return left, right[0] if right else np.zeros_like(left)
 
-    def _ranked(self, candidate: Candidate, left: Array, right: Array | None) -> list[Hypothesis]:
+    def _ranked(self, candidate: Candidate, left: Sequence[float], right: Sequence[float]) -> list[Hypothesis]:
         reverse = self._reverse_weight(candidate.options)
         given = candidate.options.ctc_weight
         ctc_weight = self._settings.ctc_weight if given is None else given
         scored = []
         for column, hypothesis in enumerate(candidate.hypotheses):
-            attention = float(left[column])
-            if reverse > 0 and right is not None:
-                attention = (1 - reverse) * attention + reverse * float(right[column])
             # A weight of zero leaves a score out, also one of -inf.
+            attention = (1 - reverse) * left[column] if reverse < 1 else 0.0
+            if reverse > 0:
+                attention += reverse * right[column]
             ctc = ctc_weight * hypothesis.ctc_score if ctc_weight else 0.0
             score = attention + ctc + hypothesis.bonus
             scored.append(replace(hypothesis, attention_score=attention, score=score))

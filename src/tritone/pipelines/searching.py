@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 BEST = ("best_tokens", "best_log_probs")
 DEFAULT_LM_WEIGHT = 0.5
 DEFAULTS = SearchOptions()
-MAX_SCORERS = 32  # of different requests, kept for the next ones like them
+MAX_SCORERS = 64  # of different requests, kept for the next ones like them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +64,8 @@ class Searching:
 
         Raises:
             BundleError: rescoring is the default, but the bundle has no decoder.
-            InputError: the language model cannot be read or does not fit the vocabulary.
+            InputError: a hotword cannot be made of the bundle's tokens.
+            LanguageModelError: the language model cannot be read or does not fit the vocabulary.
         """
         settings = settings or SearchSettings()
         self._bundle = bundle
@@ -92,13 +93,27 @@ class Searching:
     def check(self, options: SearchOptions | None) -> SearchOptions:
         """The options to search with; None takes the model's own.
 
+        What they need is made here, so that nothing of it can fail in the midst of other people's batches.
+
         Raises:
-            InputError: they ask for what this model does not have.
+            InputError: they ask for what this model does not have, or a hotword cannot be made of its tokens.
+            OperatorError: the decoder or the language model is there, but cannot be used.
         """
         if options is None:
             return self.options
+        checked = self._filled(options)
+        if checked.mode != "greedy":
+            self._scorer(checked)
+        if checked.mode == "rescoring":
+            _ = self._rescorer
+        return checked
+
+    def _filled(self, options: SearchOptions) -> SearchOptions:
+        """Options with the model's numbers for those left open."""
         if options.mode == "rescoring" and not self._bundle.has("decoder"):
             raise InputError("this model has no attention decoder, so it cannot search with rescoring; use prefix-beam")
+        if options.word_bonus and self._lm is None and options.mode != "greedy":
+            raise InputError("this model has no language model, so it cannot take word_bonus; leave it out")
         if options.lm_weight is None:
             return replace(options, lm_weight=DEFAULT_LM_WEIGHT if self._lm is not None else 0.0)
         if options.lm_weight and self._lm is None:
@@ -170,7 +185,8 @@ class Searching:
         from tritone.search.prefix_beam import top_tokens
 
         log_probs = results["log_probs"]
-        return top_tokens(log_probs if len(rows) == len(log_probs) else log_probs[rows], count)
+        chosen = log_probs if len(rows) == len(log_probs) else log_probs[rows]
+        return top_tokens(chosen, count, threads=self._threads)
 
     def rescore(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
         """Let the decoder rank the hypotheses of some utterances."""

@@ -98,7 +98,7 @@ class StreamingCtcPipeline:
             BundleError: the bundle was exported without a streaming encoder, or with one that cannot be opened
                 or does not fit its manifest, or that is for another chunk size or number of left chunks alone; or it
                 has no decoder to search with rescoring.
-            InputError: the language model cannot be read or does not fit the vocabulary.
+            LanguageModelError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
             ValueError: there is no such device, runtime or precision, or a number is out of its range.
         """
@@ -154,21 +154,23 @@ class StreamingCtcPipeline:
 
         Raises:
             ServerBusyError: all slots are taken.
-            InputError: the options ask for what the model does not have.
+            InputError: the options ask for what the model does not have, or a hotword cannot be made of its tokens.
         """
         options = self.searching.check(options)
         rules = self._rules
         if options.mode == "rescoring":
             rules = replace(rules, max_segment_s=min(rules.max_segment_s, MAX_RESCORED_S))
+        stream = _Stream(self._new_segment(options, 0), rules)  # before a slot is taken, should it fail
         with self._lock:
             if not self._free:
                 raise ServerBusyError(
                     f"all {self.capacity} stream slots are taken; try again when a stream has ended, "
                     "or raise the capacity"
                 )
-            slot = self._free.pop()
-            self._streams[slot] = _Stream(self._new_segment(options, 0), rules)
+            slot = self._free[-1]
             self._slots.clear(slot)
+            self._streams[slot] = stream
+            self._free.pop()
             return slot
 
     def close(self, slot: int) -> None:

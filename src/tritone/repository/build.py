@@ -33,7 +33,7 @@ from tritone.repository.config import (
     to_text,
     warmup_files,
 )
-from tritone.repository.search_files import check_files, check_search, copy_files
+from tritone.repository.search_files import NEED_A_DECODER, check_files, check_search, copy_files
 
 VERSION = "1"
 BYTES_PER_SAMPLE = 4
@@ -105,8 +105,10 @@ def build_repository(
         for mode in _modes(bundle, modes)
     ]
     for model, bundle in plan:
-        bundle.artifacts(ROLES[model.mode], options.runtime or None, options.precision or None)  # type: ignore[arg-type]
         check_search(options, bundle, model.mode)
+        roles: list[Role] = [ROLES[model.mode], *(["decoder"] if options.search == NEED_A_DECODER else [])]  # type: ignore[list-item]
+        for role in roles:
+            bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
     _check_names([model.name for model, _ in plan], output, force)
     for bundle in opened:
         bundle.verify()  # a damaged file would be found only when the server starts, or never

@@ -24,7 +24,8 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
     """Read the files that the options name, as the server will, and check that they fit the bundles' vocabularies.
 
     Raises:
-        OperatorError: one cannot be read, or is not what it should be (`LanguageModelError`); says which and why.
+        OperatorError: one cannot be read, or is not what it should be (`LanguageModelError`), or one that other options
+            need is missing; says which and why.
         InputError: a hotword cannot be made of a bundle's tokens.
     """
     for name, what in FILES.items():
@@ -35,6 +36,11 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
         raise OperatorError(
             f"the language model and the hotwords file are both called {Path(options.lm).name}; rename one."
         )
+    for name in ("lm_weight", "word_bonus"):
+        if getattr(options, name) and not options.lm:
+            raise OperatorError(
+                f"--{name.replace('_', '-')} is for words of a language model, and there is none; give one with --lm"
+            )
     if not options.lm and not options.hotwords:
         return
     from tritone.search.hotwords import read_hotwords_file
