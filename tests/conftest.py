@@ -41,6 +41,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+LAST = {"families", "parity"}  # folders of tests that wait for work in the background
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Run the others first."""
+    items.sort(key=lambda item: not LAST.isdisjoint(item.path.parts))
+
+
 def pytest_configure() -> None:
     """Give child processes the signals they have in a terminal.
 

@@ -3,12 +3,13 @@
 A trace takes most of the time of an export, and tests export the same small networks with many options. `export_wenet`
 goes on to run what it wrote against the network, so a trace of something else would be refused.
 
-    with kept_traces():
+    with kept_traces(folder):
         export_wenet(...)   # later exports of this network, with other options, take what this one traced
 """
 
 import dataclasses
 import hashlib
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -29,27 +30,32 @@ class UnknownContentError(Exception):
 
 
 @contextmanager
-def kept_traces() -> Iterator[None]:
-    """Inside, `export_wenet` traces every network once."""
-    models: dict[str, bytes] = {}
-    programs: dict[str, bytes] = {}
+def kept_traces(folder: Path) -> Iterator[None]:
+    """Inside, `export_wenet` traces every network once, over all processes that keep traces in `folder`."""
+
+    def keep(name: str, content: bytes) -> None:
+        beside = folder / f"{name}.{os.getpid()}"
+        beside.write_bytes(content)
+        beside.replace(folder / name)  # another process finds all of it or nothing
 
     def export_once(module: nn.Module, *rest: Any) -> onnx.ModelProto:
         key = fingerprint(module, rest)
         if key is None:
             return export_graph(module, *rest)
-        if key not in models:
-            models[key] = export_graph(module, *rest).SerializeToString()
-        return onnx.ModelProto.FromString(models[key])  # a copy: weights are compressed in place
+        kept = folder / f"{key}.onnx"
+        if not kept.exists():
+            keep(kept.name, export_graph(module, *rest).SerializeToString())
+        return onnx.ModelProto.FromString(kept.read_bytes())  # a copy: weights are compressed in place
 
     def save_once(module: nn.Module, path: Path, *rest: Any, **options: Any) -> None:
         key = fingerprint(module, (rest, options))
-        if key is not None and key in programs:
-            path.write_bytes(programs[key])
+        kept = folder / f"{key}.pt2"
+        if key is not None and kept.exists():
+            path.write_bytes(kept.read_bytes())
             return
         save_program(module, path, *rest, **options)
         if key is not None:
-            programs[key] = path.read_bytes()
+            keep(kept.name, path.read_bytes())
 
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):

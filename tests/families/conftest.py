@@ -1,6 +1,7 @@
 """Small random WeNet models, as files in upstream's layout and as bundles."""
 
 import copy
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 import torch
 import yaml
 
+from background import background, be_patient
 from traces import kept_traces
 from tritone.bundle.bundle import Bundle
 from tritone.families.fbank import Fbank
@@ -108,10 +110,44 @@ def export(folder: Path, output: Path, *, decoder: bool = False, **options: Any)
     ).bundle.path
 
 
+TRACED_AHEAD = {"causal_bundle", "torch_bundle", "complete_report"}
+
+
+def trace_ahead(traces: Path) -> None:
+    """Export the largest bundles, so that their traces are there when the tests export them."""
+    with kept_traces(traces), tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        causal = write_model(folder / "causal", with_cmvn)
+        export_causal(causal, folder / "1")
+        export_complete(write_model(folder / "complete", complete), folder / "2")
+        export_torch(causal, folder / "3")
+
+
+def traces_of(config: pytest.Config) -> Path:
+    folder = background(config).folder / "traces"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Begin with the exports that tests will ask for."""
+    items = [item for item in session.items if TRACED_AHEAD & set(getattr(item, "fixturenames", ()))]
+    for item in items:
+        be_patient(item)
+    if items and not session.config.option.collectonly:
+        background(session.config).begin(trace_ahead, trace_ahead, traces_of(session.config))
+
+
 @pytest.fixture(scope="session", autouse=True)
-def _traces_are_kept() -> Iterator[None]:
-    with kept_traces():
+def _traces_are_kept(pytestconfig: pytest.Config) -> Iterator[None]:
+    with kept_traces(traces_of(pytestconfig)):
         yield
+
+
+@pytest.fixture(scope="session")
+def _traced_ahead(pytestconfig: pytest.Config) -> None:
+    background(pytestconfig).result(trace_ahead)
 
 
 @pytest.fixture(scope="session")
@@ -119,25 +155,24 @@ def causal_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("causal"), with_cmvn)
 
 
+def export_causal(files: Path, output: Path, **options: Any) -> Path:
+    return export(files, output, streaming=True, chunk_size=4, left_chunks=3, **options)
+
+
+def export_torch(files: Path, output: Path) -> Path:
+    return export_causal(files, output, runtimes=("torch",), precisions=("fp32", "fp16", "bf16"))
+
+
 @pytest.fixture(scope="session")
-def causal_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def causal_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory, _traced_ahead: None) -> Path:
     """Chunks of 4 frames, 3 of them to the left."""
-    return export(causal_files, tmp_path_factory.mktemp("bundle") / "b", streaming=True, chunk_size=4, left_chunks=3)
+    return export_causal(causal_files, tmp_path_factory.mktemp("bundle") / "b")
 
 
 @pytest.fixture(scope="session")
-def torch_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def torch_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory, _traced_ahead: None) -> Bundle:
     """The model of `causal_bundle` for torch, in every precision."""
-    path = export(
-        causal_files,
-        tmp_path_factory.mktemp("bundle") / "b",
-        streaming=True,
-        chunk_size=4,
-        left_chunks=3,
-        runtimes=("torch",),
-        precisions=("fp32", "fp16", "bf16"),
-    )
-    return Bundle.open(path)
+    return Bundle.open(export_torch(causal_files, tmp_path_factory.mktemp("bundle") / "b"))
 
 
 @pytest.fixture(scope="session")
@@ -167,13 +202,19 @@ def complete_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def complete_report(complete_files: Path, tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+def complete_report(
+    complete_files: Path, tmp_path_factory: pytest.TempPathFactory, _traced_ahead: None
+) -> ExportReport:
     """ONNX graphs of encoder and decoder in every precision, whatever they drift. The vocabulary has 30 tokens."""
+    return export_complete(complete_files, tmp_path_factory.mktemp("bundle") / "b")
+
+
+def export_complete(files: Path, output: Path) -> ExportReport:
     return export_wenet(
-        checkpoint=complete_files / "final.pt",
-        config=complete_files / "train.yaml",
-        tokens=complete_files / "units.txt",
-        output=tmp_path_factory.mktemp("bundle") / "b",
+        checkpoint=files / "final.pt",
+        config=files / "train.yaml",
+        tokens=files / "units.txt",
+        output=output,
         precisions=("fp32", "fp16", "int8"),
         max_drift=1e-9,
         force=True,

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from parity.exports import Exports
+from background import background, be_patient
+from parity.front_end import export_case
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
 
 KINDS = {
@@ -33,27 +34,34 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, cases, ids=[case.name for case in cases], scope="module")
 
 
-EXPORTS = pytest.StashKey[Exports]()
-EXPORTS_S = 900  # all of them, on a machine that has much else to do
+class Exports:
+    """Bundles of golden cases that take features in place of samples; each is exported once for all tests."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self._background = background(config)
+
+    def begin(self, case: Case) -> None:
+        """Have a case exported."""
+        self._background.begin(case.name, export_case, case, self._background.folder / case.name / "bundle")
+
+    def __call__(self, case: Case) -> Path:
+        """The bundle of a case, when it is ready."""
+        self.begin(case)
+        bundle: Path = self._background.result(case.name)
+        return bundle
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Begin with the exports that tests will ask for."""
     items = [item for item in session.items if isinstance(item, pytest.Function) and "exported" in item.fixturenames]
     for item in items:
-        item.add_marker(pytest.mark.timeout(EXPORTS_S))
-    if items and not session.config.option.collectonly:
-        values = [value for item in items if hasattr(item, "callspec") for value in item.callspec.params.values()]
-        exports = session.config.stash[EXPORTS] = Exports()
-        exports.begin(value for value in values if isinstance(value, Case))
-
-
-def pytest_unconfigure(config: pytest.Config) -> None:
-    if EXPORTS in config.stash:
-        config.stash[EXPORTS].close()
+        be_patient(item)
+        if hasattr(item, "callspec") and not session.config.option.collectonly:
+            for value in item.callspec.params.values():
+                if isinstance(value, Case):
+                    Exports(session.config).begin(value)
 
 
 @pytest.fixture(scope="session")
 def exported(pytestconfig: pytest.Config) -> Exports:
-    """Bundles of golden cases that take features in place of samples; each is exported once for all tests."""
-    return pytestconfig.stash[EXPORTS]
+    return Exports(pytestconfig)
