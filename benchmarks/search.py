@@ -80,7 +80,7 @@ def against_encoder(speech: Speech, bundle: Path | None, repeats: int, setup: Se
                 bar=0.10,
                 sense="at most",
                 setup=setup,
-                rows=[{name: _digits(value) for name, value in row.items()} for row in rows],
+                rows=_shown(rows),
                 notes=[
                     note,
                     "Seconds; the search begins with (batch, frames, vocab) and ends with the 10 best as objects.",
@@ -125,7 +125,7 @@ def against_rivals(speech: Speech, repeats: int, setup: Setup) -> list[Finding]:
                         bar=bars[name],
                         sense="at least",
                         setup=setup,
-                        rows=[{key: _digits(value) for key, value in row.items()} for row in rows],
+                        rows=_shown(rows),
                         notes=[note, "Mean ln P(best hypothesis) over all its alignments: " + _told(quality) + "."],
                     )
                 )
@@ -176,7 +176,7 @@ def _with_lm(speech: Speech, shape: str, repeats: int, setup: Setup) -> Finding:
         bar=5.0,
         sense="at least",
         setup=setup,
-        rows=[{key: _digits(value) for key, value in row.items()} for row in rows],
+        rows=_shown(rows),
         notes=[
             note,
             f"By processor time, which other processes disturb less: {by_processor:.3g}.",
@@ -303,6 +303,10 @@ def _processor_s(work: Callable[[], object]) -> float:
     start = thread_time()
     work()
     return thread_time() - start
+
+
+def _shown(rows: Sequence[Mapping[str, float]]) -> list[Mapping[str, Cell]]:
+    return [{name: _digits(value) for name, value in row.items()} for row in rows]
 
 
 def _digits(value: float) -> float:

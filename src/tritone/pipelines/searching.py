@@ -153,15 +153,10 @@ class Searching:
             rows = [row for row, each in enumerate(options) if each.mode != "greedy" and each.beam == beam]
             for row, hypotheses in zip(rows, self._beam(results, rows, options, beam), strict=True):
                 found[row] = hypotheses
-        rescored = [row for row, each in enumerate(options) if each.mode == "rescoring"]
-        if rescored:
-            num_frames = results["num_frames"]
-            candidates = [
-                Candidate(results["encoder_out"][row, : num_frames[row]], found[row], options[row]) for row in rescored
-            ]
-            for row, hypotheses in zip(rescored, self.rescore(candidates), strict=True):
-                found[row] = hypotheses
-        return found
+        if all(each.mode != "rescoring" for each in options):
+            return found
+        heard = zip(results["encoder_out"], results["num_frames"], found, options, strict=True)
+        return self.rescore([Candidate(frames[:count], nbest, each) for frames, count, nbest, each in heard])
 
     def greedy(self, results: Mapping[str, Array], rows: Sequence[int]) -> list[Hypothesis]:
         """The greedy hypotheses of some rows."""
@@ -189,8 +184,16 @@ class Searching:
         return top_tokens(chosen, count, threads=self._threads)
 
     def rescore(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
-        """Let the decoder rank the hypotheses of some utterances."""
-        return self._rescorer(candidates)
+        """The hypotheses of some utterances, ranked by the decoder where options ask for it and there is audio."""
+        found = [list(each.hypotheses) for each in candidates]
+        chosen = [
+            index for index, each in enumerate(candidates) if each.options.mode == "rescoring" and len(each.encoder_out)
+        ]
+        if chosen:
+            ranked = self._rescorer([candidates[index] for index in chosen])
+            for index, hypotheses in zip(chosen, ranked, strict=True):
+                found[index] = hypotheses
+        return found
 
     def beam_of(self, options: SearchOptions) -> "PrefixBeam":
         """A prefix beam search that starts."""

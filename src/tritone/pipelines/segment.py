@@ -135,12 +135,4 @@ def take_step(searching: Searching, segments: Sequence[Segment], results: Mappin
 
 def finish_segments(searching: Searching, segments: Sequence[Segment]) -> list[list[Hypothesis]]:
     """The hypotheses of segments that have ended, best first; those to be rescored share graph calls."""
-    candidates = [segment.candidate() for segment in segments]
-    found = [list(candidate.hypotheses) for candidate in candidates]
-    rescored = [
-        index for index, segment in enumerate(segments) if segment.options.mode == "rescoring" and segment.num_frames
-    ]
-    if rescored:
-        for index, hypotheses in zip(rescored, searching.rescore([candidates[i] for i in rescored]), strict=True):
-            found[index] = hypotheses
-    return found
+    return searching.rescore([segment.candidate() for segment in segments])

@@ -212,10 +212,10 @@ class StreamingCtcPipeline:
                 self._advance([step.slot for step, _ in active], [stream for _, stream in active])
                 self._end_segments([stream for _, stream in active if not stream.heard_all and self._at_end(stream)])
             finished = [stream for stream, step in zip(streams, steps, strict=True) if step.final]
-            finals = dict(zip(map(id, finished), self._finish(finished), strict=True))
+            finals = iter(self._finish(finished))
             transcripts = []
-            for stream in streams:
-                current = finals.get(id(stream)) or self._partial(stream)
+            for stream, step in zip(streams, steps, strict=True):
+                current = next(finals) if step.final else self._partial(stream)
                 transcripts.append(
                     replace(current, segment=stream.number, ended=tuple(stream.ended), history=stream.history)
                 )
