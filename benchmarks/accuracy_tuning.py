@@ -24,7 +24,8 @@ from tritone.bundle import Bundle
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.score import Counts, pool, score_utterance
 from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.searching import Searching, SearchSettings
+from tritone.pipelines.ctc import CtcSearching
+from tritone.pipelines.searching import SearchSettings
 from tritone.report.stamp import Stamp
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
@@ -60,7 +61,7 @@ class Development:
         self._vocabulary = bundle.vocabulary
         self._normalizer = Normalizer()
         _, graph = open_chosen(bundle, "encoder", precision="fp32")
-        self._searching = Searching(bundle, graph, SearchSettings(lm=corpus.lm))
+        self._searching = CtcSearching(bundle, graph, SearchSettings(lm=corpus.lm))
         self._results = self._encode(bundle, graph)
 
     def search(self, options: SearchOptions) -> list[list[tuple[str, Hypothesis]]]:
@@ -82,7 +83,7 @@ class Development:
                 [
                     Scored(
                         text,
-                        each.ctc_score,
+                        each.log_prob,
                         each.attention_score or 0.0,
                         backwards[tuple(token.id for token in each.tokens)] or 0.0,
                     )

@@ -24,7 +24,7 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.pipelines import Step, open_offline, open_streaming
-from tritone.pipelines.searching import Searching
+from tritone.pipelines.ctc import CtcSearching
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
 from tritone.runtime import obstacle, open_graph
@@ -159,7 +159,7 @@ def _offline(
     tape = Tape.shipped(rate)
     pipeline = open_offline(bundle, **_options(artifact, device), max_audio_s=max(lengths) + 1)
     graph = open_graph(bundle.file(artifact.files[0]), device)
-    outputs = Searching(bundle, graph).outputs([SearchOptions()])
+    outputs = CtcSearching(bundle, graph).outputs([SearchOptions()])
     for seconds in lengths:
         for batch in batches:
             audio = [tape.cut(round(seconds * rate), rng) for _ in range(batch)]

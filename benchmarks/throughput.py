@@ -15,7 +15,7 @@ from benchmarks.served import MODEL, serving
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.pipelines import CtcPipeline, open_offline
+from tritone.pipelines import OfflinePipeline, open_offline
 from tritone.pipelines.batching import plan_batches
 from tritone.search import ctc_greedy
 from tritone.traffic.speech import Tape
@@ -106,7 +106,7 @@ class _Block:
 class _Bare:
     """The graph alone. Blocks are made before the clock starts."""
 
-    def __init__(self, bundle: Bundle, pipeline: CtcPipeline, audio: Sequence[Waveform]) -> None:
+    def __init__(self, bundle: Bundle, pipeline: OfflinePipeline, audio: Sequence[Waveform]) -> None:
         self._bundle = bundle
         self._session = onnxruntime.InferenceSession(str(bundle.artifact("encoder", "onnxruntime")))
         self._blocks: list[_Block] = []
@@ -141,7 +141,7 @@ class _Bare:
         return [texts[index] for index in sorted(texts)]
 
 
-def _texts(pipeline: CtcPipeline, audio: Sequence[Waveform]) -> list[str]:
+def _texts(pipeline: OfflinePipeline, audio: Sequence[Waveform]) -> list[str]:
     parts = (audio[start : start + CONCURRENCY] for start in range(0, len(audio), CONCURRENCY))
     return [transcript.text for part in parts for transcript in pipeline.recognize(part)]
 

@@ -144,6 +144,6 @@ def _refusal(error: Any) -> Refusal:
 def _text(ask: Ask, answer: Any) -> Any:
     if isinstance(answer, Refusal):
         return answer
-    columns = [[cell.decode() for cell in answer.as_numpy(name)] for name in ask.outputs]
+    columns = [[cell.decode() for cell in answer.as_numpy(name).ravel()] for name in ask.outputs]
     rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     return rows[0] if len(rows) == 1 else rows

@@ -58,7 +58,7 @@ def load(
     precision: str | None = None,
     max_audio_s: float = 300.0,
     search: "SearchMode" = "greedy",
-    beam: int = 10,
+    beam: int = 0,
     nbest: int = 1,
     ctc_weight: float | None = None,
     reverse_weight: float | None = None,
@@ -67,6 +67,11 @@ def load(
     lm_weight: float | None = None,
     word_bonus: float = 0.0,
     hotwords: "str | os.PathLike[str] | Mapping[str, float] | None" = None,
+    blank_penalty: float = 0.0,
+    temperature: float = 1.0,
+    max_symbols: int = 1,
+    max_states: int = 64,
+    max_contexts: int = 8,
     chunk_size: int | None = None,
     left_chunks: int | None = None,
     endpoints: "EndpointRules | None" = None,
@@ -77,11 +82,11 @@ def load(
         bundle: a bundle folder, or the name of a shipped bundle.
         device: `cpu`, `cuda` or `cuda:<index>`.
         threads: CPU threads per graph call; None takes every CPU this process may use.
-        runtime: `onnxruntime` or `torch`; None takes the first of the bundle's that can run on the device.
+        runtime: `onnxruntime`, `torch` or `torchscript`; None takes the bundle's first that can run on the device.
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
-        search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus: see `SearchOptions`; a call may ask for
-            others.
+        search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,
+            max_states, max_contexts: see `SearchOptions`; a call may ask for others.
         lm: an n-gram language model, ARPA or KenLM binary, for all but greedy search.
         lm_unit: what its words are: `word`, `token`, or `auto` to find out.
         hotwords: phrases and their weights; a file of them, or text as in a request.
@@ -118,6 +123,11 @@ def load(
         lm_weight=lm_weight,
         word_bonus=word_bonus,
         hotwords=load_hotwords(hotwords),
+        blank_penalty=blank_penalty,
+        temperature=temperature,
+        max_symbols=max_symbols,
+        max_states=max_states,
+        max_contexts=max_contexts,
     )
     return Recognizer(
         opened,

@@ -3,9 +3,14 @@
 The pipelines make it, the wire carries it as JSON (output `DETAILS`), the client reads it back.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+# Kana, CJK ideographs with their extensions and compatibility forms: scripts without spaces. Hangul has them.
+IDEOGRAPH = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]"
+_ideograph = re.compile(IDEOGRAPH)
 
 
 @dataclass(frozen=True)
@@ -55,7 +60,7 @@ class Transcript:
     @property
     def whole_text(self) -> str:
         """The text of the stream so far, over all its segments."""
-        return " ".join(filter(None, (self.history, self.text)))
+        return joined(self.history, self.text)
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON-ready form, times rounded to the millisecond. `history` is left out: the whole text tells it."""
@@ -108,6 +113,13 @@ class Transcript:
             ended=tuple(cls.from_dict(each) for each in fields.get("ended", ())),
             **known,
         )
+
+
+def joined(before: str, after: str) -> str:
+    """Two pieces of text as one: with a space between them, unless one is empty or the script writes none there."""
+    if not before or not after or (_ideograph.match(before[-1]) and _ideograph.match(after[0])):
+        return before + after
+    return f"{before} {after}"
 
 
 def _spans_out(spans: tuple[Span, ...]) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from dataclasses import fields
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -9,10 +11,14 @@ import soundfile
 import typer
 from typer.testing import CliRunner
 
+import tritone
 from toy import SAMPLE_RATE, toy_waveform
+from toy_transducer import transducer_waveform, write_toy_transducer
+from tritone.backend.settings import SearchParameters
 from tritone.cli.main import app
-from tritone.cli.search_options import parse_parameters
+from tritone.cli.search_options import HELP, parse_parameters
 from tritone.cli.transcript_printer import TranscriptPrinter
+from tritone.search.options import PARAMETERS
 from tritone.server import TritonServer
 from tritone.systems import Outcome
 from tritone.transcript import Alternative, Span, Transcript
@@ -100,6 +106,36 @@ def test_options_that_do_not_fit_are_wrong_usage(options: list[str], complaint: 
     code, out, err = run("transcribe", "a.wav", *options)
     assert (code, out) == (2, "")
     assert complaint in " ".join(err.replace("│", "").split())
+
+
+def test_whatever_a_request_may_ask_models_commands_and_load_have_an_option_for():
+    asked = set(PARAMETERS)
+    assert set(HELP) == asked - {"hotwords", "timestamps"}  # these have a form of their own in each command
+    assert asked <= {field.name for field in fields(SearchParameters)}
+    assert asked - {"timestamps"} <= set(signature(tritone.load).parameters)
+    for command in ("build", "transcribe"):
+        told = run(command, "--help")[1]
+        assert [name for name in asked if f"--{name.replace('_', '-')}" not in told] == []
+
+
+def test_a_transducer_has_options_of_its_own(tmp_path: Path):
+    bundle, speech = write_toy_transducer(tmp_path / "transducer"), tmp_path / "ak.wav"
+    soundfile.write(speech, transducer_waveform("a~k"), SAMPLE_RATE, subtype="FLOAT")
+    here = ("transcribe", speech, "--bundle", bundle)
+    assert run(*here, "--search", "fast-beam", "--blank-penalty", "2", "--max-states", "8") == (0, "aek\n", "")
+    assert run(*here, "--max-symbols", "2", "--streaming") == (0, "aakk\n", "")
+    code, _, err = run(*here, "--search", "modified-beam", "--max-symbols", "2")
+    assert code == 2
+    assert "--max-symbols has no effect with --search modified-beam; add --search greedy" in err.replace("\n", " ")
+    code, _, err = run(*here, "--search", "rescoring")
+    assert (code, err.count("\n")) == (1, 1)
+    assert "kind transducer, which searches with greedy, modified-beam, fast-beam" in err
+    repo, served = tmp_path / "repo", ("--mode", "streaming", "--name", "transducer")
+    code, out, err = run("build", bundle, "--output", repo, *served, "--max-symbols", "3")
+    assert (code, out.split("\t")[:2]) == (0, ["transducer", "streaming"])
+    assert err.startswith("compiling the search")
+    config = (repo / "transducer" / "config.pbtxt").read_text()
+    assert re.findall(r'key: "max_symbols"\s*value \{\s*string_value: "(\d+)"', config) == ["3"]
 
 
 def segment(number: int, text: str, start_s: float, end_s: float) -> Transcript:

@@ -9,8 +9,10 @@ import pytest
 
 from serving import RawClient, quiet_options
 from toy import write_toy_bundle
+from toy_transducer import write_toy_transducer
+from tritone.pipelines.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository
-from tritone.search.prefix_beam import compile_search
+from tritone.search.options import TRANSDUCER_MODES
 from tritone.server import TritonServer
 
 # name of the bundle's models -> what is built, how it is served. The queue delay lets requests that are sent at once
@@ -47,6 +49,25 @@ DECODING = {
         ),
     ),
 }
+# Of a transducer. The first has the name that sherpa's clients expect; a streaming model there is called the same.
+TRANSDUCING = {
+    "transducer": ("offline", ModelOptions(max_batch_size=16, queue_delay_ms=100, max_audio_s=60)),
+    "transducer-live": (
+        "streaming",
+        ModelOptions(queue_delay_ms=20, max_batch_size=4, max_streams=4, stream_idle_timeout_s=600),
+    ),
+    "transducer-brief": (
+        "streaming",
+        ModelOptions(
+            search="fast-beam",
+            max_states=16,
+            queue_delay_ms=0,
+            max_streams=2,
+            stream_idle_timeout_s=0.3,
+            endpoint_silence_after_speech_s=0.16,
+        ),
+    ),
+}
 # Every letter and digit is as likely, but for a "c".
 LETTERS = string.ascii_lowercase + string.digits
 LM = "\n".join(
@@ -70,10 +91,20 @@ def decoding_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def server(toy_bundle: Path, decoding_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    compile_search()  # once, and not in three models at the same time
+def transducer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy_transducer(tmp_path_factory.mktemp("bundles") / "transducer")
+
+
+@pytest.fixture(scope="session")
+def server(
+    toy_bundle: Path, decoding_bundle: Path, transducer_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
+    # once, and not in three models at the same time
+    compile_search("ctc", "prefix-beam")
+    for mode in TRANSDUCER_MODES:
+        compile_search("transducer", mode)
     repository = tmp_path_factory.mktemp("served") / "repository"
-    for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING)):
+    for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING), (transducer_bundle, TRANSDUCING)):
         for name, (mode, options) in models.items():
             build_repository([bundle], repository, names=[name], modes=mode, options=options)  # type: ignore[arg-type]
     files = tmp_path_factory.mktemp("files")

@@ -116,6 +116,7 @@ def model(mode: str) -> tuple[Any, Fragile]:
     made = importlib.import_module(f"tritone.backend.{mode}").TritonPythonModel()
     pipeline = made._pipeline = Fragile()
     made._settings = SETTINGS
+    made._axes = 1
     made._streams = table(made, idle_timeout_s=60)
     made._outcomes = []
     args = {"model_name": "fragile", "model_version": "1", "model_instance_name": "fragile_0"}

@@ -83,7 +83,7 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "max_streams" value { string_value: "86" } }
         parameters { key: "idle_timeout_s" value { string_value: "15.0" } }
         parameters { key: "search" value { string_value: "greedy" } }
-        parameters { key: "beam" value { string_value: "10" } }
+        parameters { key: "beam" value { string_value: "0" } }
         parameters { key: "nbest" value { string_value: "1" } }
         parameters { key: "lm_unit" value { string_value: "auto" } }
         parameters { key: "word_bonus" value { string_value: "0.0" } }

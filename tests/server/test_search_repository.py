@@ -142,7 +142,7 @@ def test_rescoring_without_a_decoder_is_refused_with_the_way_out(
     toy_bundle: Path, decoding_bundle: Path, tmp_path: Path
 ) -> None:
     options = ModelOptions(search="rescoring")
-    with pytest.raises(BundleError, match=r"no attention decoder.*Export.*again.*--search prefix-beam"):
+    with pytest.raises(BundleError, match=r"--search rescoring.*no attention decoder.*Use greedy.*export.*again"):
         build_repository([toy_bundle], tmp_path / "repo", options=options)
     assert len(build_repository([decoding_bundle], tmp_path / "repo", options=options)) == 2
 
@@ -177,8 +177,8 @@ def test_sizes_that_a_bundle_was_not_exported_for_are_refused(toy_bundle: Path, 
     ("options", "told"),
     [
         ({"search": "best"}, "search must be one of greedy, prefix-beam, rescoring"),
-        ({"beam": 0}, "beam must be 1 to 128"),
-        ({"nbest": 11}, r"nbest must be 1 to the beam \(10\)"),
+        ({"beam": -1}, "beam must be 1 to 128"),
+        ({"nbest": 11}, "nbest must be 1 to 10"),
         ({"lm_weight": float("nan")}, "lm_weight must be a number"),
         ({"chunk_size": 0}, "chunk_size must be at least 1"),
         ({"left_chunks": -2}, "left_chunks must be 0 or more, or -1"),

@@ -112,3 +112,8 @@ def test_impossible_features_are_refused() -> None:
         fbank.mel_banks(200, 16000, 512, 20, 0)
     with pytest.raises(ValueError, match="unknown window 'kaiser'; known are povey"):
         fbank.window("kaiser", 400)
+
+
+def test_centred_frames_are_as_many_as_shifts_fit_when_rounded() -> None:
+    assert [fbank.num_frames(count, 400, 160, snip_edges=False) for count in (0, 79, 80, 239, 240)] == [0, 0, 1, 1, 2]
+    np.testing.assert_array_equal(fbank.num_frames(np.array([79, 16000]), 400, 160, snip_edges=False), [0, 100])

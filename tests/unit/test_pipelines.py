@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import toy
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
-from tritone.pipelines import CtcPipeline, Step, StreamingCtcPipeline, Transcript, open_offline, open_streaming
+from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
 from tritone.pipelines.batching import BatchLimits
 from tritone.pipelines.samples import SampleQueue
 
@@ -21,28 +21,28 @@ TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
 
 
 @pytest.fixture(scope="module")
-def offline(toy_bundle: Path) -> CtcPipeline:
+def offline(toy_bundle: Path) -> OfflinePipeline:
     return open_offline(Bundle.open(toy_bundle), threads=1)
 
 
 @pytest.fixture(scope="module")
-def streaming(toy_bundle: Path) -> StreamingCtcPipeline:
+def streaming(toy_bundle: Path) -> StreamingPipeline:
     return open_streaming(Bundle.open(toy_bundle), threads=1, capacity=8, max_batch=3)
 
 
-def stream_in_chunks(pipeline: StreamingCtcPipeline, waveform: np.ndarray, size: int) -> list[Transcript]:
+def stream_in_chunks(pipeline: StreamingPipeline, waveform: np.ndarray, size: int) -> list[Transcript]:
     slot = pipeline.open()
     starts = range(0, max(len(waveform), 1), size)
     return [pipeline.advance([Step(slot, waveform[s : s + size], s == starts[-1])])[0] for s in starts]
 
 
 class TestOffline:
-    def test_results_come_in_the_order_of_the_input(self, offline: CtcPipeline) -> None:
+    def test_results_come_in_the_order_of_the_input(self, offline: OfflinePipeline) -> None:
         waveforms = [toy.toy_waveform(text, 1 + index % 3) for index, text in enumerate(TEXTS)]
         assert [result.text for result in offline.recognize(waveforms)] == TEXTS
         assert [result.text for result in offline.recognize(waveforms[::-1])] == TEXTS[::-1]
 
-    def test_a_transcript_has_tokens_and_words_in_seconds(self, offline: CtcPipeline) -> None:
+    def test_a_transcript_has_tokens_and_words_in_seconds(self, offline: OfflinePipeline) -> None:
         (result,) = offline.recognize([toy.toy_waveform("ab c", frames_per_token=2)])
         assert [(span.text, span.start_s, span.end_s) for span in result.tokens] == [
             ("a", 0.0, 0.08),
@@ -60,12 +60,12 @@ class TestOffline:
         assert result.is_final
 
     @pytest.mark.parametrize("num_samples", [1, toy.MIN_SAMPLES - 1, toy.MIN_SAMPLES, 16000])
-    def test_what_is_too_short_or_silent_gives_empty_text(self, offline: CtcPipeline, num_samples: int) -> None:
+    def test_what_is_too_short_or_silent_gives_empty_text(self, offline: OfflinePipeline, num_samples: int) -> None:
         (result,) = offline.recognize([np.zeros(num_samples, np.float32)])
         assert (result.text, result.tokens, result.words, result.confidence) == ("", (), (), 1.0)
         assert result.audio_s == num_samples / toy.SAMPLE_RATE
 
-    def test_nothing_in_nothing_out(self, offline: CtcPipeline) -> None:
+    def test_nothing_in_nothing_out(self, offline: OfflinePipeline) -> None:
         assert offline.recognize([]) == []
 
     def test_two_hundred_utterances_do_not_depend_on_batch_or_order(self, toy_bundle: Path) -> None:
@@ -79,7 +79,9 @@ class TestOffline:
             together = pipeline.recognize([waveforms[index] for index in order])
             assert together == [alone[index] for index in order]
 
-    def test_the_graph_sees_the_planned_batches_padded_with_zeros(self, offline: CtcPipeline, monkeypatch: Any) -> None:
+    def test_the_graph_sees_the_planned_batches_padded_with_zeros(
+        self, offline: OfflinePipeline, monkeypatch: Any
+    ) -> None:
         calls: list[dict[str, np.ndarray]] = []
         run = offline._graph
 
@@ -95,7 +97,7 @@ class TestOffline:
         assert call["waveform"].shape == (2, 2048)
         assert call["waveform"].sum(axis=1).tolist() == [1500, 1000]
 
-    def test_warming_up_runs_up_to_the_given_length(self, offline: CtcPipeline) -> None:
+    def test_warming_up_runs_up_to_the_given_length(self, offline: OfflinePipeline) -> None:
         offline.warm_up(max_audio_s=2)
 
     def test_a_bundle_without_the_role_is_refused(self, toy_bundle: Path, tmp_path: Path) -> None:
@@ -111,7 +113,7 @@ class TestOffline:
 
 
 class TestStreaming:
-    def test_partial_results_hold_the_text_so_far(self, streaming: StreamingCtcPipeline) -> None:
+    def test_partial_results_hold_the_text_so_far(self, streaming: StreamingPipeline) -> None:
         # A window of 4 frames needs 2720 samples, the next one 2560 more.
         results = stream_in_chunks(streaming, toy.toy_waveform("abcdefghij"), toy.SHIFT)
         assert [result.text for result in results] == ["", "abcd", "abcdefghij"]
@@ -121,7 +123,7 @@ class TestStreaming:
     @settings(max_examples=60)
     @given(st.data())
     def test_any_cutting_gives_the_offline_result(
-        self, offline: CtcPipeline, streaming: StreamingCtcPipeline, data: st.DataObject
+        self, offline: OfflinePipeline, streaming: StreamingPipeline, data: st.DataObject
     ) -> None:
         frames = data.draw(st.lists(st.integers(0, 4), max_size=14))
         waveform = toy.frames_waveform(frames)
@@ -136,13 +138,13 @@ class TestStreaming:
         assert streaming.num_open == 0
 
     def test_single_samples_give_the_same_as_all_at_once(
-        self, offline: CtcPipeline, streaming: StreamingCtcPipeline
+        self, offline: OfflinePipeline, streaming: StreamingPipeline
     ) -> None:
         waveform = toy.toy_waveform("abc", frames_per_token=2)
         assert stream_in_chunks(streaming, waveform, 1)[-1] == offline.recognize([waveform])[0]
         assert stream_in_chunks(streaming, waveform, 10**6) == offline.recognize([waveform])
 
-    def test_interleaved_streams_keep_their_states(self, streaming: StreamingCtcPipeline) -> None:
+    def test_interleaved_streams_keep_their_states(self, streaming: StreamingPipeline) -> None:
         rng = np.random.default_rng(1)
         texts = {}
         waiting = [("".join(rng.choice(list("abcxyz019"), rng.integers(1, 40)))) for _ in range(40)]
@@ -166,7 +168,7 @@ class TestStreaming:
         assert all(said == heard for said, heard in texts.items())
         assert streaming.num_open == 0
 
-    def test_one_call_catches_up_on_many_windows_of_several_streams(self, streaming: StreamingCtcPipeline) -> None:
+    def test_one_call_catches_up_on_many_windows_of_several_streams(self, streaming: StreamingPipeline) -> None:
         slots = [streaming.open() for _ in range(5)]
         texts = ["a" * length for length in (1, 30, 7, 2, 15)]
         steps = [Step(slot, toy.toy_waveform(text), final=True) for slot, text in zip(slots, texts, strict=True)]
@@ -191,7 +193,7 @@ class TestStreaming:
         pipeline.advance([Step(first, np.zeros(0, np.float32), final=True)])
         assert pipeline.open() == first
 
-    def test_an_unknown_slot_changes_nothing_for_its_neighbours(self, streaming: StreamingCtcPipeline) -> None:
+    def test_an_unknown_slot_changes_nothing_for_its_neighbours(self, streaming: StreamingPipeline) -> None:
         slot = streaming.open()
         chunk = toy.toy_waveform("abcd")
         with pytest.raises(StreamError, match="no open stream in slot 77"):
@@ -203,7 +205,7 @@ class TestStreaming:
             streaming.close(slot)
 
     def test_a_failing_graph_leaves_the_audio_for_another_try(
-        self, streaming: StreamingCtcPipeline, monkeypatch: pytest.MonkeyPatch
+        self, streaming: StreamingPipeline, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: object) -> None:
             raise RuntimeError("out of memory")
@@ -215,7 +217,7 @@ class TestStreaming:
                 streaming.advance([Step(slot, toy.toy_waveform("abcd"))])
         assert streaming.advance([Step(slot, np.zeros(0, np.float32), final=True)])[0].text == "abcd"
 
-    def test_a_long_stream_holds_no_audio_back(self, streaming: StreamingCtcPipeline) -> None:
+    def test_a_long_stream_holds_no_audio_back(self, streaming: StreamingPipeline) -> None:
         slot = streaming.open()
         minute = toy.toy_waveform("abcdefghij" * 150)[: 60 * toy.SAMPLE_RATE]
         for _ in range(10):
@@ -226,7 +228,7 @@ class TestStreaming:
         assert len(pending._buffer) <= 4 * (toy.WINDOW + 16000)
         streaming.close(slot)
 
-    def test_warming_up_leaves_all_slots_free(self, streaming: StreamingCtcPipeline) -> None:
+    def test_warming_up_leaves_all_slots_free(self, streaming: StreamingPipeline) -> None:
         streaming.warm_up()
         assert streaming.num_open == 0
 

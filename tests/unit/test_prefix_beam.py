@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from arpa_oracle import Bonus, Oracle
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
-from tritone.search import compiled, prefix_beam
+from tritone.search import compiled, prefix_tree
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.ngram import NgramModel
 from tritone.search.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
@@ -28,7 +28,7 @@ Words = tuple[int, ...]
 def _little_room() -> Iterator[None]:
     """Searches drop what they no longer need every few frames instead of every few hundred."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix_beam, "MIN_ROOM", 4)
+        patch.setattr(prefix_tree, "MIN_ROOM", 4)
         yield
 
 
@@ -308,7 +308,7 @@ def test_a_wide_beam_with_hotwords_adds_their_weights_to_every_sequence(seed: in
     assert len(found) == len(expected)
     for hypothesis in found:
         score, bonus = expected[words(hypothesis)]
-        assert hypothesis.ctc_score == pytest.approx(score, abs=1e-9)
+        assert hypothesis.log_prob == pytest.approx(score, abs=1e-9)
         assert hypothesis.bonus == pytest.approx(bonus, abs=1e-9)
         assert hypothesis.score == pytest.approx(score + bonus, abs=1e-9)
     assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)

@@ -9,10 +9,8 @@ import pytest
 
 from arpa_oracle import LN_10, Oracle, words_of
 from tritone.bundle import manifest
-from tritone.bundle.vocabulary import IDEOGRAPH as IDEOGRAPH_OF_TEXT
 from tritone.bundle.vocabulary import Vocabulary
 from tritone.errors import InputError, LanguageModelError
-from tritone.search.alphabet import IDEOGRAPH
 from tritone.search.hotwords import read_hotwords_file
 from tritone.search.ngram import NgramModel
 from tritone.search.scorer import Scorer, extend, finish
@@ -285,10 +283,6 @@ def test_a_model_that_does_not_fit_the_tokens_is_refused(
 def test_an_unknown_unit_is_a_mistake_of_the_caller(model: NgramModel) -> None:
     with pytest.raises(ValueError, match="lm_unit must be one of auto, word, token"):
         Scorer.build(SPELLINGS, lm=model, lm_weight=1.0, word_bonus=0.0, lm_unit="letters")  # type: ignore[arg-type]
-
-
-def test_ideographs_are_those_of_the_text() -> None:
-    assert IDEOGRAPH.pattern == f"[{IDEOGRAPH_OF_TEXT}]"
 
 
 def test_hotword_files_are_read(tmp_path: Path) -> None:

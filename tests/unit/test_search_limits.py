@@ -90,7 +90,7 @@ def test_a_decoder_that_cannot_be_opened_is_told_when_it_is_asked_for(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("reverse", "ctc", "left", "right", "ctc_scores", "expected"),
+    ("reverse", "ctc", "left", "right", "log_probs", "expected"),
     [
         (0.0, 0.0, [-1.0, -2.0], [-np.inf, 0.0], [-np.inf, -1.0], [-1.0, -2.0]),
         (1.0, 0.0, [-np.inf, 0.0], [-1.0, -2.0], [-np.inf, -1.0], [-1.0, -2.0]),
@@ -98,11 +98,11 @@ def test_a_decoder_that_cannot_be_opened_is_told_when_it_is_asked_for(tmp_path: 
     ],
 )
 def test_a_weight_of_zero_leaves_out_scores_that_are_not_finite(
-    bundle: Bundle, reverse: float, ctc: float, left: list, right: list, ctc_scores: list, expected: list
+    bundle: Bundle, reverse: float, ctc: float, left: list, right: list, log_probs: list, expected: list
 ) -> None:
     options = replace(RESCORING, reverse_weight=reverse, ctc_weight=ctc)
     given = replace(
-        candidate(["a", "b"], frames=2), hypotheses=[Hypothesis((), score) for score in ctc_scores], options=options
+        candidate(["a", "b"], frames=2), hypotheses=[Hypothesis((), score) for score in log_probs], options=options
     )
     rescorer = Rescorer(bundle, threads=1)
     scores = {"left_scores": np.array([left], np.float32), "right_scores": np.array([right], np.float32)}

@@ -14,7 +14,7 @@ from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import Step, Transcript, open_offline, open_streaming
 from tritone.pipelines.searching import SearchSettings
-from tritone.pipelines.streaming import MAX_RESCORED_S, StreamingCtcPipeline
+from tritone.pipelines.streaming import MAX_RESCORED_S, StreamingPipeline
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions
 
@@ -46,20 +46,20 @@ def spoken(*parts: str | float) -> np.ndarray:
     return toy.frames_waveform(frames)
 
 
-def play(pipeline: StreamingCtcPipeline, audio: np.ndarray, size: int, options: SearchOptions | None = None):
+def play(pipeline: StreamingPipeline, audio: np.ndarray, size: int, options: SearchOptions | None = None):
     """All transcripts of a stream that comes in pieces of `size` samples."""
     slot = pipeline.open(options)
     starts = range(0, len(audio), size)
     return [pipeline.advance([Step(slot, audio[s : s + size], s == starts[-1])])[0] for s in starts]
 
 
-def final_score(text: str, ctc_score: float, options: SearchOptions) -> float:
+def final_score(text: str, log_prob: float, options: SearchOptions) -> float:
     """By hand: what the toy decoder makes of a hypothesis."""
     left = sum(toy.LEFT_POINTS.get(letter, 0.0) for letter in text) + toy.END_POINTS
     right = sum(toy.RIGHT_POINTS.get(letter, 0.0) for letter in text) + toy.END_POINTS
     reverse = 0.25 if options.reverse_weight is None else options.reverse_weight
     ctc = 0.5 if options.ctc_weight is None else options.ctc_weight
-    return (1 - reverse) * left + reverse * right + ctc * ctc_score
+    return (1 - reverse) * left + reverse * right + ctc * log_prob
 
 
 class TestOffline:
@@ -139,7 +139,7 @@ class TestOffline:
             plain.recognize([silence(1)], [RESCORING])
         with pytest.raises(InputError, match="no language model"):
             plain.recognize([silence(1)], [replace(BEAM, lm_weight=0.3)])
-        with pytest.raises(BundleError, match="no decoder"):
+        with pytest.raises(BundleError, match="no attention decoder"):
             open_offline(Bundle.open(toy_bundle), threads=1, search=SearchSettings(options=RESCORING))
         with pytest.raises(ValueError, match="2 waveforms need as many options, got 1"):
             plain.recognize([silence(1)] * 2, [BEAM])
@@ -251,3 +251,17 @@ def test_the_whole_text_of_a_transcript_is_its_history_and_its_own() -> None:
     assert Transcript("b c", history="a").whole_text == "a b c"
     assert Transcript("", history="a").whole_text == "a"
     assert Transcript("b").whole_text == "b"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "whole"),
+    [
+        ("", "a", "a"),
+        ("a", "", "a"),
+        ("one two", "three", "one two three"),
+        ("你好", "世界", "你好世界"),
+        ("你好", "ok", "你好 ok"),
+    ],
+)
+def test_segments_are_joined_as_their_script_is_written(before: str, after: str, whole: str) -> None:
+    assert Transcript(after, history=before).whole_text == whole

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import toy
 from tritone.bundle import Bundle
-from tritone.pipelines import CtcPipeline, Step, StreamingCtcPipeline, open_offline, open_streaming
+from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.batching import BatchLimits
 from tritone.pipelines.work import CallWork, Work, WorkLog
 
@@ -18,17 +18,17 @@ RATE = toy.SAMPLE_RATE
 
 
 @pytest.fixture(scope="module")
-def offline(toy_bundle: Path) -> CtcPipeline:
+def offline(toy_bundle: Path) -> OfflinePipeline:
     limits = BatchLimits(max_waste=0.25, steps_per_octave=16)
     return open_offline(Bundle.open(toy_bundle), threads=1, limits=limits)
 
 
 @pytest.fixture(scope="module")
-def streaming(toy_bundle: Path) -> StreamingCtcPipeline:
+def streaming(toy_bundle: Path) -> StreamingPipeline:
     return open_streaming(Bundle.open(toy_bundle), threads=1)
 
 
-def work_of(pipeline: CtcPipeline | StreamingCtcPipeline) -> tuple[int, int, int]:
+def work_of(pipeline: OfflinePipeline | StreamingPipeline) -> tuple[int, int, int]:
     """Audio and padding in samples, and calls, since the last time."""
     work = pipeline.work.take()
     assert work.search_s >= 0
@@ -36,7 +36,7 @@ def work_of(pipeline: CtcPipeline | StreamingCtcPipeline) -> tuple[int, int, int
     return round(work.audio_s * RATE), round(work.padding_s * RATE), work.calls
 
 
-def play(pipeline: StreamingCtcPipeline, num_samples: int, chunk: int) -> tuple[int, int, int]:
+def play(pipeline: StreamingPipeline, num_samples: int, chunk: int) -> tuple[int, int, int]:
     pipeline.work.take()
     slot = pipeline.open()
     for start in range(0, max(1, num_samples), chunk):
@@ -74,34 +74,34 @@ def test_work_that_threads_add_is_all_there() -> None:
     assert (work.audio_s, work.padding_s, work.calls) == (800, 1600, 800)
 
 
-def test_padding_is_what_a_batch_computes_beyond_its_utterances(offline: CtcPipeline) -> None:
+def test_padding_is_what_a_batch_computes_beyond_its_utterances(offline: OfflinePipeline) -> None:
     # 16000 is padded to 32 steps of 512, the next standard length
     offline.recognize([np.zeros(16000, np.float32), np.zeros(10000, np.float32)])
     assert work_of(offline) == (26000, 2 * 16384 - 26000, 1)
 
 
-def test_utterances_of_different_batches_pad_each_to_its_own_length(offline: CtcPipeline) -> None:
+def test_utterances_of_different_batches_pad_each_to_its_own_length(offline: OfflinePipeline) -> None:
     offline.recognize([np.zeros(16384, np.float32), np.zeros(1024, np.float32)])  # both of standard length
     assert work_of(offline) == (16384 + 1024, 0, 2)
 
 
-def test_what_is_too_short_for_the_network_is_no_work(offline: CtcPipeline) -> None:
+def test_what_is_too_short_for_the_network_is_no_work(offline: OfflinePipeline) -> None:
     offline.recognize([np.zeros(10, np.float32), np.zeros(0, np.float32)])
     assert work_of(offline) == (0, 0, 0)
 
 
-def test_the_overlap_of_windows_is_neither_audio_nor_padding(streaming: StreamingCtcPipeline) -> None:
+def test_the_overlap_of_windows_is_neither_audio_nor_padding(streaming: StreamingPipeline) -> None:
     # the rest after two windows is shorter than a frame and never reaches the network
     assert play(streaming, toy.WINDOW + toy.SHIFT, 1000) == (2 * toy.SHIFT, 0, 2)
 
 
-def test_the_last_part_of_a_stream_is_padded_to_a_window(streaming: StreamingCtcPipeline) -> None:
+def test_the_last_part_of_a_stream_is_padded_to_a_window(streaming: StreamingPipeline) -> None:
     rest = toy.WINDOW - toy.SHIFT + 1000
     samples = 2 * toy.SHIFT + rest
     assert play(streaming, samples, 5000) == (samples, toy.WINDOW - rest, 3)
 
 
-def test_streams_of_one_step_share_a_call(streaming: StreamingCtcPipeline) -> None:
+def test_streams_of_one_step_share_a_call(streaming: StreamingPipeline) -> None:
     streaming.work.take()
     slots = [streaming.open() for _ in range(2)]
     lengths = [toy.WINDOW, toy.MIN_SAMPLES]
@@ -111,7 +111,7 @@ def test_streams_of_one_step_share_a_call(streaming: StreamingCtcPipeline) -> No
 
 @given(st.integers(0, 20000), st.integers(100, 9000))
 def test_all_audio_of_a_stream_counts_once_however_it_is_cut(
-    streaming: StreamingCtcPipeline, num_samples: int, chunk: int
+    streaming: StreamingPipeline, num_samples: int, chunk: int
 ) -> None:
     audio, padding, calls = play(streaming, num_samples, chunk)
     assert num_samples - toy.MIN_SAMPLES < audio <= num_samples

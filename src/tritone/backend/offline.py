@@ -11,6 +11,7 @@ from tritone.backend.metrics import Metrics, outcome_of
 from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
 from tritone.backend.requests import Waveform, parameters_of, waveforms_of
+from tritone.backend.wire import OFFLINE_AXES
 from tritone.errors import TritoneError
 from tritone.pipelines import open_offline
 from tritone.search.options import SearchOptions
@@ -32,6 +33,7 @@ class TritonPythonModel:
         """Load the bundle and warm up. An error here is why the model does not load."""
         place = placement(args)
         self._settings = place.settings
+        self._axes = OFFLINE_AXES[place.bundle.manifest.kind]
         self._pipeline = open_offline(
             place.bundle,
             device=place.device,
@@ -53,7 +55,7 @@ class TritonPythonModel:
         results = iter(self._recognize(good))
         outcomes = [item if isinstance(item, TritoneError) else next(results) for item in parsed]
         answers = [
-            error_reply(outcome) if isinstance(outcome, Exception) else reply(request, outcome)
+            error_reply(outcome) if isinstance(outcome, Exception) else reply(request, outcome, axes=self._axes)
             for request, outcome in zip(requests, outcomes, strict=True)
         ]
         told = [outcome_of(outcome) for outcome in outcomes]

@@ -12,13 +12,17 @@ from tritone.errors import InputError, RetryError, TritoneError
 from tritone.transcript import Transcript
 
 
-def reply(request: Any, transcripts: Sequence[Transcript]) -> Any:
-    """Answer `request` with one transcript for each of its rows; `DETAILS` only if the request names it."""
+def reply(request: Any, transcripts: Sequence[Transcript], *, axes: int = 1) -> Any:
+    """Answer `request` with one transcript for each of its rows; `DETAILS` only if the request names it.
+
+    Args:
+        axes: of the outputs, 1 or 2: (rows,) or (rows, 1).
+    """
     # Of a stream with endpoints all that was said: no client shall lose text because it looks at nothing else.
-    tensors = [_strings(TRANSCRIPTS, [transcript.whole_text for transcript in transcripts])]
+    tensors = [_strings(TRANSCRIPTS, [transcript.whole_text for transcript in transcripts], axes)]
     if DETAILS in request.requested_output_names():
         details = [json.dumps(transcript.to_dict(), ensure_ascii=False) for transcript in transcripts]
-        tensors.append(_strings(DETAILS, details))
+        tensors.append(_strings(DETAILS, details, axes))
     return pb_utils.InferenceResponse(output_tensors=tensors)
 
 
@@ -34,7 +38,7 @@ def error_reply(error: Exception) -> Any:
     return pb_utils.InferenceResponse(error=pb_utils.TritonError(text, code))
 
 
-def _strings(name: str, values: list[str]) -> Any:
-    # One axis, the rows: the declared second one of length 1 is left out, because clients of WeNet's runtime take the
-    # first element for the text. Triton sends the shape as it is.
-    return pb_utils.Tensor(name, np.array([value.encode() for value in values], dtype=object))
+def _strings(name: str, values: list[str], axes: int) -> Any:
+    # Triton sends the shape as it is, whatever is declared.
+    cells = np.array([value.encode() for value in values], dtype=object)
+    return pb_utils.Tensor(name, cells.reshape(len(cells), *[1] * (axes - 1)))

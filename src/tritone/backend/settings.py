@@ -13,7 +13,14 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from tritone.errors import InputError
 from tritone.search.endpoint import EndpointRules
-from tritone.search.options import LmUnit, SearchMode, SearchOptions
+from tritone.search.options import (
+    PARAMETERS,
+    TRANSDUCER_OPTIONS,
+    LmUnit,
+    SearchMode,
+    SearchOptions,
+    given_to_transducers,
+)
 
 Mode = Literal["offline", "streaming"]
 
@@ -24,13 +31,14 @@ DEFAULTS = SearchOptions()
 class SearchParameters:
     """How a model searches unless a request says otherwise, and what it searches with; see `SearchOptions`.
 
-    `lm`, `hotwords`: files, as text; empty is none. `lm_unit`: what the language model's words are. `chunk_size`, in
-    frames, and `left_chunks` of a streaming model; None takes the bundle's, -1 left chunks are all. The endpoint rules
-    are in seconds; giving one of them switches endpoints on, and those not given then have the usual values.
+    `beam` 0 is the usual one of the search. `lm`, `hotwords`: files, as text; empty is none. `lm_unit`: what the
+    language model's words are. `chunk_size`, in frames, and `left_chunks` of a streaming model; None takes the
+    bundle's, -1 left chunks are all. The endpoint rules are in seconds; giving one of them switches endpoints on, and
+    those not given then have the usual values.
     """
 
     search: SearchMode = DEFAULTS.mode
-    beam: int = DEFAULTS.beam
+    beam: int = 0
     nbest: int = DEFAULTS.nbest
     ctc_weight: float | None = DEFAULTS.ctc_weight
     reverse_weight: float | None = DEFAULTS.reverse_weight
@@ -40,6 +48,11 @@ class SearchParameters:
     word_bonus: float = DEFAULTS.word_bonus
     hotwords: str = ""
     timestamps: bool = DEFAULTS.timestamps
+    blank_penalty: float = DEFAULTS.blank_penalty
+    temperature: float = DEFAULTS.temperature
+    max_symbols: int = DEFAULTS.max_symbols
+    max_states: int = DEFAULTS.max_states
+    max_contexts: int = DEFAULTS.max_contexts
     chunk_size: int | None = None
     left_chunks: int | None = None
     endpoint_silence_s: float | None = None
@@ -65,18 +78,9 @@ class SearchParameters:
         Raises:
             ValueError: a value is unfit.
         """
+        values = {field: getattr(self, name) for name, (field, _) in PARAMETERS.items() if name != "hotwords"}
         try:
-            return SearchOptions(
-                mode=self.search,
-                beam=self.beam,
-                nbest=self.nbest,
-                ctc_weight=self.ctc_weight,
-                reverse_weight=self.reverse_weight,
-                lm_weight=self.lm_weight,
-                word_bonus=self.word_bonus,
-                hotwords=hotwords,
-                timestamps=self.timestamps,
-            )
+            return SearchOptions(**values, hotwords=hotwords)
         except InputError as error:
             raise ValueError(str(error)) from error
 
@@ -124,8 +128,13 @@ class Settings(SearchParameters):
             raise ValueError(f"threads must be 0 (automatic) or more, got {self.threads}")
 
     def to_parameters(self) -> dict[str, str]:
-        """The settings as Triton keeps them: text by name. What is empty or None is left out."""
-        return {field.name: text for field in fields(self) if (text := to_text(getattr(self, field.name)))}
+        """The settings as Triton keeps them: text by name.
+
+        What is empty or None is left out, and what only transducers look at where it is as usual.
+        """
+        usual = set(TRANSDUCER_OPTIONS) - set(given_to_transducers(self.options()))
+        names = [field.name for field in fields(self) if field.name not in usual]
+        return {name: text for name in names if (text := to_text(getattr(self, name)))}
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str]) -> "Settings":

@@ -5,6 +5,11 @@ WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV
 TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
 
+# Axes of the outputs of offline models of a kind, by the clients that people have: those of WeNet's runtime take the
+# first element for the text, those of sherpa's join the elements of the first row. Outputs of streams have one axis,
+# the rows: the one row's elements are joined, or the first one is taken.
+OFFLINE_AXES = {"ctc": 1, "transducer": 2}
+
 # Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
 SEQUENCE_START = 1
 SEQUENCE_END = 2

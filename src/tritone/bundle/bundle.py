@@ -113,6 +113,8 @@ class Bundle:
         wanted = ", ".join(each for each in (runtime, precision) if each)
         if not self.has(role):
             advice = " Export the checkpoint with --streaming." if role == "streaming_encoder" else ""
+            if role == "encoder" and self.has("streaming_encoder"):
+                advice = " It is for streams alone, as with `tritone transcribe --streaming`."
         elif runtime is not None and runtime not in self.runtimes:
             advice = f" Export the checkpoint with --runtimes {','.join((*self.runtimes, runtime))}."
         else:

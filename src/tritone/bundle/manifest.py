@@ -24,8 +24,8 @@ ALL_LEFT = -1  # as `left_chunks`: all of the past
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Role = Literal["encoder", "streaming_encoder", "decoder"]
-Runtime = Literal["onnxruntime", "torch"]
+Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner"]
+Runtime = Literal["onnxruntime", "torch", "torchscript"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 
@@ -37,7 +37,9 @@ class _Part(BaseModel):
 class Features(_Part):
     """Acoustic features computed inside the graph; kept here for timing and for people.
 
-    `frame_length`, `frame_shift` are in samples; `low_freq`, `high_freq` in Hz, `high_freq` 0 means Nyquist.
+    `frame_length`, `frame_shift` are in samples; `low_freq`, `high_freq` in Hz, a `high_freq` of 0 or below counts from
+    Nyquist. `snip_edges`: only whole windows make a frame; without it frames are centred, and the signal is mirrored
+    at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first.
     """
 
     kind: Literal["kaldi-fbank"] = "kaldi-fbank"
@@ -48,6 +50,8 @@ class Features(_Part):
     preemphasis: Annotated[float, Field(ge=0, le=1)] = 0.97
     low_freq: float = 20.0
     high_freq: float = 0.0
+    snip_edges: bool = True
+    sample_scale: Annotated[float, Field(gt=0)] = 32768.0
 
 
 class Encoder(_Part):
@@ -55,20 +59,25 @@ class Encoder(_Part):
 
     `tail_samples`: silence that pipelines append to every utterance. The last frames of audio fill no whole window, and
     a network may emit a token some frames after its sound: without a tail, a word cut off right at its end is lost.
+    `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
+    must be of one length.
     """
 
     subsampling_rate: Positive
     output_dim: Positive
     min_samples: Positive
     tail_samples: NonNegative = 0
+    equal_lengths: bool = False
 
 
 class Vocabulary(_Part):
-    """`units`: how tokens join into text: characters (`connect_symbol` between them) or sentencepiece pieces."""
+    """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
+    of byte-level BPE, each character of which stands for a byte of UTF-8.
+    """
 
     file: str = "tokens.txt"
     size: Positive
-    units: Literal["char", "bpe"]
+    units: Literal["char", "bpe", "byte-bpe"]
     connect_symbol: Annotated[str, Field(max_length=16)] = ""
     blank_id: NonNegative
     unk_id: NonNegative | None = None
@@ -115,6 +124,10 @@ class Streaming(_Part):
 
     A `flexible` graph takes windows for any chunk size and histories of any length: the numbers here are what it is run
     with unless somebody chooses others, and `left_chunks` may be -1, all of the past. Of any other graph they are part.
+
+    `lead_samples`: zeros before a stream's first sample; the graph makes of them what its features want there.
+    `flush_samples`: at the end of a stream, steps go on while their window begins less than this after the end of the
+    audio; `num_samples` may be 0 then. None means one step for what is left.
     """
 
     chunk_size: Positive
@@ -123,6 +136,8 @@ class Streaming(_Part):
     shift_samples: Positive
     states: tuple[State, ...]
     flexible: bool = False
+    lead_samples: NonNegative = 0
+    flush_samples: NonNegative | None = None
 
     @model_validator(mode="after")
     def _fit(self) -> "Streaming":
@@ -161,6 +176,23 @@ class Decoder(_Part):
     reverse_weight: Annotated[float, Field(ge=0, le=1)] = 0.0
 
 
+class Transducer(_Part):
+    """The predictor and the joiner, which say what follows a frame and the tokens before it.
+
+    `context_size`: tokens that the predictor sees. `start`: what they are before the first token; -1 is none at all,
+    and has no vector.
+    """
+
+    context_size: Annotated[int, Field(gt=0, le=16)]
+    start: tuple[Annotated[int, Field(ge=-1, le=MAX_COUNT)], ...]
+
+    @model_validator(mode="after")
+    def _as_long(self) -> "Transducer":
+        if len(self.start) != self.context_size:
+            raise ValueError(f"start has {len(self.start)} tokens, context_size is {self.context_size}")
+        return self
+
+
 class Artifact(_Part):
     """One exported graph. `files` are relative to the bundle, the first is the one to open; `sha256` in that order.
 
@@ -196,15 +228,27 @@ class Manifest(_Part):
 
     schema_version: Literal[1] = 1
     name: Annotated[str, Field(min_length=1, max_length=128)]
-    kind: Literal["ctc"]
+    kind: Literal["ctc", "transducer"]
     sample_rate: Annotated[int, Field(ge=1000, le=768_000)]
     features: Features
     encoder: Encoder
     vocabulary: Vocabulary
     streaming: Streaming | None = None
     decoder: Decoder | None = None
+    transducer: Transducer | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
+
+    @model_validator(mode="after")
+    def _kind_has_its_part(self) -> "Manifest":
+        if (self.kind == "transducer") != (self.transducer is not None):
+            raise ValueError(f"kind is {self.kind!r}: a transducer, and nothing else, has the part `transducer`")
+        if self.transducer and max(self.transducer.start) >= self.vocabulary.size:
+            raise ValueError(
+                f"transducer.start is {list(self.transducer.start)}, but the largest token id is "
+                f"{self.vocabulary.size - 1}"
+            )
+        return self
 
     @model_validator(mode="after")
     def _window_gives_a_frame(self) -> "Manifest":

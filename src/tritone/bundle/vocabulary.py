@@ -5,6 +5,8 @@
 Text is the tokens joined by `connect_symbol` (characters) or by nothing (sentencepiece pieces), with `▁` read as a
 space, outer spaces dropped and several spaces in a row, as a CTC model may well emit, written as one. A word is a run
 without spaces; every Chinese or Japanese character is a word of its own, because those scripts do not write spaces.
+Tokens that stand for bytes (see `bytewise`) are written when a character is complete. Byte-level BPE is trained on text
+with spaces between such characters, so there these are not written.
 Both come from one pass, `Speller`, which streams drive token by token.
 """
 
@@ -16,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 from tritone.bundle import manifest
+from tritone.bundle.bytewise import ByteReader, byte_piece, fallback_byte
 from tritone.errors import BundleError
+from tritone.transcript import IDEOGRAPH
 
 SPACE = "▁"  # U+2581, sentencepiece's sign for a space; character tables use it as well
 UNKNOWN = "<unk>"
 MAX_TABLE_BYTES = 64 * 2**20  # a bundle may come from anywhere; the largest real tables are below 10 MB
 
-# Kana, CJK ideographs with their extensions and compatibility forms. Hangul is written with spaces, so it is not here.
-IDEOGRAPH = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
-PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>[{IDEOGRAPH}])|[^\\s{IDEOGRAPH}]+")
+PARTS = re.compile(f"(?P<space>\\s+)|(?P<ideograph>{IDEOGRAPH})|((?!{IDEOGRAPH})\\S)+")
 LINE = re.compile(r"([^ \t]+)[ \t]+([0-9]+)[ \t]*\r?")
 
 
@@ -72,12 +74,25 @@ class Vocabulary:
         ids = {self.settings.blank_id, self.settings.sos_id, self.settings.eos_id}
         return frozenset(id for id in ids if id is not None)
 
+    @cached_property
+    def bytes_of(self) -> tuple[bytes | None, ...]:
+        """What each token stands for, if that is bytes."""
+        read = byte_piece if self.settings.units == "byte-bpe" else fallback_byte
+        written = self.silent_ids | {self.settings.unk_id}
+        return tuple(None if id in written else read(token) for id, token in enumerate(self.tokens))
+
     def spelling(self, id: int) -> str:
-        """The characters that token `id` adds to a text; empty for blank, start and end of sentence."""
+        """The characters that token `id` adds to a text; empty for blank, start and end of sentence.
+
+        Bytes that are only part of a character are replaced by U+FFFD.
+        """
         if id in self.silent_ids:
             return ""
         if id == self.settings.unk_id:
             return UNKNOWN
+        data = self.bytes_of[id]
+        if data is not None:
+            return data.decode(errors="replace")
         return self.tokens[id].replace(SPACE, " ")
 
     @cached_property
@@ -117,6 +132,10 @@ class Speller:
         self._space = False  # does a space come before what is written next?
         self._open = False  # may the next token continue the last word?
         self._position = 0
+        self._bytes = ByteReader()
+        self._begun = 0  # position of the token that the bytes of an incomplete character begin in
+        self._ideograph = False  # is the last character written one?
+        self._unspaced = vocabulary.settings.units == "byte-bpe"
 
     @property
     def text(self) -> str:
@@ -129,11 +148,14 @@ class Speller:
     def mark(self) -> tuple[Any, ...]:
         """The state, for `rewind`."""
         last = self.words[-1] if self.words else None
-        return self.text, self._space, self._open, self._position, len(self.words), last
+        unread = self._bytes.pending, self._begun, self._ideograph
+        return self.text, self._space, self._open, self._position, len(self.words), last, unread
 
     def rewind(self, mark: tuple[Any, ...]) -> None:
         """Forget what was added since `mark` was taken."""
-        self._text, self._space, self._open, self._position, words, last = mark
+        self._text, self._space, self._open, self._position, words, last, unread = mark
+        pending, self._begun, self._ideograph = unread
+        self._bytes.restore(pending)
         self._new.clear()
         del self.words[words:]
         if words:
@@ -141,9 +163,17 @@ class Speller:
 
     def add(self, id: int) -> None:
         """Append one token."""
-        spelling = self._vocabulary.spelling(id)
-        position = self._position
+        first = position = self._position
         self._position += 1
+        data = self._vocabulary.bytes_of[id]
+        if data is None:
+            spelling = self._vocabulary.spelling(id)
+            self._bytes.drop()
+        else:
+            if self._bytes.pending:
+                first = self._begun
+            spelling = self._bytes.read(data)
+            self._begun = position if spelling else first
         if not spelling:
             return
         if self._connect and (self._text or self._new):
@@ -153,17 +183,21 @@ class Speller:
                 self._space = bool(self._text or self._new)
                 self._open = False
                 continue
+            if self._unspaced and self._ideograph and part["ideograph"]:
+                self._space = False
             self._new.append(f" {part[0]}" if self._space else part[0])
             self._space = False
+            self._ideograph = part["ideograph"] is not None
             if part["ideograph"]:
-                self.words.append(Word(part[0], position, position))
+                self.words.append(Word(part[0], first, position))
                 self._open = False
             elif self._open:
                 word = self.words[-1]
                 self.words[-1] = Word(word.text + part[0], word.first, position)
             else:
-                self.words.append(Word(part[0], position, position))
+                self.words.append(Word(part[0], first, position))
                 self._open = True
+            first = position
 
 
 def read_tokens(path: Path) -> list[str]:

@@ -73,7 +73,10 @@ BuildOptions = Annotated[
 ]
 Parameters = Annotated[
     str | None,
-    typer.Option(metavar="NAME=VALUE,...", help="What requests ask of the search, e.g. search=rescoring,beam=20."),
+    typer.Option(
+        metavar="NAME=VALUE,...",
+        help="What requests ask of the search, e.g. search=rescoring,beam=20 or search=fast-beam.",
+    ),
 ]
 Output = Annotated[
     Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")

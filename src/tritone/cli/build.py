@@ -1,20 +1,23 @@
 """`tritone build`: bundles to a Triton model repository."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from tritone.repository import ModelOptions, build_repository
+from tritone.cli.search_options import takes_search_options
+from tritone.pipelines.kinds import compile_search
+from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.config import Device
 from tritone.search.endpoint import EndpointRules
-from tritone.search.options import LmUnit, SearchMode
+from tritone.search.options import LmUnit, used_by
 
 DEFAULTS = ModelOptions()
 RULES = EndpointRules()
 
 
+@takes_search_options(before="lm", with_defaults=True)
 def build(
     bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")],
     output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
@@ -30,7 +33,7 @@ def build(
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
     gpus: Annotated[str, typer.Option(help="With --device gpu: indices like 0,1; every GPU if not given.")] = "",
     runtime: Annotated[
-        str, typer.Option(help="onnxruntime or torch; the bundle's first that can run there if not given.")
+        str, typer.Option(help="onnxruntime, torch or torchscript; the bundle's first that can run there if not given.")
     ] = DEFAULTS.runtime,
     precision: Annotated[
         str, typer.Option(help="fp32, fp16, bf16 or int8; the bundle's first if not given.")
@@ -56,27 +59,10 @@ def build(
     stream_idle_timeout_s: Annotated[
         float, typer.Option(help="Close a stream that sends nothing for this long, in seconds.")
     ] = DEFAULTS.stream_idle_timeout_s,
-    search: Annotated[
-        SearchMode, typer.Option(help="greedy, prefix-beam, or rescoring of its n best by the attention decoder.")
-    ] = DEFAULTS.search,
-    beam: Annotated[int, typer.Option(help="Prefixes kept after each frame.")] = DEFAULTS.beam,
-    nbest: Annotated[int, typer.Option(help="Readings in the details of an answer.")] = DEFAULTS.nbest,
-    ctc_weight: Annotated[
-        float | None, typer.Option(help="Of the CTC score in rescoring; the bundle's if not given.")
-    ] = DEFAULTS.ctc_weight,
-    reverse_weight: Annotated[
-        float | None, typer.Option(help="Of the right-to-left decoder, 0 to 1; the bundle's if not given.")
-    ] = DEFAULTS.reverse_weight,
     lm: Annotated[
         Path | None, typer.Option(help="An n-gram language model, ARPA or KenLM binary; it is copied.")
     ] = None,
-    lm_weight: Annotated[
-        float | None, typer.Option(help="Of the language model; 0 uses it only where a request asks for it.")
-    ] = DEFAULTS.lm_weight,
     lm_unit: Annotated[LmUnit, typer.Option(help="What its words are: word, token, or auto.")] = DEFAULTS.lm_unit,
-    word_bonus: Annotated[
-        float, typer.Option(help="Added for each word that the language model scores.")
-    ] = DEFAULTS.word_bonus,
     hotwords: Annotated[
         Path | None, typer.Option(help="Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.")
     ] = None,
@@ -101,6 +87,7 @@ def build(
     ] = DEFAULTS.endpoint_max_segment_s,
     link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
+    **search: Any,
 ) -> None:
     """Turn bundles into a Triton model repository.
 
@@ -123,15 +110,9 @@ def build(
             max_audio_s=max_audio_s,
             max_streams=max_streams,
             stream_idle_timeout_s=stream_idle_timeout_s,
-            search=search,
-            beam=beam,
-            nbest=nbest,
-            ctc_weight=ctc_weight,
-            reverse_weight=reverse_weight,
+            **search,
             lm="" if lm is None else str(lm),
-            lm_weight=lm_weight,
             lm_unit=lm_unit,
-            word_bonus=word_bonus,
             hotwords="" if hotwords is None else str(hotwords),
             timestamps=timestamps,
             chunk_size=chunk_size,
@@ -146,17 +127,16 @@ def build(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     idle = [name for name, file in (("--lm", lm), ("--hotwords", hotwords)) if file is not None]
-    if idle and search == "greedy":
+    if idle and search["search"] == "greedy":
         typer.echo(
             f"note: greedy search does not look at {' and '.join(idle)}; requests that ask for another search will. "
-            "--search prefix-beam uses it for all.",
+            f"--search {used_by(['lm'])} uses it for all.",
             err=True,
         )
-    if search != "greedy":
-        from tritone.search.prefix_beam import compile_search
-
+    if searches := sorted(compiled_searches(output)):
         typer.echo("compiling the search, which the first server would do otherwise ...", err=True)
-        compile_search()
+        for kind, way in searches:
+            compile_search(kind, way)
     for model in built:
         typer.echo(f"{model.name}\t{model.mode}\t{model.path}")
     typer.echo(f"Serve it with: tritone serve {output}", err=True)

@@ -43,7 +43,10 @@ def evaluate(
     ] = DEFAULT_TIMEOUT_S,
     parameters: Annotated[
         str | None,
-        typer.Option(metavar="NAME=VALUE,...", help="With --url: how to search, e.g. search=rescoring,beam=20."),
+        typer.Option(
+            metavar="NAME=VALUE,...",
+            help="With --url: how to search, e.g. search=rescoring,beam=20 or search=fast-beam.",
+        ),
     ] = None,
     bundle: Annotated[
         str | None, typer.Option(metavar="BUNDLE[,KEY=VALUE...]", help="A bundle to run here, without a server.")

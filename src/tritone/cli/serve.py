@@ -9,7 +9,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tritone.repository import needs_compiling, read_repository
+from tritone.pipelines.kinds import compile_search
+from tritone.repository import compiled_searches, read_repository
 from tritone.server import ServerOptions, TritonServer
 from tritone.server.options import LogLevel
 
@@ -49,10 +50,8 @@ def serve(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     modes = {model.name: model.mode for model in read_repository(repo)}
-    if needs_compiling(repo):
-        from tritone.search.prefix_beam import compile_search
-
-        compile_search()  # once on a machine: else each model would do it while the server waits for them
+    for kind, search in sorted(compiled_searches(repo)):
+        compile_search(kind, search)  # once on a machine: else each model would do it while the server waits for them
     running = TritonServer(repo, options, server=server, log=sys.stderr)
     with running.forwarding_signals(), running:
         table = Table("model", "version", "mode", "state", box=None)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-asr)"
 
 
+@options.takes_search_options(before="lm")
 def transcribe(
     files: Annotated[
         list[str],
@@ -43,7 +44,8 @@ def transcribe(
     ] = None,
     device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
     runtime: Annotated[
-        str | None, typer.Option(help="With --bundle: onnxruntime or torch; its first that can run if not given.")
+        str | None,
+        typer.Option(help="With --bundle: onnxruntime, torch or torchscript; its first that can run if not given."),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
@@ -52,16 +54,9 @@ def transcribe(
         float | None,
         typer.Option(min=0, help="With --bundle: longest file taken (300 if not given); streaming has no limit."),
     ] = None,
-    search: options.Search = None,
-    beam: options.Beam = None,
-    nbest: options.Nbest = None,
-    ctc_weight: options.CtcWeight = None,
-    reverse_weight: options.ReverseWeight = None,
     lm: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
     ] = None,
-    lm_weight: options.LmWeight = None,
-    word_bonus: options.WordBonus = None,
     hotwords: options.Hotwords = None,
     chunk_size: Annotated[
         int | None, typer.Option(help="With --bundle and --streaming: new frames in a step; its own if not given.")
@@ -79,6 +74,7 @@ def transcribe(
         bool, typer.Option("--details", help="Add confidence, and of a stream the segments with their times.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    **search: Any,
 ) -> None:
     """Turn audio files into text.
 
@@ -103,18 +99,9 @@ def transcribe(
     for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
-    asked = options.given(
-        search=search,
-        beam=beam,
-        nbest=nbest,
-        ctc_weight=ctc_weight,
-        reverse_weight=reverse_weight,
-        lm_weight=lm_weight,
-        word_bonus=word_bonus,
-        hotwords=hotwords,
-    )
+    asked = options.given(**search, hotwords=hotwords)
     if bundle is not None:
-        options.check_used([*asked, *(["lm"] if lm is not None else [])], search or "greedy")
+        options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
     printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps, details=details)
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     system: System

@@ -4,33 +4,33 @@ from typing import Any
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
-from tritone.pipelines.ctc import CtcPipeline
-from tritone.pipelines.streaming import Step, StreamingCtcPipeline
+from tritone.pipelines.offline import OfflinePipeline
+from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.transcript import Span, Transcript
 
 __all__ = [
-    "CtcPipeline",
+    "OfflinePipeline",
     "Span",
     "Step",
-    "StreamingCtcPipeline",
+    "StreamingPipeline",
     "Transcript",
     "open_offline",
     "open_streaming",
 ]
 
-OFFLINE = {"ctc": CtcPipeline}
-STREAMING = {"ctc": StreamingCtcPipeline}
+OFFLINE = dict.fromkeys(("ctc", "transducer"), OfflinePipeline)
+STREAMING = dict.fromkeys(("ctc", "transducer"), StreamingPipeline)
 
 
-def open_offline(bundle: Bundle, **options: Any) -> CtcPipeline:
+def open_offline(bundle: Bundle, **options: Any) -> OfflinePipeline:
     """Open the offline pipeline for a bundle's kind; options and errors as of that pipeline."""
-    pipeline: CtcPipeline = _for_kind(OFFLINE, bundle)(bundle, **options)
+    pipeline: OfflinePipeline = _for_kind(OFFLINE, bundle)(bundle, **options)
     return pipeline
 
 
-def open_streaming(bundle: Bundle, **options: Any) -> StreamingCtcPipeline:
+def open_streaming(bundle: Bundle, **options: Any) -> StreamingPipeline:
     """Open the streaming pipeline for a bundle's kind; options and errors as of that pipeline."""
-    pipeline: StreamingCtcPipeline = _for_kind(STREAMING, bundle)(bundle, **options)
+    pipeline: StreamingPipeline = _for_kind(STREAMING, bundle)(bundle, **options)
     return pipeline
 
 

@@ -62,7 +62,9 @@ def bucket_length(num_samples: int, steps_per_octave: int) -> int:
     return -(-num_samples // step) * step
 
 
-def plan_batches(lengths: Sequence[int], limits: BatchLimits, *, sample_rate: int, min_samples: int = 1) -> list[Batch]:
+def plan_batches(
+    lengths: Sequence[int], limits: BatchLimits, *, sample_rate: int, min_samples: int = 1, equal: bool = False
+) -> list[Batch]:
     """Group utterances for graph calls, longest first.
 
     Args:
@@ -70,6 +72,7 @@ def plan_batches(lengths: Sequence[int], limits: BatchLimits, *, sample_rate: in
         limits: what one call may take.
         sample_rate: in Hz.
         min_samples: the shortest length the graph accepts.
+        equal: only utterances of one length share a call, and none is padded beyond `min_samples`.
 
     Returns:
         Batches that together hold every index once.
@@ -85,12 +88,15 @@ def plan_batches(lengths: Sequence[int], limits: BatchLimits, *, sample_rate: in
             and count * padded <= limits.max_padded_s * sample_rate
             and count * padded**2 <= limits.max_square_s2 * sample_rate**2
             and used + lengths[index] >= (1 - limits.max_waste) * count * padded
+            and (not equal or max(lengths[index], min_samples) == padded)
         )
         if members and not fits:
             batches.append(Batch(tuple(members), padded))
             members, used = [], 0
         if not members:
-            padded = bucket_length(max(lengths[index], min_samples), limits.steps_per_octave)
+            padded = max(lengths[index], min_samples)
+            if not equal:
+                padded = bucket_length(padded, limits.steps_per_octave)
         members.append(index)
         used += lengths[index]
     if members:

@@ -39,16 +39,19 @@ def _tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
     float32, int64 = np.dtype(np.float32), np.dtype(np.int64)
     if role == "decoder":
         return _decoder_tensors(manifest, float32, int64)
+    if role in ("predictor", "joiner"):
+        return _transducer_tensors(manifest, role, float32, int64)
     streaming = manifest.streaming if role == "streaming_encoder" else None
     window = streaming.window_samples if streaming and not streaming.flexible else None
     inputs = {
         "waveform": TensorSpec(float32, (None, window)),
         "num_samples": TensorSpec(int64, (None,)),
     }
-    outputs = {
-        "log_probs": TensorSpec(float32, (None, None, manifest.vocabulary.size)),
-        "num_frames": TensorSpec(int64, (None,)),
-    }
+    if manifest.kind == "transducer":
+        outputs = {"encoder_out": TensorSpec(float32, (None, None, manifest.encoder.output_dim))}
+    else:
+        outputs = {"log_probs": TensorSpec(float32, (None, None, manifest.vocabulary.size))}
+    outputs["num_frames"] = TensorSpec(int64, (None,))
     for state in streaming.states if streaming else ():
         inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(
             np.dtype(state.dtype), (None, *(None if axis == LEFT_FRAMES else axis for axis in state.shape))
@@ -66,6 +69,15 @@ def _decoder_tensors(manifest: Manifest, float32: np.dtype, int64: np.dtype) -> 
     scores = TensorSpec(float32, (None, None))
     both = manifest.decoder is not None and manifest.decoder.bidirectional
     return inputs, {"left_scores": scores, **({"right_scores": scores} if both else {})}
+
+
+def _transducer_tensors(manifest: Manifest, role: Role, float32: np.dtype, int64: np.dtype) -> tuple[Tensors, Tensors]:
+    vector = TensorSpec(float32, (None, manifest.encoder.output_dim))
+    if role == "joiner":
+        logits = TensorSpec(float32, (None, manifest.vocabulary.size))
+        return {"encoder_out": vector, "predictor_out": vector}, {"logits": logits}
+    context_size = manifest.transducer.context_size if manifest.transducer else None
+    return {"context": TensorSpec(int64, (None, context_size))}, {"predictor_out": vector}
 
 
 def _faults(kind: str, found: Mapping[str, TensorSpec], wanted: Tensors) -> Iterator[str]:

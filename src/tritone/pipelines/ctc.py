@@ -1,158 +1,194 @@
-"""Offline recognition with a CTC model.
+"""The search of CTC models: greedy, prefix beam, and that rescored by the attention decoder.
 
-waveforms (samples,) float32 in [-1, 1]  ->  transcripts
+log_probs or best tokens, encoder_out of some utterances or streams  ->  hypotheses
 """
 
-import time
-from collections.abc import Sequence
-from functools import partial
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.assembly import ReadingBuilder, transcript
-from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
-from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.rescoring import Rescorer
+from tritone.errors import InputError
+from tritone.pipelines.assembly import ReadingBuilder
+from tritone.pipelines.rescoring import Candidate, Rescorer
 from tritone.pipelines.searching import Searching, SearchSettings
-from tritone.pipelines.work import CallWork, WorkLog
-from tritone.runtime.crew import Crew
-from tritone.runtime.graph import Array
+from tritone.pipelines.segment import Segment
+from tritone.runtime.graph import Array, Graph
+from tritone.search.ctc import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import SearchOptions
-from tritone.transcript import Transcript
+from tritone.search.options import SearchOptions, given_to_transducers
 
-DEFAULT_MAX_AUDIO_S = 300.0
+if TYPE_CHECKING:
+    from tritone.search.prefix_beam import PrefixBeam
+
+BEST = ("best_tokens", "best_log_probs")
 
 
-class CtcPipeline:
-    """Recognises whole utterances. Has no state between calls; may be called from several threads."""
+class CtcSearching(Searching):
+    """See `Searching`."""
 
     def __init__(
         self,
         bundle: Bundle,
+        graph: Graph,
+        settings: SearchSettings | None = None,
         *,
-        device: str = "cpu",
         threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
-        max_audio_s: float = DEFAULT_MAX_AUDIO_S,
-        limits: BatchLimits | None = None,
-        search: SearchSettings | None = None,
+        open_rescorer: Callable[[], Rescorer] | None = None,
     ) -> None:
-        """Open the graph of a bundle.
+        """Prepare for a bundle's encoder graph.
 
         Args:
-            bundle: an opened bundle of kind `ctc`.
-            device, threads, runtime, precision: see `open_chosen`.
-            max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it.
-            limits: what one graph call may take; by default what suits the device.
-            search: how to search where a call asks for nothing else; by default greedily.
-
-        Raises:
-            BundleError: the bundle has no offline encoder, or one that cannot be opened or does not fit its manifest;
-                or it has no decoder to search with rescoring.
-            LanguageModelError: the language model cannot be read or does not fit the vocabulary.
-            OperatorError: the device is not available.
-            ValueError: there is no such device, runtime or precision.
+            settings, threads: as of `Searching`, errors too.
+            open_rescorer: opens the decoder; None takes the bundle's on the CPU.
         """
-        self.bundle = bundle
-        self.sample_rate = bundle.manifest.sample_rate
-        self.max_audio_s = max_audio_s
-        self.limits = limits or BatchLimits.for_device(device)
-        self.work = WorkLog(self.sample_rate)
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.artifact, self._graph = open_chosen(bundle, "encoder", **place)  # type: ignore[arg-type]
-        self._empty = self._graph.empty
-        self.searching = Searching(
-            bundle,
-            self._graph,
-            search,
-            threads=threads,
-            open_rescorer=partial(Rescorer, bundle, **place),  # type: ignore[arg-type]
-        )
-        self._crew = Crew(self._graph.concurrency)
-        self._min_samples = bundle.manifest.encoder.min_samples
-        self._tail = bundle.manifest.encoder.tail_samples
+        super().__init__(bundle, settings, threads=threads)
+        self._has_best = set(BEST) <= set(graph.outputs)
+        self._open_rescorer = open_rescorer or (lambda: Rescorer(bundle, threads=threads))
+        self._opened_rescorer: Rescorer | None = None
+        self._lock = threading.Lock()
+        self.options = self.check(self._settings.options)
 
-    def recognize(
-        self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None
-    ) -> list[Transcript]:
-        """Recognise utterances of any lengths; the results come in their order.
+    def check(self, options: SearchOptions | None) -> SearchOptions:
+        """See `Searching.check`."""
+        if options is None:
+            return self.options
+        checked = super().check(options)
+        if idle := given_to_transducers(checked):
+            raise InputError(f"{', '.join(idle)} is for transducers, and this is a CTC model; leave it out")
+        if checked.mode == "rescoring":
+            _ = self._rescorer
+        return checked
 
-        Args:
-            waveforms: each (samples,) float32 at `sample_rate`, checked with `check_waveform`. What is too short for
-                one encoder frame gives an empty text.
-            options: how to search in each; None takes the pipeline's own.
+    def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
+        """See `Searching.outputs`."""
+        modes = {each.mode for each in options}
+        wanted = ["num_frames"]
+        if modes - {"greedy"} or not self._has_best:
+            wanted.append("log_probs")
+        if "greedy" in modes and self._has_best:
+            wanted += BEST
+        if "rescoring" in modes:
+            wanted.append("encoder_out")
+        return tuple(wanted)
 
-        Raises:
-            InputError: options ask for what the model does not have; `searching.check` tells it beforehand.
-        """
-        chosen = [self.searching.check(each) for each in options or [None] * len(waveforms)]
-        if len(chosen) != len(waveforms):
-            raise ValueError(f"{len(waveforms)} waveforms need as many options, got {len(chosen)}")
-        hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in waveforms]
-        audible = [index for index, waveform in enumerate(waveforms) if self._is_audible(len(waveform))]
-        lengths = [len(waveforms[index]) + self._tail for index in audible]
-        plan = plan_batches(lengths, self.limits, sample_rate=self.sample_rate, min_samples=self._min_samples)
+    def search(self, results: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
+        """See `Searching.search`."""
+        found: list[list[Hypothesis]] = [[] for _ in options]
+        greedy = [row for row, each in enumerate(options) if each.mode == "greedy"]
+        for row, hypothesis in zip(greedy, self._greedy(results, greedy), strict=True):
+            found[row] = [hypothesis]
+        for beam in sorted({each.beam for each in options if each.mode != "greedy"}):
+            rows = [row for row, each in enumerate(options) if each.mode != "greedy" and each.beam == beam]
+            for row, hypotheses in zip(rows, self._beam(results, rows, options, beam), strict=True):
+                found[row] = hypotheses
+        if all(each.mode != "rescoring" for each in options):
+            return found
+        heard = zip(results["encoder_out"], results["num_frames"], found, options, strict=True)
+        return self._rescore([Candidate(frames[:count], nbest, each) for frames, count, nbest, each in heard])
 
-        def run(batch: Batch) -> CallWork:
-            indices = [audible[position] for position in batch.indices]
-            found, work = self._run(
-                [waveforms[index] for index in indices], batch.num_samples, [chosen[index] for index in indices]
-            )
-            for index, nbest in zip(indices, found, strict=True):
-                hypotheses[index] = nbest
-            return work
+    def start_segment(self, builder: ReadingBuilder, options: SearchOptions, first_frame: int = 0) -> Segment:
+        """See `Searching.start_segment`."""
+        if options.mode == "greedy":
+            return Segment(builder, options, CtcGreedy(), first_frame, is_beam=False)
+        return Segment(builder, options, self._start_beam(options), first_frame, is_beam=True)
 
-        start = time.perf_counter()
-        calls = self._crew.map(run, plan)
-        self.work.add(calls, time.perf_counter() - start)
-        return [
-            self._transcript(found, len(waveform), each)
-            for found, waveform, each in zip(hypotheses, waveforms, chosen, strict=True)
+    def take_step(self, segments: Sequence[Segment], results: Mapping[str, Array]) -> None:
+        """See `Searching.take_step`."""
+        num_frames = results["num_frames"].tolist()
+        greedy = [row for row, segment in enumerate(segments) if segment.options.mode == "greedy"]
+        for row, hypothesis in zip(greedy, self._greedy(results, greedy), strict=True):
+            tokens, continues = segments[row].search.join(hypothesis.tokens, num_frames[row])
+            segments[row].add_tokens(tokens, num_frames[row], continues=continues)
+        rows = [row for row, segment in enumerate(segments) if segment.options.mode != "greedy"]
+        if not rows:
+            return
+        ids, log_probs = self._top_tokens(results, rows, max(segments[row].options.beam for row in rows))
+        for position, row in enumerate(rows):
+            segment, count = segments[row], num_frames[row]
+            beam = segment.options.beam
+            segment.search.advance(ids[position, :count, :beam], log_probs[position, :count, :beam])
+            keeps = segment.options.mode == "rescoring"
+            segment.read_beam(count, results["encoder_out"][row, :count] if keeps else None)
+
+    def finish(self, segments: Sequence[Segment]) -> list[list[Hypothesis]]:
+        """See `Searching.finish`; segments to be rescored share graph calls."""
+        return self._rescore([Candidate(each.encoder_out(), each.hypotheses(), each.options) for each in segments])
+
+    def warm_up(self) -> None:
+        """See `Searching.warm_up`."""
+        mode = self.options.mode
+        if mode == "greedy":
+            return
+        from tritone.search.prefix_beam import compile_search
+
+        compile_search()
+        if mode == "rescoring":
+            self._rescorer.warm_up(self._bundle.manifest.encoder.output_dim)
+
+    def _greedy(self, results: Mapping[str, Array], rows: Sequence[int]) -> list[Hypothesis]:
+        """The greedy hypotheses of some rows."""
+        if not rows:
+            return []
+        num_frames = results["num_frames"]
+        everything = len(rows) == len(num_frames)
+
+        def chosen(array: Array) -> Array:
+            return array if everything else array[rows]
+
+        if self._has_best:
+            ids, scores = (chosen(results[name]) for name in BEST)
+            tokens = ctc_greedy_best(ids, scores, chosen(num_frames), self._blank_id)
+        else:
+            tokens = ctc_greedy(chosen(results["log_probs"]), chosen(num_frames), self._blank_id)
+        return [Hypothesis(each, 0.0) for each in tokens]
+
+    def _top_tokens(self, results: Mapping[str, Array], rows: Sequence[int], count: int) -> tuple[Array, Array]:
+        """The `count` best tokens of each frame of some rows and their log-probabilities, (rows, frames, count)."""
+        from tritone.search.prefix_beam import top_tokens
+
+        log_probs = results["log_probs"]
+        chosen = log_probs if len(rows) == len(log_probs) else log_probs[rows]
+        return top_tokens(chosen, count, threads=self._threads)
+
+    def _rescore(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
+        """The hypotheses of some utterances, ranked by the decoder where options ask for it and there is audio."""
+        found = [list(each.hypotheses) for each in candidates]
+        chosen = [
+            index for index, each in enumerate(candidates) if each.options.mode == "rescoring" and len(each.encoder_out)
         ]
+        if chosen:
+            ranked = self._rescorer([candidates[index] for index in chosen])
+            for index, hypotheses in zip(chosen, ranked, strict=True):
+                found[index] = hypotheses
+        return found
 
-    def warm_up(self, max_audio_s: float = 30.0) -> None:
-        """Run silence of several lengths up to `max_audio_s`, so that the first real request finds everything ready."""
-        self.searching.warm_up()
-        longest = int(min(max_audio_s, self.max_audio_s) * self.sample_rate)
-        lengths = [longest]
-        while lengths[-1] >= 2 * self._min_samples:
-            lengths.append(lengths[-1] // 2)
-        for length in reversed(lengths):
-            padded = bucket_length(max(length, self._min_samples), self.limits.steps_per_octave)
-            silence = [np.zeros(padded, dtype=np.float32)]
-            # As many calls at once as there will be later, so that the memory for all of them is found now.
-            run = partial(self._run, padded=padded, options=[self.searching.options])
-            self._crew.map(run, [silence] * self._crew.size)
+    @property
+    def _rescorer(self) -> Rescorer:
+        with self._lock:
+            if self._opened_rescorer is None:
+                self._opened_rescorer = self._open_rescorer()
+            return self._opened_rescorer
 
-    def _is_audible(self, num_samples: int) -> bool:
-        """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""
-        manifest = self.bundle.manifest
-        return num_samples >= manifest.features.frame_length and num_samples + self._tail >= self._min_samples
+    def _start_beam(self, options: SearchOptions) -> "PrefixBeam":
+        from tritone.search.prefix_beam import PrefixBeam
 
-    def _run(
-        self, waveforms: Sequence[Waveform], padded: int, options: Sequence[SearchOptions]
-    ) -> tuple[list[list[Hypothesis]], CallWork]:
-        start = time.perf_counter()
-        block = self._empty((len(waveforms), padded), np.float32)
-        for row, waveform in zip(block, waveforms, strict=True):
-            row[: len(waveform)] = waveform
-            row[len(waveform) :] = 0
-        num_samples = np.array([min(len(waveform) + self._tail, padded) for waveform in waveforms], dtype=np.int64)
-        inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
-        filled = time.perf_counter()
-        outputs = self.searching.outputs(options)
-        results = dict(zip(outputs, self._graph(inputs, outputs), strict=True))
-        computed = time.perf_counter()
-        hypotheses = self.searching.search(results, options)
-        found = time.perf_counter()
-        audio = sum(map(len, waveforms))
-        return hypotheses, CallWork(audio, block.size - audio, computed - filled, found - computed, found - start)
+        return PrefixBeam(beam=options.beam, blank_id=self._blank_id, scorer=self._scorer(options))
 
-    def _transcript(self, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
-        builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
-        seconds = num_samples / self.sample_rate
-        return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
+    def _beam(
+        self, results: Mapping[str, Array], rows: Sequence[int], options: Sequence[SearchOptions], beam: int
+    ) -> list[list[Hypothesis]]:
+        from tritone.search.prefix_beam import prefix_beam_search
+
+        everything = len(rows) == len(options)
+        log_probs, num_frames = results["log_probs"], results["num_frames"]
+        nbest = max(options[row].num_hypotheses for row in rows)
+        return prefix_beam_search(
+            log_probs if everything else log_probs[rows],
+            num_frames if everything else num_frames[rows],
+            blank_id=self._blank_id,
+            beam=beam,
+            nbest=nbest,
+            scorer=[self._scorer(options[row]) for row in rows],
+            threads=self._threads,
+        )

@@ -74,8 +74,8 @@ class Geometry:
             if (chunk, left) != (streaming.chunk_size, streaming.left_chunks):
                 raise BundleError(
                     f"{bundle.path} was exported for chunk_size {streaming.chunk_size} and left_chunks "
-                    f"{streaming.left_chunks} alone, but {chunk} and {left} were asked for. Export the model again "
-                    "with this version of Tritone: then they can be chosen whenever it is opened."
+                    f"{streaming.left_chunks} alone, but {chunk} and {left} were asked for. Leave them out, or export "
+                    "the model again: then it is made for the sizes that the export is given, or leaves them open."
                 )
             window, shift = streaming.window_samples, streaming.shift_samples
         else:

@@ -24,9 +24,9 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, StreamError
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.choice import check_names
-from tritone.pipelines.ctc import DEFAULT_MAX_AUDIO_S, CtcPipeline
+from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
 from tritone.pipelines.searching import SearchSettings
-from tritone.pipelines.streaming import Step, StreamingCtcPipeline
+from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
@@ -77,12 +77,12 @@ class Recognizer:
             if value is not None
         }
         self._lock = threading.Lock()
-        self._offline: CtcPipeline | None = None
-        self._streaming: StreamingCtcPipeline | None = None
+        self._offline: OfflinePipeline | None = None
+        self._streaming: StreamingPipeline | None = None
         self._dropped: deque[int] = deque()  # slots of streams that were dropped without a word
 
     @property
-    def offline(self) -> CtcPipeline:
+    def offline(self) -> OfflinePipeline:
         """The pipeline for whole utterances."""
         with self._lock:
             if self._offline is None:
@@ -90,7 +90,7 @@ class Recognizer:
             return self._offline
 
     @property
-    def streaming(self) -> StreamingCtcPipeline:
+    def streaming(self) -> StreamingPipeline:
         """The pipeline for streams; raises `BundleError` if the bundle was exported without one."""
         with self._lock:
             if self._streaming is None:
@@ -169,7 +169,7 @@ class Stream:
 
     def __init__(
         self,
-        pipeline: StreamingCtcPipeline,
+        pipeline: StreamingPipeline,
         sample_rate: int,
         on_drop: Callable[[int], object],
         options: SearchOptions | None = None,

@@ -3,7 +3,7 @@
     encoder frames and n-best hypotheses of some utterances  ->  the same hypotheses with new scores, best first
 
     attention = (1 - reverse_weight) * left + reverse_weight * right
-    score     = attention + ctc_weight * ctc_score + bonus
+    score     = attention + ctc_weight * log_prob + bonus
 
 Source: wenet/transformer/search.py, `attention_rescoring`; the bonus of the language model and hotwords keeps its
 weight here, whatever the weight of CTC.
@@ -158,7 +158,7 @@ class Rescorer:
             attention = (1 - reverse) * left[column] if reverse < 1 else 0.0
             if reverse > 0:
                 attention += reverse * right[column]
-            ctc = ctc_weight * hypothesis.ctc_score if ctc_weight else 0.0
+            ctc = ctc_weight * hypothesis.log_prob if ctc_weight else 0.0
             score = attention + ctc + hypothesis.bonus
             scored.append(replace(hypothesis, attention_score=attention, score=score))
         return sorted(scored, key=lambda hypothesis: -hypothesis.score)

@@ -1,33 +1,34 @@
 """The search of one pipeline: what a graph says about a batch, and what each row's request asks for, to hypotheses.
 
-    log_probs or best tokens, encoder_out; SearchOptions of each row  ->  n-best hypotheses of each row
+    results of the encoder; SearchOptions of each row  ->  n-best hypotheses of each row
 
-Rows of one batch may search in different ways. A stream is searched segment by segment, see `segment.py`.
+Rows of one batch may search in different ways. `Searching` is what all kinds of models have in common; each kind adds
+how it searches (`ctc.py`, `transducer.py`). A stream is searched segment by segment, see `segment.py`.
 """
 
-import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, InputError
-from tritone.pipelines.rescoring import Candidate, Rescorer
-from tritone.runtime.graph import Array, Graph
-from tritone.search.ctc import ctc_greedy, ctc_greedy_best
+from tritone.pipelines.assembly import ReadingBuilder
+from tritone.pipelines.segment import Segment
+from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import LmUnit, SearchOptions
+from tritone.search.options import CTC_MODES, TRANSDUCER_MODES, LmUnit, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
-    from tritone.search.prefix_beam import PrefixBeam
     from tritone.search.scorer import Scorer
 
-BEST = ("best_tokens", "best_log_probs")
 DEFAULT_LM_WEIGHT = 0.5
 DEFAULTS = SearchOptions()
 MAX_SCORERS = 64  # of different requests, kept for the next ones like them
+MODES: Mapping[str, tuple[SearchMode, ...]] = {"ctc": CTC_MODES, "transducer": TRANSDUCER_MODES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,27 +44,43 @@ class SearchSettings:
     lm_unit: LmUnit = "auto"
 
 
-class Searching:
-    """Turns graph results into hypotheses. May be called from several threads."""
+def obstacle(bundle: Bundle, mode: str) -> str | None:
+    """Why a model cannot search in this way, with the way out; None if it can."""
+    kind = bundle.manifest.kind
+    if mode not in MODES[kind]:
+        return f"this is a model of kind {kind}, which searches with {', '.join(MODES[kind])}, not with {mode}"
+    if mode == "rescoring" and not bundle.has("decoder"):
+        return (
+            "this model has no attention decoder, so it cannot search with rescoring. Use greedy or prefix-beam, or "
+            "export the checkpoint again: a model with an attention decoder gets one"
+        )
+    return None
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        graph: Graph,
-        settings: SearchSettings | None = None,
-        *,
-        threads: int | None = None,
-        open_rescorer: Callable[[], Rescorer] | None = None,
-    ) -> None:
-        """Prepare for a bundle's graph.
+
+def roles_for(bundle: Bundle, mode: str) -> tuple[Role, ...]:
+    """The graphs beside the encoder that searching in this way takes."""
+    if bundle.manifest.kind == "transducer":
+        return "predictor", "joiner"
+    return ("decoder",) if mode == "rescoring" else ()
+
+
+class Searching(ABC):
+    """Turns graph results into hypotheses. May be called from several threads.
+
+    `options`: how requests are searched that ask for nothing else, checked.
+    """
+
+    options: SearchOptions
+
+    def __init__(self, bundle: Bundle, settings: SearchSettings | None = None, *, threads: int | None = None) -> None:
+        """Prepare for a bundle.
 
         Args:
             settings: by default greedy search without anything else.
             threads: that one call may use.
-            open_rescorer: opens the decoder; None takes the bundle's on the CPU.
 
         Raises:
-            BundleError: rescoring is the default, but the bundle has no decoder.
+            BundleError: the bundle cannot be searched in the way that shall be the default.
             InputError: a hotword cannot be made of the bundle's tokens.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
         """
@@ -72,23 +89,57 @@ class Searching:
         self._threads = threads
         self._blank_id = bundle.manifest.vocabulary.blank_id
         self._spellings = bundle.vocabulary.spellings
-        self._has_best = set(BEST) <= set(graph.outputs)
         self._settings = settings
         self._lm: Any = None
         if settings.lm is not None:
             from tritone.search.ngram import NgramModel
 
             self._lm = NgramModel.read(settings.lm)
-        self._open_rescorer = open_rescorer or partial(Rescorer, bundle, threads=threads)
-        self._opened_rescorer: Rescorer | None = None
-        self._lock = threading.Lock()
-        if settings.options.mode == "rescoring" and not bundle.has("decoder"):
-            raise BundleError(
-                f"{bundle.path} has no decoder, so it cannot search with rescoring. Export the checkpoint again "
-                "(a model with an attention decoder gets one), or choose greedy or prefix-beam."
-            )
+        if reason := obstacle(bundle, settings.options.mode):
+            raise BundleError(f"{bundle.path}: {reason}.")
         self._scorer_of = lru_cache(MAX_SCORERS)(self._build_scorer)
-        self.options = self.check(settings.options)
+
+    @abstractmethod
+    def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
+        """What the encoder shall be asked for, so that rows can be searched in these ways."""
+
+    @abstractmethod
+    def search(self, results: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
+        """Search in a batch of whole utterances.
+
+        Args:
+            results: `outputs(options)` of the encoder.
+            options: one for each row, checked.
+
+        Returns:
+            For each row hypotheses, best first, at least one; if `nbest` is more than one, all that the beam holds,
+            because some of them may be written alike.
+        """
+
+    @abstractmethod
+    def start_segment(self, builder: ReadingBuilder, options: SearchOptions, first_frame: int = 0) -> Segment:
+        """Start a segment at a frame of its stream; `builder` is new, `options` are checked."""
+
+    @abstractmethod
+    def take_step(self, segments: Sequence[Segment], results: Mapping[str, Array]) -> None:
+        """Let the segments of some streams take what the encoder says of their next frames.
+
+        Args:
+            segments: one for each row, all different.
+            results: `outputs` for their options.
+        """
+
+    @abstractmethod
+    def finish(self, segments: Sequence[Segment]) -> list[list[Hypothesis]]:
+        """The hypotheses of segments that have ended, best first."""
+
+    @abstractmethod
+    def warm_up(self) -> None:
+        """Have everything compiled and opened that the default options need, so that no request waits for it.
+
+        What only other options need comes with the first request that has them: a greedy model shall not carry a
+        compiler and a decoder that nobody asks for.
+        """
 
     def check(self, options: SearchOptions | None) -> SearchOptions:
         """The options to search with; None takes the model's own.
@@ -104,14 +155,12 @@ class Searching:
         checked = self._filled(options)
         if checked.mode != "greedy":
             self._scorer(checked)
-        if checked.mode == "rescoring":
-            _ = self._rescorer
         return checked
 
     def _filled(self, options: SearchOptions) -> SearchOptions:
         """Options with the model's numbers for those left open."""
-        if options.mode == "rescoring" and not self._bundle.has("decoder"):
-            raise InputError("this model has no attention decoder, so it cannot search with rescoring; use prefix-beam")
+        if reason := obstacle(self._bundle, options.mode):
+            raise InputError(reason)
         if options.word_bonus and self._lm is None and options.mode != "greedy":
             raise InputError("this model has no language model, so it cannot take word_bonus; leave it out")
         if options.lm_weight is None:
@@ -121,124 +170,6 @@ class Searching:
                 "this model has no language model, so it cannot take lm_weight; leave it out, or set it to 0"
             )
         return options
-
-    def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
-        """What the graph shall be asked for, so that rows can be searched in these ways."""
-        modes = {each.mode for each in options}
-        wanted = ["num_frames"]
-        if modes - {"greedy"} or not self._has_best:
-            wanted.append("log_probs")
-        if "greedy" in modes and self._has_best:
-            wanted += BEST
-        if "rescoring" in modes:
-            wanted.append("encoder_out")
-        return tuple(wanted)
-
-    def search(self, results: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
-        """Search in a batch of whole utterances.
-
-        Args:
-            results: `outputs(options)` of the graph.
-            options: one for each row, checked.
-
-        Returns:
-            For each row hypotheses, best first, at least one; if `nbest` is more than one, all that the beam holds,
-            because some of them may be written alike.
-        """
-        found: list[list[Hypothesis]] = [[] for _ in options]
-        greedy = [row for row, each in enumerate(options) if each.mode == "greedy"]
-        for row, hypothesis in zip(greedy, self.greedy(results, greedy), strict=True):
-            found[row] = [hypothesis]
-        for beam in sorted({each.beam for each in options if each.mode != "greedy"}):
-            rows = [row for row, each in enumerate(options) if each.mode != "greedy" and each.beam == beam]
-            for row, hypotheses in zip(rows, self._beam(results, rows, options, beam), strict=True):
-                found[row] = hypotheses
-        if all(each.mode != "rescoring" for each in options):
-            return found
-        heard = zip(results["encoder_out"], results["num_frames"], found, options, strict=True)
-        return self.rescore([Candidate(frames[:count], nbest, each) for frames, count, nbest, each in heard])
-
-    def greedy(self, results: Mapping[str, Array], rows: Sequence[int]) -> list[Hypothesis]:
-        """The greedy hypotheses of some rows."""
-        if not rows:
-            return []
-        num_frames = results["num_frames"]
-        everything = len(rows) == len(num_frames)
-
-        def chosen(array: Array) -> Array:
-            return array if everything else array[rows]
-
-        if self._has_best:
-            ids, scores = (chosen(results[name]) for name in BEST)
-            tokens = ctc_greedy_best(ids, scores, chosen(num_frames), self._blank_id)
-        else:
-            tokens = ctc_greedy(chosen(results["log_probs"]), chosen(num_frames), self._blank_id)
-        return [Hypothesis(each, 0.0) for each in tokens]
-
-    def top_tokens(self, results: Mapping[str, Array], rows: Sequence[int], count: int) -> tuple[Array, Array]:
-        """The `count` best tokens of each frame of some rows and their log-probabilities, (rows, frames, count)."""
-        from tritone.search.prefix_beam import top_tokens
-
-        log_probs = results["log_probs"]
-        chosen = log_probs if len(rows) == len(log_probs) else log_probs[rows]
-        return top_tokens(chosen, count, threads=self._threads)
-
-    def rescore(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
-        """The hypotheses of some utterances, ranked by the decoder where options ask for it and there is audio."""
-        found = [list(each.hypotheses) for each in candidates]
-        chosen = [
-            index for index, each in enumerate(candidates) if each.options.mode == "rescoring" and len(each.encoder_out)
-        ]
-        if chosen:
-            ranked = self._rescorer([candidates[index] for index in chosen])
-            for index, hypotheses in zip(chosen, ranked, strict=True):
-                found[index] = hypotheses
-        return found
-
-    def beam_of(self, options: SearchOptions) -> "PrefixBeam":
-        """A prefix beam search that starts."""
-        from tritone.search.prefix_beam import PrefixBeam
-
-        return PrefixBeam(beam=options.beam, blank_id=self._blank_id, scorer=self._scorer(options))
-
-    def warm_up(self) -> None:
-        """Have everything compiled and opened that the default options need, so that no request waits for it.
-
-        What only other options need comes with the first request that has them: a greedy model shall not carry a
-        compiler and a decoder that nobody asks for.
-        """
-        if self.options.mode == "greedy":
-            return
-        from tritone.search.prefix_beam import compile_search
-
-        compile_search()
-        if self.options.mode == "rescoring":
-            self._rescorer.warm_up(self._bundle.manifest.encoder.output_dim)
-
-    @property
-    def _rescorer(self) -> Rescorer:
-        with self._lock:
-            if self._opened_rescorer is None:
-                self._opened_rescorer = self._open_rescorer()
-            return self._opened_rescorer
-
-    def _beam(
-        self, results: Mapping[str, Array], rows: Sequence[int], options: Sequence[SearchOptions], beam: int
-    ) -> list[list[Hypothesis]]:
-        from tritone.search.prefix_beam import prefix_beam_search
-
-        everything = len(rows) == len(options)
-        log_probs, num_frames = results["log_probs"], results["num_frames"]
-        nbest = max(options[row].num_hypotheses for row in rows)
-        return prefix_beam_search(
-            log_probs if everything else log_probs[rows],
-            num_frames if everything else num_frames[rows],
-            blank_id=self._blank_id,
-            beam=beam,
-            nbest=nbest,
-            scorer=[self._scorer(options[row]) for row in rows],
-            threads=self._threads,
-        )
 
     def _scorer(self, options: SearchOptions) -> "Scorer | None":
         if not options.hotwords and (self._lm is None or not (options.lm_weight or options.word_bonus)):

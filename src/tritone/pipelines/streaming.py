@@ -1,4 +1,4 @@
-"""Streaming recognition with a CTC model: many streams advance together.
+"""Streaming recognition, whatever the kind of the model: many streams advance together.
 
     steps (slot, samples, final)  ->  partial and final transcripts
 
@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +20,16 @@ from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.assembly import ReadingBuilder, transcript
 from tritone.pipelines.choice import open_chosen
 from tritone.pipelines.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
-from tritone.pipelines.rescoring import Rescorer
+from tritone.pipelines.kinds import open_searching
 from tritone.pipelines.samples import SampleQueue
-from tritone.pipelines.searching import Searching, SearchSettings
-from tritone.pipelines.segment import Segment, finish_segments, start_segment, take_step
+from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.segment import Segment
 from tritone.pipelines.work import CallWork, WorkLog
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.endpoint import NEVER, EndpointRules
 from tritone.search.options import SearchOptions
-from tritone.transcript import Transcript
+from tritone.transcript import Transcript, joined
 
 DEFAULT_CAPACITY = 512
 DEFAULT_MAX_BATCH = 64
@@ -60,7 +60,7 @@ class _Stream:
     heard_all: bool = False  # its last step has run
 
 
-class StreamingCtcPipeline:
+class StreamingPipeline:
     """Recognises streams. Calls from several threads are served one after the other."""
 
     def __init__(
@@ -82,7 +82,7 @@ class StreamingCtcPipeline:
         """Open the streaming graph of a bundle.
 
         Args:
-            bundle: an opened bundle of kind `ctc`.
+            bundle: an opened bundle.
             device, threads, runtime, precision: see `open_chosen`.
             capacity: how many streams may be open at once.
             max_batch: how many streams one graph call may advance.
@@ -114,26 +114,13 @@ class StreamingCtcPipeline:
         self.max_batch = max_batch
         self.work = WorkLog(self.sample_rate)
         self.geometry = Geometry.choose(bundle, settings, chunk_size, left_chunks, max_history_s)
+        self._lead = np.zeros(settings.lead_samples, dtype=np.float32)
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
+        self._flush = settings.flush_samples
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
-        self.artifact, graph = open_chosen(
-            bundle,
-            "streaming_encoder",
-            runtime=runtime,
-            precision=precision,
-            device=device,
-            threads=threads,
-            split_calls=False,
-        )
-        self.searching = Searching(
-            bundle,
-            graph,
-            search,
-            threads=threads,
-            open_rescorer=partial(
-                Rescorer, bundle, device=device, threads=threads, runtime=runtime, precision=precision
-            ),
-        )
+        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
+        self.artifact, graph = open_chosen(bundle, "streaming_encoder", **place, split_calls=False)
+        self.searching = open_searching(bundle, graph, search, place)
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._crew = Crew(graph.concurrency)
@@ -161,6 +148,7 @@ class StreamingCtcPipeline:
         if options.mode == "rescoring":
             rules = replace(rules, max_segment_s=min(rules.max_segment_s, MAX_RESCORED_S))
         stream = _Stream(self._new_segment(options, 0), rules)  # before a slot is taken, should it fail
+        stream.pending.push(self._lead)
         with self._lock:
             if not self._free:
                 raise ServerBusyError(
@@ -247,7 +235,7 @@ class StreamingCtcPipeline:
 
     def _new_segment(self, options: SearchOptions, first_frame: int) -> Segment:
         builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
-        return start_segment(self.searching, builder, options, first_frame)
+        return self.searching.start_segment(builder, options, first_frame)
 
     def _at_end(self, stream: _Stream) -> bool:
         frame_s, segment = self.bundle.manifest.frame_s, stream.segment
@@ -263,7 +251,7 @@ class StreamingCtcPipeline:
             return
         for stream, final in zip(streams, self._finish(streams), strict=True):
             stream.ended.append(replace(final, segment=stream.number))
-            stream.history = " ".join(filter(None, (stream.history, final.text)))
+            stream.history = joined(stream.history, final.text)
             stream.number += 1
             last = stream.segment
             stream.segment = self._new_segment(last.options, last.first_frame + last.num_frames)
@@ -275,7 +263,7 @@ class StreamingCtcPipeline:
         start = time.perf_counter()
         finals = []
         segments = [stream.segment for stream in streams]
-        for stream, hypotheses in zip(streams, finish_segments(self.searching, segments), strict=True):
+        for stream, hypotheses in zip(streams, self.searching.finish(segments), strict=True):
             segment = stream.segment
             finals.append(transcript(hypotheses, segment.reading, segment.options, self._heard_s(stream)))
         self.work.add_search(time.perf_counter() - start)
@@ -296,7 +284,16 @@ class StreamingCtcPipeline:
         waiting = len(stream.pending)
         if waiting >= self.geometry.window_samples:
             return True
-        return step.final and not stream.heard_all and waiting >= self.bundle.manifest.encoder.min_samples
+        if not step.final or stream.heard_all:
+            return False
+        if self._flush is None:
+            return waiting >= self.bundle.manifest.encoder.min_samples
+        return stream.num_samples >= self.bundle.manifest.features.frame_length and not self._is_flushed(stream)
+
+    def _is_flushed(self, stream: _Stream) -> bool:
+        """Whether the next window begins so late after the end of the audio that nothing of it would be told."""
+        assert self._flush is not None
+        return stream.position >= stream.num_samples + len(self._tail) + self._flush
 
     def _advance(self, slots: list[int], streams: list[_Stream]) -> None:
         """Run one window of each stream, in as many calls as the batch limit and the device ask for."""
@@ -324,16 +321,17 @@ class StreamingCtcPipeline:
         outputs = self.searching.outputs(stream.segment.options for stream in streams)
         results = dict(zip(outputs, self._slots(slots, inputs, outputs, part.start, history), strict=True))
         computed = time.perf_counter()
-        take_step(self.searching, [stream.segment for stream in streams], results)
+        self.searching.take_step([stream.segment for stream in streams], results)
         audio = padding = 0
         for row, stream in enumerate(streams):
             valid = int(num_samples[row])
-            stream.heard_all = valid < window
+            last = valid < window and self._flush is None
             stream.pending.drop(shift)
             # The overlap of full windows belongs to the next one, and the tail after the audio is none.
-            used = valid if stream.heard_all else shift
+            used = valid if last else shift
             heard = max(0, min(used, stream.num_samples - stream.position))
             stream.position += used
+            stream.heard_all = last or (stream.closing and self._flush is not None and self._is_flushed(stream))
             audio += heard
             padding += used - heard + window - valid
         end = time.perf_counter()

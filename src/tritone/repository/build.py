@@ -22,7 +22,9 @@ from typing import Any, Literal
 from tritone.backend.settings import Mode, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
-from tritone.errors import BundleError, OperatorError
+from tritone.errors import BundleError, OperatorError, TritoneError
+from tritone.pipelines.kinds import is_compiled
+from tritone.pipelines.searching import roles_for
 from tritone.repository.config import (
     Device,
     ModelOptions,
@@ -33,7 +35,8 @@ from tritone.repository.config import (
     to_text,
     warmup_files,
 )
-from tritone.repository.search_files import NEED_A_DECODER, check_files, check_search, copy_files
+from tritone.repository.search_files import check_files, check_search, copy_files
+from tritone.search.options import SearchMode
 
 VERSION = "1"
 BYTES_PER_SAMPLE = 4
@@ -106,8 +109,7 @@ def build_repository(
     ]
     for model, bundle in plan:
         check_search(options, bundle, model.mode)
-        roles: list[Role] = [ROLES[model.mode], *(["decoder"] if options.search == NEED_A_DECODER else [])]  # type: ignore[list-item]
-        for role in roles:
+        for role in (ROLES[model.mode], *roles_for(bundle, options.search)):
             bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
     _check_names([model.name for model, _ in plan], output, force)
     for bundle in opened:
@@ -187,16 +189,34 @@ def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
     return {(_parameter(config, "runtime"), device_of(config)) for config in _configs(path)}
 
 
-def needs_compiling(path: str | Path) -> bool:
-    """Whether a model of a repository searches in a way that is compiled; those that cannot be read count nothing."""
-    return any(_parameter(config, "search") not in ("", "greedy") for config in _configs(path))
+def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
+    """How the models of a repository search unless told otherwise, where that is compiled: kinds and ways to search.
+
+    Models that are not ours, or cannot be read, count nothing.
+    """
+    found: set[tuple[str, SearchMode]] = set()
+    for folder in _folders(path):
+        with suppress(TritoneError, ValueError):  # Triton tells about it when it loads the model
+            config = _config(folder)
+            settings = Settings.from_parameters({key: value.string_value for key, value in config.parameters.items()})
+            kind = Bundle.open(folder / VERSION / settings.bundle).manifest.kind
+            if is_compiled(kind, settings.search):
+                found.add((kind, settings.search))
+    return found
 
 
 def _configs(path: str | Path) -> Iterator[Any]:
-    for folder in Path(path).iterdir():
-        if is_ours(folder):
-            with suppress(OperatorError):  # Triton tells about it when it loads the model
-                yield from_text((folder / CONFIG).read_text(encoding="utf-8"))
+    for folder in _folders(path):
+        with suppress(OperatorError):  # Triton tells about it when it loads the model
+            yield _config(folder)
+
+
+def _folders(path: str | Path) -> list[Path]:
+    return [folder for folder in sorted(Path(path).iterdir()) if is_ours(folder)]
+
+
+def _config(folder: Path) -> Any:
+    return from_text((folder / CONFIG).read_text(encoding="utf-8"))
 
 
 def _parameter(config: Any, name: str) -> str:

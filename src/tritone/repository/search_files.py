@@ -14,10 +14,11 @@ from tritone.backend.settings import Mode, SearchParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.geometry import Geometry
+from tritone.pipelines.searching import obstacle
+from tritone.search.options import given_to_transducers
 
 FOLDER = "search"  # in the version folder
 FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what people call it
-NEED_A_DECODER = "rescoring"
 
 
 def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
@@ -60,14 +61,15 @@ def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
     """Check that a bundle can search, and be streamed, as the options say.
 
     Raises:
-        BundleError: it has no decoder for rescoring, or its streams cannot be cut so.
+        BundleError: it cannot be searched in this way, an option is for other kinds of models, or its streams cannot be
+            cut so.
         ValueError: a chunk size or number of left chunks is too large.
     """
-    if options.search == NEED_A_DECODER and not bundle.has("decoder"):
-        raise BundleError(
-            f"{bundle.path} has no attention decoder, which --search rescoring needs. Export its checkpoint again with "
-            "this version (models with a decoder get one), or build with --search prefix-beam."
-        )
+    if reason := obstacle(bundle, options.search):
+        raise BundleError(f"{bundle.path}, --search {options.search}: {reason}.")
+    if bundle.manifest.kind != "transducer" and (foreign := given_to_transducers(options.options())):
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
+        raise BundleError(f"{bundle.path} is a CTC model, and {flags} is for transducers; leave it out.")
     if mode == "streaming" and bundle.manifest.streaming is not None:
         Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
 

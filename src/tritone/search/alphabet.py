@@ -12,9 +12,10 @@ from functools import cached_property, lru_cache
 import numpy as np
 import numpy.typing as npt
 
+from tritone import transcript
+
 BORDER = 0  # what parts words
-# Characters that are words of their own; `tritone.bundle.vocabulary` writes text by the same rule.
-IDEOGRAPH = re.compile("[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
+IDEOGRAPH = re.compile(transcript.IDEOGRAPH)  # characters that are words of their own
 # What a token does to words: nothing; adds letters to a word; ends one and may begin the next, borders first; the same
 # by one ideograph, which ends at once; anything else.
 SILENT, LETTERS, BREAK, ALONE, MIXED = range(5)

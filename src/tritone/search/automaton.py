@@ -4,7 +4,9 @@
 
 A phrase is a sequence of words, and it occurs where these words follow each other in the text: "art" is not in "party",
 but a Chinese phrase is found anywhere, because every character is a word. Each occurrence of each phrase adds the
-phrase's weight to a hypothesis, overlapping ones too.
+phrase's weight to a hypothesis, overlapping ones too. Unless `overlapping` is False: then the first phrase that is
+complete counts, of several the longest, and nothing of it is part of another one. So does `ContextGraph` of icefall
+(icefall/context_graph.py, with `strict_mode=False` as its searches have it); "new york" is never found beside "new".
 
 **Credit.** A beam drops prefixes long before a phrase is complete, so what a phrase promises is lent on the way: in the
 middle of phrases a prefix has the credit max(0, weight · progress) of the phrase that promises most, progress being the
@@ -40,11 +42,16 @@ class Automaton:
     fail: Ids  # (nodes,): the longest proper ending of a node's symbols that is a node too
     gain: Floats  # (nodes,): the weights of all phrases that are complete here
     credit: Floats  # (nodes,): what is lent here
+    after: (
+        Ids  # (nodes,): where to go on: the node itself; `start` if a phrase is complete and none may overlap
+    )
     most_credit: Floats  # (symbols,): the largest credit after a symbol
     start: int  # the node at the start of a text, which is a border
 
 
-def automaton_of(phrases: Sequence[tuple[str, float]], alphabet: Alphabet) -> Automaton | None:
+def automaton_of(
+    phrases: Sequence[tuple[str, float]], alphabet: Alphabet, *, overlapping: bool = True
+) -> Automaton | None:
     """Build the automaton of phrases over the characters of a token table, or find it among the last ones.
 
     The same phrase twice has the sum of the weights; None if no weight is left. The case of phrases does not matter
@@ -53,11 +60,11 @@ def automaton_of(phrases: Sequence[tuple[str, float]], alphabet: Alphabet) -> Au
     Raises:
         InputError: a phrase has a character that no token writes.
     """
-    return _automaton(tuple((phrase, float(weight)) for phrase, weight in phrases), alphabet)
+    return _automaton(tuple((phrase, float(weight)) for phrase, weight in phrases), alphabet, overlapping)
 
 
 @lru_cache(MAX_AUTOMATA)
-def _automaton(phrases: tuple[tuple[str, float], ...], alphabet: Alphabet) -> Automaton | None:
+def _automaton(phrases: tuple[tuple[str, float], ...], alphabet: Alphabet, overlapping: bool) -> Automaton | None:
     weights: dict[tuple[int, ...], float] = {}
     for phrase, weight in phrases:
         try:
@@ -79,12 +86,14 @@ def _automaton(phrases: tuple[tuple[str, float], ...], alphabet: Alphabet) -> Au
     lengths = np.diff(first)
     fail = np.zeros(len(trie.symbol), dtype=np.int32)
     places = (address_of(trie.first), address_of(trie.symbol), address_of(fail))
-    gain, credit = _link(trie, ends, lengths, np.array([weights[key] for key in keys]), fail, *places)
+    gain, credit = _link(trie, ends, lengths, np.array([weights[key] for key in keys]), fail, overlapping, *places)
     most_credit = np.zeros(len(alphabet), dtype=np.float64)
     np.maximum.at(most_credit, trie.symbol, credit)
-    return Automaton(
-        trie, fail, gain, credit, most_credit, start=1
-    )  # all phrases begin with a border, the root's only child
+    start = 1  # all phrases begin with a border, the root's only child
+    after = np.arange(len(trie.symbol), dtype=np.int32)
+    if not overlapping:
+        after[gain != 0] = start
+    return Automaton(trie, fail, gain, credit, after, most_credit, start)
 
 
 @compiled
@@ -94,6 +103,7 @@ def _link(
     lengths: npt.NDArray[np.int64],
     weights: Floats,
     fail: Ids,
+    overlapping: Any,
     first_at: Any,
     symbol_at: Any,
     fail_at: Any,
@@ -113,7 +123,8 @@ def _link(
         parent = trie.parent[node]
         if parent != 0:
             fail[node] = follow(first_at, symbol_at, fail_at, np.int64(fail[parent]), np.int64(trie.symbol[node]))
-        gain[node] += gain[fail[node]]
+        if overlapping or gain[node] == 0.0:
+            gain[node] += gain[fail[node]]
         credit[node] = max(credit[node], credit[fail[node]])
     return gain, credit
 

@@ -14,7 +14,8 @@ from tritone.search.compiled import inlined
 
 # A prefix in the tree. `rank`: its place among those alive, or -1; `bonus`: what the scorer adds for all its tokens.
 # With a scorer a node has two states beside it: its own, and that after the end of the open word, which is known once
-# its `closing` is: what the scorer adds for the word, NaN until somebody needs it.
+# its `closing` is: what the scorer adds for the word, NaN until somebody needs it. In the search of transducers the
+# second one is the context instead, the newest tokens, with a scorer or without.
 NODE = np.dtype([("token", np.int32), ("parent", np.int32), ("rank", np.int32), ("bonus", np.float64)], align=True)
 
 # One token of a list of times: its frame, and its log-probability there. `parent`: the mark of the token before, or -1.

@@ -102,10 +102,16 @@ def decide(nodes: Any, marks: Any, prefixes: Any, counters: Any, before: Any) ->
     The others take over the times of these tokens too, so that all lists of times share their marks.
     """
     alive = prefixes[counters[SIDE]][: counters[NUM_PREFIXES]]
-    mark = alive[0].blank_mark if alive[0].best_blank > alive[0].best_token else alive[0].token_mark
-    node = np.int64(alive[0].node)
+    best = 0
+    for rank in range(len(alive)):
+        if alive[rank].total > alive[best].total:
+            best = rank
+    mark = alive[best].blank_mark if alive[best].best_blank > alive[best].best_token else alive[best].token_mark
+    node = np.int64(alive[best].node)
     while mark >= 0 and marks[mark].frame >= before:
-        mark, node = marks[mark].parent, np.int64(nodes[node].parent)
+        mark = marks[mark].parent
+        if nodes[node].parent >= 0:  # the first node is in all prefixes; of what comes before it only times may differ
+            node = np.int64(nodes[node].parent)
     final_mark, final_node, length = mark, node, _length(marks, mark)
     if length == 0:
         return

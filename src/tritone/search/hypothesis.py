@@ -22,13 +22,13 @@ class Token:
 class Hypothesis:
     """One reading of an utterance and its scores, all in natural-log units.
 
-    `ctc_score`: log-probability of the tokens over all alignments that the beam followed. `bonus`: what the language
-    model, word bonus and hotwords add, weights included. `attention_score`: of the attention decoders, weighted among
-    themselves; None before rescoring. `score`: what hypotheses are ranked by.
+    `log_prob`: log-probability of the tokens over all alignments that the beam followed, by the network alone. `bonus`:
+    what the language model, word bonus and hotwords add, weights included. `attention_score`: of the attention
+    decoders, weighted among themselves; None before rescoring. `score`: what hypotheses are ranked by.
     """
 
     tokens: Sequence[Token]
-    ctc_score: float
+    log_prob: float
     bonus: float = 0.0
     attention_score: float | None = None
     score: float = 0.0

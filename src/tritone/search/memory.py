@@ -20,7 +20,12 @@ def address_of(array: npt.NDArray[Any]) -> int:
     return int(array.ctypes.data)
 
 
-def _pointer_to(item: Any) -> Any:
+def pointer_to(item: Any) -> Any:
+    """Make a function that compiled code calls with an address, to have a pointer to items of a type of numba's.
+
+    Of records make an array first, with `numba.carray(pointer, shape)`: what a pointer to records gives is a copy.
+    """
+
     def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
@@ -30,8 +35,19 @@ def _pointer_to(item: Any) -> Any:
     return intrinsic(pointer)
 
 
-int32s = _pointer_to(types.int32)
-uint32s = _pointer_to(types.uint32)
-int64s = _pointer_to(types.int64)
-float32s = _pointer_to(types.float32)
-float64s = _pointer_to(types.float64)
+int32s = pointer_to(types.int32)
+uint32s = pointer_to(types.uint32)
+int64s = pointer_to(types.int64)
+float32s = pointer_to(types.float32)
+float64s = pointer_to(types.float64)
+
+
+def _float_of_bits(typing_context: Any, bits: Any) -> Any:
+
+    def cast(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.float32(types.int32), cast
+
+
+float_of_bits: Any = intrinsic(_float_of_bits)  # the float32 with the bits of an int32

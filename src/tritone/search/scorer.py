@@ -29,7 +29,7 @@ taken back exactly.
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
@@ -76,6 +76,7 @@ class _Numbers(NamedTuple):
     hotword_fail: int
     hotword_gain: int
     hotword_credit: int
+    hotword_after: int
     most_credit: int
     most_gain: float  # of hotwords that are complete
     most_closing: float
@@ -90,12 +91,24 @@ class Arrays(_Numbers):
     kept: tuple[Any, ...]
 
 
+def _record_of(numbers: type) -> np.dtype[Any]:
+    kinds = {bool: np.bool_, int: np.int64, float: np.float64}
+    fields = ((name, kinds.get(kind) or _record_of(kind)) for name, kind in get_type_hints(numbers).items())
+    return np.dtype(list(fields), align=True)
+
+
+# `Arrays` as a record, for compiled code that many searches share and that is given addresses: its fields have the same
+# names, so `extend` and `finish` take it in their stead.
+NUMBERS = _record_of(_Numbers)
+
+
 class Scorer:
     """Adds to the log-probabilities of prefixes; shared by any number of searches at once.
 
     `arrays`: for `extend` and `finish`. `start`: (state_size,) state of the empty prefix. `max_gain`: the most that
     `extend` returns, whatever the state and the token. `ceiling`: of one state it is at most this less what is lent.
     `num_tokens`: ids of tokens must be below it, compiled code does not check them.
+    `record`: (1,) `arrays` as `NUMBERS`.
     """
 
     state_size = STATE_SIZE
@@ -106,6 +119,7 @@ class Scorer:
         self.start = start
         self.ceiling = ceiling
         self.max_gain = max_gain
+        self.record = np.array([tuple(arrays)], dtype=NUMBERS)
 
     @classmethod
     def build(
@@ -117,6 +131,7 @@ class Scorer:
         word_bonus: float,
         lm_unit: LmUnit = "auto",
         hotwords: Sequence[tuple[str, float]] = (),
+        overlapping: bool = True,
         unknown_penalty: float = UNKNOWN_PENALTY,
     ) -> "Scorer | None":
         """Build a scorer. What depends on token table, model or phrases alone is kept for the next one.
@@ -125,7 +140,7 @@ class Scorer:
             spellings: for each token what it adds to a text, with " " between words; "" adds nothing.
             lm: adds `lm_weight` times its log-probability; without it there is no `word_bonus` either.
             lm_unit: what the model's words are: words of the text, or tokens; "auto" finds out, see `lexicon_of`.
-            hotwords: phrases and the weight that each occurrence adds; see `automaton.py`.
+            hotwords: phrases and the weight that each occurrence adds; see `automaton.py`, for `overlapping` too.
             unknown_penalty: by how much a word that the model does not know is less likely than <unk>; natural log.
 
         Returns:
@@ -136,7 +151,7 @@ class Scorer:
             InputError: a hotword cannot be.
         """
         alphabet = alphabet_of(spellings)
-        automaton = automaton_of(hotwords, alphabet) if hotwords else None
+        automaton = automaton_of(hotwords, alphabet, overlapping=overlapping) if hotwords else None
         if lm is not None and not (lm_weight or word_bonus):
             lm = None
         if lm is None and automaton is None:
@@ -175,6 +190,7 @@ class Scorer:
             hotword_fail=0 if automaton is None else address_of(automaton.fail),
             hotword_gain=0 if automaton is None else address_of(automaton.gain),
             hotword_credit=0 if automaton is None else address_of(automaton.credit),
+            hotword_after=0 if automaton is None else address_of(automaton.after),
             most_credit=0 if automaton is None else address_of(automaton.most_credit),
             most_gain=most_gain,
             most_closing=most_gain + (float(word_bonus) if lexicon is not None and not lexicon.by_token else 0.0),
@@ -278,7 +294,7 @@ def _see(arrays: Arrays, state: Ids, symbol: Any) -> Any:
     if not arrays.has_hotwords:
         return 0.0
     node = follow(arrays.hotword_first, arrays.hotword_symbol, arrays.hotword_fail, np.int64(state[HOTWORDS]), symbol)
-    state[HOTWORDS] = node
+    state[HOTWORDS] = int32s(arrays.hotword_after)[node]
     return float64s(arrays.hotword_gain)[node]
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tritone import load
-from tritone.search.options import PARAMETERS, USED_BY, idle_options
+from tritone.search.options import PARAMETERS, idle_options, used_by
 from tritone.systems.bundled import BundleSystem
 from tritone.systems.outcome import DEFAULT_CHUNK_MS, Playback, System
 from tritone.systems.served import DEFAULT_CONCURRENCY, ServedSystem
@@ -112,8 +112,8 @@ def open_system(
     mode = options.get("search", "greedy")
     if idle := idle_options(options, mode):
         raise ValueError(
-            f"{spec.name}: {', '.join(idle)} has no effect with search={mode}; add search={USED_BY[idle[0]][0]}, "
-            "or leave it out"
+            f"{spec.name}: {', '.join(idle)} has no effect with search={mode}; add search={used_by(idle)}, or leave it "
+            "out"
         )
     recognizer = load(spec.target, **options)
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)

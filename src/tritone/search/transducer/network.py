@@ -1,0 +1,46 @@
+"""What search needs of a transducer: the two small networks that say what follows a frame and the tokens before it.
+
+    contexts (rows, context_size) int64  ->  predictor_out (rows, dim)
+    encoder_out, predictor_out (rows, dim)  ->  logits (rows, vocab)
+
+Whoever runs them, search sees numbers alone. One row of a call is one hypothesis in one frame, of any utterance.
+"""
+
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Contexts = npt.NDArray[np.int64]
+Vectors = npt.NDArray[np.float32]
+
+
+class Network(Protocol):
+    """Predictor and joiner of one model; may be called from several threads.
+
+    `vocab_size`: of the logits. `blank_id`: the token that stands for nothing. `unk_id`: a token that is never said and
+    counts as blank where it is the best one, or None. `start`: (context_size,) the context before the first token, in
+    which -1 is no token.
+    """
+
+    vocab_size: int
+    blank_id: int
+    unk_id: int | None
+    start: tuple[int, ...]
+
+    def predict(self, contexts: Contexts) -> Vectors:
+        """Vectors (rows, dim) of contexts (rows, context_size), the newest token last."""
+
+    def join(self, encoder_out: Vectors, predictor_out: Vectors) -> npt.NDArray[Any]:
+        """Logits (rows, vocab_size) float32 of frames and contexts, both (rows, dim); the caller may write to them."""
+
+
+def as_answers(logits: npt.NDArray[Any], rows: int, network: Network) -> Vectors:
+    """Logits as compiled code takes them; it does not check its bounds.
+
+    Raises:
+        ValueError: they are not (rows, vocab_size).
+    """
+    if logits.shape != (rows, network.vocab_size):
+        raise ValueError(f"the joiner's logits must be {(rows, network.vocab_size)}, got {logits.shape}")
+    return np.require(logits, np.float32, ("C", "W"))
