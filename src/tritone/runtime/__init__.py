@@ -33,6 +33,7 @@ class Runtime:
 RUNTIMES: Mapping[str, Runtime] = {
     "onnxruntime": Runtime("tritone.runtime.onnx", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
     "torch": Runtime("tritone.runtime.torch", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
+    "torchscript": Runtime("tritone.runtime.torch_script", "ScriptGraph", ".ts", "torch", "'tritone[torch]'", (2, 11)),
 }
 
 
@@ -46,7 +47,7 @@ def open_graph(path: Path, device: str = "cpu", threads: int | None = None, *, s
     """
     runtime = next((each for each in RUNTIMES.values() if each.suffix == path.suffix), None)
     if runtime is None:
-        raise ValueError(f"graphs are {' and '.join(each.suffix for each in RUNTIMES.values())} files, got {path}")
+        raise ValueError(f"graphs are files {', '.join(each.suffix for each in RUNTIMES.values())}, got {path}")
     if lack := _lack(runtime):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
     graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls)

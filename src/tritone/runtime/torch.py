@@ -1,8 +1,8 @@
-"""`torch.export` programs on torch, on the CPU or on a CUDA device.
+"""Programs on torch, on the CPU or on a CUDA device.
 
 A program computes in the precision that it was exported with; what goes in and comes out has the types of its contract.
-The file is read by `torch_program`, which trusts nothing in it. On a GPU every graph has a stream of its own; arrays
-pass through pinned memory, and calls of the same shapes are replayed (see `torch_cuda`).
+The file is read by `torch_program` or `torch_script`, which trust nothing in it. On a GPU every graph has a stream of
+its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `torch_cuda`).
 """
 
 import threading
@@ -19,8 +19,9 @@ from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
 from tritone.runtime.slots import HostSlots
+from tritone.runtime.torch_builder import Program
 from tritone.runtime.torch_cuda import CudaQueue, Replays
-from tritone.runtime.torch_program import Program, read_program
+from tritone.runtime.torch_program import read_program
 from tritone.runtime.torch_slots import DeviceSlots
 
 # Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
@@ -54,7 +55,7 @@ class TorchGraph:
         self.device = device
         self._split_calls = split_calls
         self._place = torch.device("cpu") if index is None else torch.device("cuda", index)
-        self._program: Program = read_program(path, self._place)
+        self._program = self.read(path, self._place)
         self.inputs: Mapping[str, TensorSpec] = self._program.inputs
         self.outputs: Mapping[str, TensorSpec] = self._program.outputs
         # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
@@ -66,6 +67,11 @@ class TorchGraph:
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
             torch.cuda.synchronize(self._place)  # the program was put there by another stream than will run it
+
+    @staticmethod
+    def read(path: Path, device: torch.device) -> Program:
+        """Read the file; other kinds of file are of other classes."""
+        return read_program(path, device)
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for.

@@ -6,6 +6,7 @@ up another one, make sure of that and add its name.
 
 import math
 import operator
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -35,6 +36,9 @@ view_as_complex view_as_real where xlogy zeros zeros_like __and__ __or__ __xor__
 _to_copy _unsafe_view
 """
 OPERATORS = frozenset(_NAMES.split())
+
+# What text an operator may be given: modes as "tanh", equations of einsum.
+WORD = re.compile(r"[a-z][a-z_]{0,30}|[A-Za-z ,.]{0,60}->[A-Za-z .]{0,30}")
 
 # Checks of torch's own and marks for the exporter; they compute nothing.
 IGNORED = frozenset(

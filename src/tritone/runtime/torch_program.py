@@ -13,52 +13,23 @@ refuse sizes that export took to be different, such as a batch of one.
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx
+from torch import fx
 
-from tritone.errors import OperatorError, TritoneError
 from tritone.runtime.graph import TensorSpec
-from tritone.runtime.torch_archive import Archive, field
-from tritone.runtime.torch_operators import IDENTITIES, IGNORED, ON_NUMBERS, OPERATORS
+from tritone.runtime.torch_archive import Archive
+from tritone.runtime.torch_builder import MAX_NODES, Builder, Program, built
+from tritone.runtime.torch_operators import IDENTITIES, IGNORED, ON_NUMBERS, WORD
+from tritone.runtime.torch_records import field
 
-MAX_NODES = 2**18
-
-WORD = re.compile(r"[a-z][a-z_]{0,30}|[A-Za-z ,.]{0,60}->[A-Za-z .]{0,30}")  # modes as "tanh", equations of einsum
 FLOATS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 MEMORY_FORMATS = {1: torch.contiguous_format, 2: torch.channels_last, 4: torch.preserve_format}
 STRIDED = 7  # torch's number of the usual layout
-
-
-@dataclass(frozen=True)
-class Program:
-    """A program on its device. `graph` takes the inputs in order and gives all outputs as a tuple."""
-
-    inputs: Mapping[str, TensorSpec]
-    outputs: Mapping[str, TensorSpec]
-    graph: fx.Graph
-    constants: Mapping[str, Tensor]
-
-    def function(self, outputs: Sequence[str]) -> Callable[..., tuple[Tensor, ...]]:
-        """Compile what the named outputs need to a function of all inputs, in the order of `inputs`.
-
-        Raises:
-            ValueError: the program has no such output.
-        """
-        names = list(self.outputs)
-        if unknown := [name for name in outputs if name not in names]:
-            raise ValueError(f"the graph has no output {', '.join(unknown)}; it has {', '.join(names)}")
-        graph = fx.Graph()
-        values: Any = graph.graph_copy(self.graph, {})
-        graph.output(tuple(values[names.index(name)] for name in outputs))
-        graph.eliminate_dead_code()
-        module = fx.GraphModule(dict(self.constants), graph)
-        return module.forward
 
 
 def read_program(path: Path, device: torch.device) -> Program:
@@ -69,39 +40,29 @@ def read_program(path: Path, device: torch.device) -> Program:
         OperatorError: the device has too little memory.
     """
     with Archive(path) as archive:
-        try:
-            with torch.no_grad():
-                return _Builder(archive, device).build()
-        except TritoneError:
-            raise
-        except (torch.OutOfMemoryError, MemoryError) as error:
-            raise OperatorError(f"{device} has too little free memory to open {path}: {error}") from error
-        except Exception as error:  # a description that is not of torch's form can fail anywhere
-            raise archive.fault(f"its description is not usable ({type(error).__name__}: {error})") from error
+        return built(archive, device, _Reader(archive, device).read)
 
 
-class _Builder:
-    """Builds one program. A value is known (a tensor or a number) or a node of the graph."""
+class _Reader:
+    """Reads one program."""
 
     def __init__(self, archive: Archive, device: torch.device) -> None:
         self._archive = archive
         self._device = device
-        self._graph = fx.Graph()
+        self._builder = Builder(device, archive.fault)
         self._values: dict[str, Any] = {}
-        self._constants: dict[str, Tensor] = {}
-        self._constant_nodes: dict[int, fx.Node] = {}
 
-    def build(self) -> Program:
+    def read(self) -> Program:
         module = self._archive.program()
         graph, signature = field(module, "graph", dict), field(module, "signature", dict)
-        metas, names = field(graph, "tensor_values", dict), self._archive.names()
+        metas, names = field(graph, "tensor_values", dict), self._archive.described()
         tensors = self._archive.tensors()
         inputs = []
         for index, each in enumerate(field(signature, "input_specs", list)):
             ((kind, spec),) = each.items()
             if kind == "user_input":
                 name = spec["arg"]["as_tensor"]["name"]
-                self._values[name] = self._graph.placeholder(f"x{index}")
+                self._values[name] = self._builder.input(f"x{index}")
                 inputs.append(name)
             elif kind in ("parameter", "buffer", "tensor_constant"):
                 tensor = tensors[spec[{"buffer": "buffer_name"}.get(kind, f"{kind}_name")]]
@@ -120,13 +81,10 @@ class _Builder:
             if kind != "user_output":
                 raise self._archive.fault(f"it has an output of kind {kind!r}: a graph must not change itself")
             outputs.append(spec["arg"]["as_tensor"]["name"])
-        self._graph.output(tuple(self._output(self._values[name]) for name in outputs))
-        self._graph.lint()
-        return Program(
-            inputs=self._specs(inputs, names.get("inputs", inputs), metas),
-            outputs=self._specs(outputs, names.get("outputs", outputs), metas),
-            graph=self._graph,
-            constants=self._constants,
+        return self._builder.finish(
+            [self._values[name] for name in outputs],
+            self._specs(inputs, names.get("inputs", inputs), metas),
+            self._specs(outputs, names.get("outputs", outputs), metas),
         )
 
     def _specs(self, values: Sequence[str], names: Any, metas: Mapping[str, Any]) -> dict[str, TensorSpec]:
@@ -148,52 +106,15 @@ class _Builder:
             return
         named = [(each["name"], self._argument(each["arg"]), each.get("kind")) for each in node["inputs"]]
         if match:
-            function = self._operator(match[1], match[2])
+            function = self._builder.operator(match[1], match[2])
             if match[1] in IDENTITIES or (match[1] == "dropout" and not _value_of(named, "train")):
                 self._bind(node, named[0][1])
-                return
-            args, kwargs = self._bound(function, named)
-            foldable = torch.Tag.nondeterministic_seeded not in function.tags
+            else:
+                self._bind(node, self._builder.apply(function, *_bound(function, named)))
         elif target in ON_NUMBERS:
-            function, args, kwargs, foldable = ON_NUMBERS[target], [value for _, value, _ in named], {}, True
+            self._bind(node, self._builder.call(ON_NUMBERS[target], [value for _, value, _ in named], {}))
         else:
             raise self._archive.fault(f"it calls {target!r}, which is not among the operators that a graph may use")
-        if foldable and not _has_node([args, kwargs]):
-            self._bind(node, function(*args, **kwargs))
-            return
-        placed = tuple(_mapped(value, self._node) for value in args)
-        named_ones = {name: _mapped(value, self._node) for name, value in kwargs.items()}
-        self._bind(node, self._graph.call_function(function, placed, named_ones))
-
-    def _operator(self, name: str, overload: str) -> Any:
-        if name not in OPERATORS and name not in IDENTITIES and name != "dropout":
-            raise self._archive.fault(f"it calls aten.{name}, which is not among the operators that a graph may use")
-        found = getattr(getattr(torch.ops.aten, name, None), overload, None)
-        if not isinstance(found, torch._ops.OpOverload):
-            raise self._archive.fault(f"it calls aten.{name}.{overload}, which torch {torch.__version__} does not have")
-        if found._schema.is_mutable:
-            raise self._archive.fault(f"it calls aten.{name}.{overload}, which changes its arguments")
-        return found
-
-    def _bound(self, function: Any, named: Sequence[tuple[str, Any, Any]]) -> tuple[list[Any], dict[str, Any]]:
-        """Arguments by place as far as possible, and on our device."""
-        schema = function._schema.arguments
-        args: list[Any] = []
-        kwargs: dict[str, Any] = {}
-        for name, value, _ in named:
-            place = len(args)
-            if not kwargs and place < len(schema) and schema[place].name == name and not schema[place].kwarg_only:
-                args.append(value)
-            else:
-                kwargs[name] = value
-        for place, argument in enumerate(schema):
-            if argument.name == "device":
-                if place < len(args):
-                    args[place] = self._device
-                else:
-                    kwargs["device"] = self._device
-        kwargs.pop("pin_memory", None)
-        return args, kwargs
 
     def _argument(self, argument: Mapping[str, Any]) -> Any:
         ((kind, value),) = argument.items()
@@ -252,23 +173,8 @@ class _Builder:
 
     def _item(self, result: Any, index: int) -> Any:
         if isinstance(result, fx.Node):
-            return self._graph.call_function(operator.getitem, (result, index))
+            return self._builder.call(operator.getitem, [result, index], {})
         return result[index]
-
-    def _output(self, value: Any) -> fx.Node:
-        node: fx.Node = self._node(value)
-        # Whoever gets a result may write to it, but not to a constant of the program.
-        return self._graph.call_function(torch.ops.aten.clone.default, (node,)) if node.op == "get_attr" else node
-
-    def _node(self, value: Any) -> Any:
-        """`value` as an argument in the graph: tensors that are known become constants of it."""
-        if not isinstance(value, Tensor):
-            return value
-        if id(value) not in self._constant_nodes:
-            name = f"c{len(self._constants)}"
-            self._constants[name] = value
-            self._constant_nodes[id(value)] = self._graph.get_attr(name)
-        return self._constant_nodes[id(value)]
 
 
 def _number(value: Any) -> bool | int | float:
@@ -283,11 +189,15 @@ def _value_of(named: Sequence[tuple[str, Any, Any]], name: str) -> Any:
     return next((value for each, value, _ in named if each == name), None)
 
 
-def _has_node(value: Any) -> bool:
-    if isinstance(value, dict):
-        value = list(value.values())
-    return any(map(_has_node, value)) if isinstance(value, list) else isinstance(value, fx.Node)
-
-
-def _mapped(value: Any, function: Callable[[Any], Any]) -> Any:
-    return [_mapped(each, function) for each in value] if isinstance(value, list) else function(value)
+def _bound(function: Any, named: Sequence[tuple[str, Any, Any]]) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments by place as far as possible."""
+    schema = function._schema.arguments
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for name, value, _ in named:
+        place = len(args)
+        if not kwargs and place < len(schema) and schema[place].name == name and not schema[place].kwarg_only:
+            args.append(value)
+        else:
+            kwargs[name] = value
+    return args, kwargs
