@@ -2,7 +2,7 @@
 
 import copy
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +12,13 @@ import torch
 import yaml
 
 from background import background, be_patient
+from families.icefall_models import export_shared
 from traces import kept_traces
 from tritone.bundle.bundle import Bundle
 from tritone.families.fbank import Fbank
+from tritone.families.report import ExportReport
 from tritone.families.wenet.config import parse_config
-from tritone.families.wenet.export import ExportReport, export_wenet
+from tritone.families.wenet.export import export_wenet
 from tritone.families.wenet.model import AsrModel
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -137,6 +139,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         be_patient(item)
     if items and not session.config.option.collectonly:
         background(session.config).begin(trace_ahead, trace_ahead, traces_of(session.config))
+    items = [item for item in session.items if "icefall_reports" in getattr(item, "fixturenames", ())]
+    for item in items:
+        be_patient(item)
+    if items and not session.config.option.collectonly:
+        background(session.config).begin(export_shared, export_shared, background(session.config).folder / "icefall")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -148,6 +155,13 @@ def _traces_are_kept(pytestconfig: pytest.Config) -> Iterator[None]:
 @pytest.fixture(scope="session")
 def _traced_ahead(pytestconfig: pytest.Config) -> None:
     background(pytestconfig).result(trace_ahead)
+
+
+@pytest.fixture(scope="session")
+def icefall_reports(pytestconfig: pytest.Config) -> Mapping[str, ExportReport]:
+    """Exports of small icefall models; see `export_shared`."""
+    reports: Mapping[str, ExportReport] = background(pytestconfig).result(export_shared)
+    return reports
 
 
 @pytest.fixture(scope="session")

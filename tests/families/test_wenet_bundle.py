@@ -166,6 +166,7 @@ def test_the_manifest_tells_the_streaming_arithmetic(causal_bundle: Path) -> Non
         "output_dim": 16,
         "min_samples": 6 * 160 + 400,
         "tail_samples": 0,
+        "equal_lengths": False,
     }
     streaming = manifest["streaming"]
     assert (streaming["chunk_size"], streaming["left_chunks"], streaming["flexible"]) == (4, 3, True)

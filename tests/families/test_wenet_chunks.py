@@ -21,7 +21,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
-from tritone.pipelines import StreamingCtcPipeline, open_offline, open_streaming
+from tritone.pipelines import StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.geometry import SHORTEST_HISTORY, Geometry, parts
 from tritone.pipelines.streaming import Step
 from tritone.search.ctc import ctc_greedy
@@ -40,7 +40,7 @@ def load(files: Path) -> tuple[AsrModel, Fbank]:
 
 
 @cache
-def open_with(bundle: Path, chunk_size: int, left_chunks: int, max_history_s: float = 60.0) -> StreamingCtcPipeline:
+def open_with(bundle: Path, chunk_size: int, left_chunks: int, max_history_s: float = 60.0) -> StreamingPipeline:
     return open_streaming(
         Bundle.open(bundle), threads=1, chunk_size=chunk_size, left_chunks=left_chunks, max_history_s=max_history_s
     )
@@ -58,7 +58,7 @@ def masked_text(files: Path, bundle: Path, waveform: np.ndarray, chunk_size: int
     return open_bundle(bundle).vocabulary.text([token.id for token in tokens])
 
 
-def stream_texts(pipeline: StreamingCtcPipeline, waveforms: list[np.ndarray], step: int = STEP) -> list[str]:
+def stream_texts(pipeline: StreamingPipeline, waveforms: list[np.ndarray], step: int = STEP) -> list[str]:
     """Streams side by side, each ended with its last audio."""
     open_ones = {pipeline.open(): waveform for waveform in waveforms}
     order, texts = list(open_ones), {}

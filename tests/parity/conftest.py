@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from background import background, be_patient
-from parity.front_end import export_case
+from parity.front_end import export_case, export_icefall_case
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
 
 KINDS = {
@@ -13,6 +13,14 @@ KINDS = {
     "streaming_case": "wenet_streaming",
     "ctc_search_case": "ctc_search",
     "fbank_case": "fbank",
+    "icefall_fbank_case": "icefall_fbank",
+    "icefall_case": "icefall",
+    "icefall_offline_case": "icefall_offline",
+    "icefall_streaming_case": "icefall_streaming",
+    "conformer_case": "icefall_conformer",
+    "conformer_streaming_case": "icefall_conformer_streaming",
+    "zipformer_case": "icefall_zipformer",
+    "zipformer_streaming_case": "icefall_zipformer_streaming",
 }
 
 
@@ -42,7 +50,8 @@ class Exports:
 
     def begin(self, case: Case) -> None:
         """Have a case exported."""
-        self._background.begin(case.name, export_case, case, self._background.folder / case.name / "bundle")
+        export = export_case if (case.path / "train.yaml").is_file() else export_icefall_case
+        self._background.begin(case.name, export, case, self._background.folder / case.name / "bundle")
 
     def __call__(self, case: Case) -> Path:
         """The bundle of a case, when it is ready."""

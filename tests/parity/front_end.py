@@ -4,29 +4,46 @@ Golden inputs are features, the system takes waveforms. A bundle exported with t
 features, one frame after the other; everything behind it (graphs, pipelines, server) is what every bundle has.
 """
 
+import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from parity.golden_cases import Case
+from tritone.bundle.manifest import Runtime
 from tritone.families.fbank import count_windows
+from tritone.families.icefall.export import export_icefall
+from tritone.families.icefall.graphs import PADDING
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.export import export_wenet
 
 
 class FeaturesAsSamples(nn.Module):
-    """waveform (batch, frames * bins) -> features (batch, frames, bins)."""
+    """waveform (batch, frames * bins) -> features (batch, frames, bins), `padding` where a row has ended."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, bins: int, padding: float | None = None) -> None:
         super().__init__()
-        self.frame_length = self.frame_shift = config.num_mel_bins
+        self.frame_length = self.frame_shift = bins
+        self.padding = padding
 
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
+    lead_samples = 0
+
+    def least_samples(self, frames: int) -> int:
+        return frames * self.frame_shift
+
+    window_samples = flush_samples = least_samples
+
+    def forward(self, waveform: Tensor, num_samples: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
         frames = waveform.shape[1] // self.frame_shift
         features = waveform[:, : frames * self.frame_shift].reshape(waveform.shape[0], frames, self.frame_shift)
-        return features, count_windows(num_samples, self.frame_length, self.frame_shift)
+        num_frames = count_windows(num_samples, self.frame_length, self.frame_shift)
+        if self.padding is not None:
+            beyond = torch.arange(frames) >= num_frames.unsqueeze(1)
+            features = features.masked_fill(beyond.unsqueeze(2), self.padding)
+        return features, num_frames
 
 
 def streaming_sizes(case: Case) -> tuple[int, int]:
@@ -46,13 +63,65 @@ def export_case(case: Case, output: Path) -> Path:
         chunk_size=chunk_size,
         left_chunks=left_chunks,
         runtimes=("onnxruntime", "torch"),
-        make_front_end=FeaturesAsSamples,
+        make_front_end=_for_wenet,
     ).bundle.path
+
+
+def _for_wenet(config: ModelConfig) -> FeaturesAsSamples:
+    return FeaturesAsSamples(config.num_mel_bins)
+
+
+ICEFALL_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "torchscript")
+
+
+def icefall_sizes(case: Case) -> dict[str, Any]:
+    """What a case of icefall's says of itself."""
+    sizes: dict[str, Any] = json.loads((case.path / "hparams.json").read_text(encoding="utf-8"))
+    return sizes
+
+
+def export_icefall_case(case: Case, output: Path) -> Path:
+    """Sizes are those that the case was streamed with; all else is read off its tensors.
+
+    The smallest network of all is for every runtime, the others for onnxruntime.
+    """
+    sizes = icefall_sizes(case)
+    small = "conformer" in sizes["kind"] and not sizes["streaming"]
+    bpe_model = case.path / "bpe.model"
+    options: dict[str, Any] = {}
+    if "conformer" in sizes["kind"]:
+        options["causal"] = sizes["causal_convolution"]
+    if sizes["streaming"] and "conformer" in sizes["kind"]:
+        options |= {
+            "chunk_size": sizes["decode_chunk_size"],
+            "left_context": sizes["left_context"],
+            "right_context": sizes["right_context"],
+            "start_context": [sizes["blank_id"]] * sizes["context_size"],  # as upstream's streams of this recipe begin
+        }
+    elif sizes["streaming"]:
+        options |= {"chunk_size": int(sizes["chunk_size"]), "left_context": int(sizes["left_context_frames"])}
+    return export_icefall(
+        checkpoint=case.path / "pretrained.pt",
+        output=output,
+        tokens=None if bpe_model.is_file() else case.path / "tokens.txt",
+        bpe_model=bpe_model if bpe_model.is_file() else None,
+        streaming=sizes["streaming"],
+        runtimes=ICEFALL_RUNTIMES if small else ICEFALL_RUNTIMES[:1],
+        make_front_end=_for_icefall,
+        **options,
+    ).bundle.path
+
+
+def _for_icefall(bins: int) -> FeaturesAsSamples:
+    return FeaturesAsSamples(bins, PADDING)
 
 
 def as_samples(case: Case) -> list[np.ndarray]:
     """The utterances of a case as waveforms for such a bundle."""
-    feats, lengths = case.inputs["feats"], case.inputs["feats_lengths"]
+    inputs = case.inputs
+    feats, lengths = (
+        (inputs["feats"], inputs["feats_lengths"]) if "feats" in inputs else (inputs["features"], inputs["lengths"])
+    )
     return [np.ascontiguousarray(feats[i, :n]).reshape(-1) for i, n in enumerate(lengths)]
 
 

@@ -1,6 +1,7 @@
 """Finding golden cases: folders with arrays that upstream's own code made, recognised by their files."""
 
 import hashlib
+import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -36,7 +37,10 @@ def load(path: Path) -> dict[str, np.ndarray]:
 def find_cases(folders: list[Path], kind: str) -> list[Case]:
     """All cases of a kind anywhere below the folders; one that lies in two of them counts once.
 
-    Kinds: `wenet`, `wenet_streaming` (those of them with streaming arrays), `ctc_search`, `fbank`.
+    Kinds: `wenet`, `wenet_streaming` (those of them with streaming arrays), `ctc_search`, `fbank`, `icefall_fbank`,
+    `icefall` and of these
+    `icefall_offline`, `icefall_streaming`, `icefall_conformer`, `icefall_conformer_streaming`, `icefall_zipformer` and
+    `icefall_zipformer_streaming`.
     """
     found: dict[str, Case] = {}
     for folder in folders:
@@ -59,6 +63,20 @@ def kinds_of(path: Path) -> dict[str, Path]:
         kinds["wenet"] = path / "expected.npz"
         if "chunk_size" in array_names(path / "expected.npz"):
             kinds["wenet_streaming"] = path / "expected.npz"
+    if has("pretrained.pt", "hparams.json", "input.npz", "expected.npz"):
+        kinds["icefall"] = path / "expected.npz"
+        sizes = json.loads((path / "hparams.json").read_text(encoding="utf-8"))
+        kinds["icefall_streaming" if sizes["streaming"] else "icefall_offline"] = path / "expected.npz"
+        if "conformer" in sizes["kind"]:
+            kinds["icefall_conformer"] = path / "expected.npz"
+            if sizes["streaming"]:
+                kinds["icefall_conformer_streaming"] = path / "expected.npz"
+        if "zipformer" in sizes["kind"]:
+            kinds["icefall_zipformer"] = path / "expected.npz"
+            if sizes["streaming"]:
+                kinds["icefall_zipformer_streaming"] = path / "expected.npz"
+    if has("fbank.npz") and "lhotse_fbank0" in array_names(path / "fbank.npz"):
+        kinds["icefall_fbank"] = path / "fbank.npz"
     if has("cases.npz") and "case0_log_probs" in array_names(path / "cases.npz"):
         kinds["ctc_search"] = path / "cases.npz"
     if has("fbank.npz") and any(name.endswith("__povey") for name in array_names(path / "fbank.npz")):

@@ -20,15 +20,16 @@ POVEY_POWER = 0.85
 BLACKMAN = 0.42  # Kaldi's default coefficient
 
 
-def num_frames(num_samples: Any, frame_length: int, frame_shift: int) -> Any:
-    """Count the frames of a waveform, as Kaldi does with `snip_edges`: whole windows only.
+def num_frames(num_samples: Any, frame_length: int, frame_shift: int, snip_edges: bool = True) -> Any:
+    """Count the frames that Kaldi makes of a waveform.
 
     Args:
         num_samples: an int or an integer array, samples.
         frame_length, frame_shift: window and hop, in samples.
+        snip_edges: True keeps only whole windows; False centres them and mirrors the ends.
 
     Returns:
-        The same type as `num_samples`; 0 where it is below `frame_length`.
+        The same type as `num_samples`; with `snip_edges` 0 where it is below `frame_length`.
 
     Raises:
         ValueError: a size is not positive.
@@ -37,7 +38,11 @@ def num_frames(num_samples: Any, frame_length: int, frame_shift: int) -> Any:
         raise ValueError(
             f"frame_length and frame_shift must be at least 1 sample, got {frame_length} and {frame_shift}"
         )
-    frames = np.maximum((np.asarray(num_samples) - frame_length) // frame_shift + 1, 0)
+    samples = np.asarray(num_samples)
+    if snip_edges:
+        frames = np.maximum((samples - frame_length) // frame_shift + 1, 0)
+    else:
+        frames = (samples + frame_shift // 2) // frame_shift
     return int(frames) if np.ndim(num_samples) == 0 else frames
 
 

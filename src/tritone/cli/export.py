@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-from tritone.errors import MissingDependencyError
+from tritone.cli.export_icefall import icefall
+from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
+from tritone.cli.export_sherpa_onnx import sherpa_onnx
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -13,6 +15,10 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 @app.callback()
 def export() -> None:
     """Turn a trained checkpoint into a bundle. One command per upstream toolkit."""
+
+
+app.command("icefall")(icefall)
+app.command("sherpa-onnx")(sherpa_onnx)
 
 
 @app.command()
@@ -40,12 +46,15 @@ def wenet(
         str, typer.Option(help="Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.")
     ] = "fp32",
     runtimes: Annotated[
-        str, typer.Option(help="What to write graphs for: onnxruntime, torch or both; the first is the default.")
+        str,
+        typer.Option(
+            help="What to write graphs for: onnxruntime, torch, torchscript or several; the first is the default."
+        ),
     ] = "onnxruntime",
     precision: Annotated[
         str,
         typer.Option(
-            help="What the graphs compute in, one or several: fp32, fp16, int8 (onnxruntime alone), bf16 (torch alone)."
+            help="What the graphs compute in, one or several: fp32, fp16, int8 (onnxruntime alone), bf16 (all others)."
         ),
     ] = "fp32",
     decoder: Annotated[
@@ -70,12 +79,7 @@ def wenet(
     try:
         from tritone.families.wenet.export import export_wenet
     except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            f"exporting needs {error.name}, which is not installed: pip install 'tritone[export]' "
-            "(in a checkout: '.[export]')"
-        ) from error
-    if weights not in ("fp32", "fp16", "int8"):
-        raise typer.BadParameter(f"{weights!r} is not fp32, fp16 or int8", param_hint="--weights")
+        refuse(error)
     try:
         report = export_wenet(
             checkpoint=checkpoint,
@@ -88,10 +92,10 @@ def wenet(
             left_chunks=left_chunks,
             name=name,
             tail_padding_ms=tail_padding_ms,
-            progress=lambda step: typer.echo(f"{step} ...", err=True),
-            weight_storage=weights,  # type: ignore[arg-type]
-            runtimes=_names(runtimes),  # type: ignore[arg-type]
-            precisions=_names(precision),  # type: ignore[arg-type]
+            progress=progress,
+            weight_storage=checked_storage(weights),  # type: ignore[arg-type]
+            runtimes=names(runtimes),  # type: ignore[arg-type]
+            precisions=names(precision),  # type: ignore[arg-type]
             decoder=decoder,
             check_audio=check_audio,
             force=force,
@@ -99,15 +103,4 @@ def wenet(
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    typer.echo(
-        f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True
-    )
-    for graph, difference in report.differences.items():
-        typer.echo(f"  {graph}: largest difference from the torch network {difference:.2e} (log probability)", err=True)
-    for graph, drift in report.drifts.items():
-        typer.echo(f"  {graph} on audio, against float32: {drift}", err=True)
-    typer.echo(report.bundle.path)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(part.strip() for part in text.split(","))
+    print_report(report, "log probability")

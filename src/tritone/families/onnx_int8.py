@@ -58,15 +58,22 @@ def quantise_products(model: onnx.ModelProto, keep: Collection[str] = ()) -> onn
     inputs: set[str] = set()
     chosen: dict[str, None] = {}
     for node in graph.node:
-        if node.op_type != "MatMul" or node.input[1] not in weights:
+        if not _is_product(node) or node.input[1] not in weights:
             nodes.append(node)
             continue
-        x, weight = node.input
+        x, weight, *bias = node.input
+        turned = node.op_type == "Gemm" and any(each.name == "transB" and each.i for each in node.attribute)
+        levels = f"{weight}.turned" if turned else weight
+        if turned:
+            weights[levels] = np.ascontiguousarray(weights[weight].T)
         if x not in inputs:  # queries, keys and values have one input
             inputs.add(x)
             nodes += _to_levels(x)
-        chosen[weight] = None
-        nodes += _product(x, weight, node.output[0])
+        chosen[levels] = None
+        y = node.output[0]
+        nodes += _product(x, levels, f"{y}.product" if bias else y)
+        if bias:
+            nodes.append(helper.make_node("Add", [f"{y}.product", bias[0]], [y]))
     if not chosen:
         raise ValueError(f"the graph has no product with a weight of {LEAST_ELEMENTS} elements or more")
     read = {name for node in nodes for name in node.input}
@@ -87,6 +94,18 @@ def quantise_columns(weight: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.in
     largest = np.maximum(np.abs(weight).max(axis=0), np.finfo(np.float32).tiny * LARGEST_LEVEL)
     scale = (largest / np.float32(LARGEST_LEVEL)).astype(np.float32)
     return np.rint(weight / scale).astype(np.int8), scale
+
+
+def _is_product(node: NodeProto) -> bool:
+    """Is this a product of matrices as they are, but for a second one that is turned round and a bias?"""
+    plain = {"alpha": 1.0, "beta": 1.0, "transA": 0}
+    return node.op_type == "MatMul" or (
+        node.op_type == "Gemm"
+        and all(
+            helper.get_attribute_value(each) == plain.get(each.name, helper.get_attribute_value(each))
+            for each in node.attribute
+        )
+    )
 
 
 def _to_levels(x: str) -> Sequence[NodeProto]:

@@ -19,6 +19,7 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
 from tritone.errors import ExportError
+from tritone.families.dynamic import dynamic_shapes
 
 NAMES = "tritone.json"  # the record in the file that says what inputs and outputs are called
 LOG_PROBS, BEST = "log_probs", ("best_tokens", "best_log_probs")
@@ -27,6 +28,13 @@ COMPRESS_FROM_ELEMENTS = 2048
 OF_THIS_MACHINE = ("stack_trace", "nn_module_stack", "source_fn_stack", "torch_fn", "from_node")
 
 Module = TypeVar("Module", bound=nn.Module)
+
+
+def with_best(module: nn.Module, outputs: Sequence[str]) -> tuple[nn.Module, list[str]]:
+    """A module and the names of its outputs, with the best token of each frame if there are log-probabilities."""
+    if LOG_PROBS not in outputs:
+        return module, [*outputs]
+    return _WithBest(module, [*outputs].index(LOG_PROBS)).eval(), [*outputs, *BEST]
 
 
 class _WithBest(nn.Module):
@@ -68,16 +76,11 @@ def save_program(
             f"programs for the runtime torch are written by torch {'.'.join(map(str, OLDEST))} or newer, this is "
             f"{torch.__version__}: pip install --upgrade 'tritone[torch]'"
         )
-    names = [*outputs]
-    if LOG_PROBS in outputs:
-        module = _WithBest(module, names.index(LOG_PROBS)).eval()
-        names += BEST
-    axes = tuple({axis: torch.export.Dim.DYNAMIC for axis in dynamic.get(name, {})} for name in inputs)
+    module, names = with_best(module, outputs)
+    axes = dynamic_shapes(module, inputs, dynamic)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own parts warn of each other
-        program = torch.export.export(
-            module, tuple(inputs.values()), dynamic_shapes=(axes,) if isinstance(module, _WithBest) else axes
-        )
+        program = torch.export.export(module, tuple(inputs.values()), dynamic_shapes=axes)
         if narrow_weights:
             _narrow(program)
         # Source positions of the exporting machine, and example inputs as a pickle: nobody reads them.

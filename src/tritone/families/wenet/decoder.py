@@ -13,8 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.precision import as_dtype
+from tritone.families.sinusoids import sinusoids
 from tritone.families.wenet.config import DecoderConfig
-from tritone.families.wenet.layers import MultiHeadedAttention, PositionwiseFeedForward, sinusoids
+from tritone.families.wenet.layers import MultiHeadedAttention, PositionwiseFeedForward
 
 
 class DecoderLayer(nn.Module):

@@ -12,13 +12,13 @@ import torch
 from torch import Tensor, nn
 
 from tritone.families.precision import as_dtype
+from tritone.families.sinusoids import sinusoids
 from tritone.families.wenet.config import EncoderConfig
 from tritone.families.wenet.layers import (
     ConvolutionModule,
     MultiHeadedAttention,
     PositionwiseFeedForward,
     Subsampling,
-    sinusoids,
 )
 
 

@@ -8,22 +8,17 @@ Every graph is run before the bundle is written: the largest difference from the
 float32 graph that differs by more than float noise is refused, one in another precision if it drifts too far on audio.
 """
 
-import hashlib
-import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from importlib.metadata import version
 from pathlib import Path
-from typing import get_args
 
-from tritone.bundle.bundle import Bundle, BundleWriter
+from tritone.audio import Waveform
+from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import (
     Decoder,
     Encoder,
     Features,
     Manifest,
     Precision,
-    Provenance,
     Role,
     Runtime,
     State,
@@ -31,30 +26,18 @@ from tritone.bundle.manifest import (
     Vocabulary,
     WeightStorage,
 )
+from tritone.families.drift import Drift
+from tritone.families.exportable import ExportableGraph, Graphs
+from tritone.families.fbank import FrontEnd
+from tritone.families.graph_files import GraphFiles, GraphOptions
+from tritone.families.report import ExportReport, bundle_bytes, provenance
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
-from tritone.families.wenet.drift import MAX_DRIFT, Drift
-from tritone.families.wenet.graph_files import PRECISIONS, AnyGraph, DriftCheck, GraphFiles, Graphs, plan
-from tritone.families.wenet.graphs import FrontEnd, OfflineGraph, StreamingGraph, make_fbank
+from tritone.families.wenet.drift import decoder_drift, encoder_drift
+from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph, make_fbank
 from tritone.families.wenet.model import AsrModel
 from tritone.families.wenet.rescoring import RescoringGraph
-
-
-@dataclass(frozen=True)
-class ExportReport:
-    """What an export made and how well the stored graphs follow the torch network.
-
-    `differences`: per graph, the largest |log prob| difference from the float32 network over valid frames of a test
-    signal, natural-log units; of a decoder the largest difference of a hypothesis's score. For compressed weights it
-    shows what they lose. `drifts`: per graph in another precision than float32, what it changes on real audio.
-    `parameters`: of the parts that were exported.
-    """
-
-    bundle: Bundle
-    parameters: int
-    bytes: int
-    differences: dict[str, float] = field(default_factory=dict)
-    drifts: dict[str, Drift] = field(default_factory=dict)
+from tritone.runtime import Graph
 
 
 def export_wenet(
@@ -96,7 +79,7 @@ def export_wenet(
         decoder: export the attention decoder if the model has one.
         check_audio: folder of audio files or wav.scp for the check of graphs in other precisions than float32; by
             default the clips of the demo.
-        max_drift: largest share of probability that such a graph may move, see `Drift.moved`; None is `MAX_DRIFT`.
+        max_drift: see `GraphOptions`.
         force: write such a graph even if it moves more.
         progress: told what is done next; tracing a deep model takes about a minute.
         make_front_end: what computes features; replaced only to feed features through a bundle, as parity tests do.
@@ -109,15 +92,15 @@ def export_wenet(
         ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
             the drift is negative.
     """
-    _check_choices("runtime", runtimes, get_args(Runtime))
-    _check_choices("precision", precisions, get_args(Precision))
-    planned = plan(runtimes, precisions)
-    max_drift = MAX_DRIFT if max_drift is None else max_drift
-    if not max_drift >= 0:
-        raise ValueError(f"the limit of the drift must be 0 or more, got {max_drift}")
-    for runtime, made in planned.items():
-        if left_out := [each for each in precisions if each not in made]:
-            progress(f"{runtime} has {', '.join(PRECISIONS[runtime])}: {', '.join(left_out)} is left out there")
+    options = GraphOptions(
+        runtimes=runtimes,
+        precisions=precisions,
+        weight_storage=weight_storage,
+        check_audio=check_audio,
+        max_drift=max_drift,
+        force=force,
+        progress=progress,
+    )
     progress("reading the checkpoint")
     settings = read_config(config)
     units = read_units(tokens, settings.vocab_size)
@@ -125,7 +108,7 @@ def export_wenet(
     front_end = make_front_end(settings)
 
     def graphs_of(model: AsrModel) -> Graphs:
-        graphs: dict[Role, AnyGraph] = {"encoder": OfflineGraph(model, front_end).eval()}
+        graphs: dict[Role, ExportableGraph] = {"encoder": OfflineGraph(model, front_end).eval()}
         if streaming:
             graphs["streaming_encoder"] = StreamingGraph(model, front_end, chunk_size, left_chunks).eval()
         if decoder and model.decoder is not None:
@@ -137,18 +120,25 @@ def export_wenet(
     offline, stream = graphs["encoder"], graphs.get("streaming_encoder")
     rescoring = graphs.get("decoder")
     assert isinstance(offline, OfflineGraph)
+
+    def drift(role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+        graph = graphs[role]
+        if isinstance(graph, RescoringGraph):
+            return decoder_drift(graph, opened, offline, settings.blank_id, recordings)
+        assert isinstance(graph, OfflineGraph | StreamingGraph)
+        return encoder_drift(graph, opened, recordings)
+
     with BundleWriter(output) as writer:
         writer.write_tokens(units)
         written = GraphFiles(
             writer=writer,
             graphs=graphs,
             in_precision=lambda precision, explicit: graphs_of(model.in_precision(precision, explicit=explicit)),
-            weight_storage=weight_storage,
-            drift_check=DriftCheck(check_audio, max_drift, force, settings.blank_id),
-            progress=progress,
+            drift=drift,
+            sample_rate=settings.sample_rate,
+            options=options,
         )
-        for runtime, made in planned.items():
-            written.write(runtime, made)
+        written.write()
         progress("writing the bundle")
         sources = {"checkpoint": checkpoint, "config": config, "tokens": tokens} | ({"cmvn": cmvn} if cmvn else {})
         bundle = writer.commit(
@@ -167,41 +157,29 @@ def export_wenet(
                 streaming=_streaming(stream) if isinstance(stream, StreamingGraph) else None,
                 decoder=_decoder(settings, rescoring) if isinstance(rescoring, RescoringGraph) else None,
                 artifacts=tuple(written.artifacts),
-                provenance=Provenance(
-                    family="wenet",
-                    sources={key: hashlib.sha256(path.read_bytes()).hexdigest() for key, path in sources.items()},
-                    versions={
-                        "python": platform.python_version(),
-                        **{package: version(package) for package in ("tritone", "torch", "onnx", "onnxscript")},
-                    },
-                    options={
+                provenance=provenance(
+                    "wenet",
+                    sources,
+                    {
                         "streaming": streaming,
                         "chunk_size": chunk_size,
                         "left_chunks": left_chunks,
-                        "weight_storage": weight_storage,
                         "tail_padding_ms": tail_padding_ms,
-                        "runtimes": ",".join(runtimes),
-                        "precisions": ",".join(precisions),
                         "decoder": rescoring is not None,
+                        **options.record(),
                     },
                 ),
             )
         )
     parts = (model.encoder, model.ctc, model.decoder if rescoring is not None else None)
     parameters = sum(p.numel() for part in parts if part is not None for p in part.parameters())
-    size = sum(bundle.file(name).stat().st_size for name in bundle.files)
-    return ExportReport(bundle, parameters, size, written.differences, written.drifts)
-
-
-def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if not given or len(set(given)) < len(given) or not set(given) <= set(known):
-        raise ValueError(f"expected each {what} once, of {', '.join(known)}; got {', '.join(given) or 'none'}")
+    return ExportReport(bundle, parameters, bundle_bytes(bundle), written.differences, written.drifts)
 
 
 def _features(settings: ModelConfig, offline: OfflineGraph) -> Features:
     return Features(
-        frame_length=offline.fbank.frame_length,
-        frame_shift=offline.fbank.frame_shift,
+        frame_length=offline.front_end.frame_length,
+        frame_shift=offline.front_end.frame_shift,
         num_mel_bins=settings.num_mel_bins,
         window=settings.window,  # type: ignore[arg-type]  # checked when the config was read
     )

@@ -6,26 +6,25 @@ StreamingGraph   waveform, num_samples, offset, caches     ->  the same, and nex
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
-from typing import Literal, Protocol
+from collections.abc import Iterator
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from tritone.audio import Waveform
 from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES
 from tritone.errors import ExportError
-from tritone.families.fbank import Fbank
+from tritone.families.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.fbank import Fbank, FrontEnd
 from tritone.families.precision import as_dtype
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.model import AsrModel
 
-
-class FrontEnd(Protocol):
-    """What turns samples into features: `Fbank`, or a stand-in with the same frame arithmetic."""
-
-    frame_length: int
-    frame_shift: int
-
-    def __call__(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]: ...
+EXAMPLE_BATCH = 3
+TRIAL_SECONDS = (0.05, 1.3, 2.9)
+TRIAL_STEPS = 4
+TRIAL_CHUNKS = ((1, 5), (6, 0))  # chunk size and past frames beside the defaults: the least of either
 
 
 def make_fbank(config: ModelConfig) -> Fbank:
@@ -40,32 +39,56 @@ def make_fbank(config: ModelConfig) -> Fbank:
     )
 
 
-def samples_for(fbank: FrontEnd, frames: int) -> int:
-    """Samples that give exactly `frames` fbank frames."""
-    return (frames - 1) * fbank.frame_shift + fbank.frame_length
-
-
-class OfflineGraph(nn.Module):
+class OfflineGraph(ExportableGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
+
+    compared = ("log_probs",)
 
     def __init__(self, model: AsrModel, front_end: FrontEnd) -> None:
         super().__init__()
-        self.fbank = front_end
+        self.front_end = front_end
         self.encoder, self.ctc = model.encoder, model.ctc
         self.sample_rate = model.config.sample_rate
 
     @property
     def min_samples(self) -> int:
         """The shortest waveform with one encoder frame."""
-        return samples_for(self.fbank, self.encoder.embed.right_context + 1)
+        return self.front_end.least_samples(self.encoder.embed.right_context + 1)
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["log_probs", "num_frames", "encoder_out"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
+
+    def example(self) -> dict[str, Tensor]:
+        samples = self.min_samples + 30011
+        return {
+            "waveform": torch.zeros(EXAMPLE_BATCH, samples),
+            "num_samples": torch.tensor([samples, 20000, 5000]),
+        }
+
+    def trials(self) -> Iterator[Run]:
+        lengths = [round(seconds * self.sample_rate) for seconds in TRIAL_SECONDS]
+        signal = trial_signal(max(lengths), self.sample_rate)
+        # What follows the shorter ones must not matter.
+        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
+        # A trace may have taken the number of rows for a constant.
+        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        """A recording as input; None if it is too short."""
+        return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        feats, lengths = self.fbank(waveform, num_samples)
+        feats, lengths = self.front_end(waveform, num_samples)
         encoded, num_frames = self.encoder(feats, lengths)
         return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
 
 
-class StreamingGraph(nn.Module):
+class StreamingGraph(ExportableGraph):
     """One window of many streams: of any chunk size, and with as many past frames as it is given.
 
     Args:
@@ -77,6 +100,8 @@ class StreamingGraph(nn.Module):
     Raises:
         ExportError: the model looks into the future by itself, or a size is out of range.
     """
+
+    compared = ("log_probs",)
 
     def __init__(self, model: AsrModel, front_end: FrontEnd, chunk_size: int, left_chunks: int) -> None:
         super().__init__()
@@ -90,7 +115,7 @@ class StreamingGraph(nn.Module):
                 f"chunk size {chunk_size} and left chunks {left_chunks}: streaming needs at least 1 frame a chunk "
                 f"and 0 or more left chunks, or {ALL_LEFT} for all of them"
             )
-        self.fbank = front_end
+        self.front_end = front_end
         self.encoder, self.ctc = model.encoder, model.ctc
         self.sample_rate = model.config.sample_rate
         self.chunk_size, self.left_chunks = chunk_size, left_chunks
@@ -98,11 +123,11 @@ class StreamingGraph(nn.Module):
     def window_for(self, chunk_size: int) -> int:
         """Samples that give exactly `chunk_size` encoder frames."""
         embed = self.encoder.embed
-        return samples_for(self.fbank, (chunk_size - 1) * embed.rate + embed.right_context + 1)
+        return self.front_end.window_samples((chunk_size - 1) * embed.rate + embed.right_context + 1)
 
     def shift_for(self, chunk_size: int) -> int:
         """Samples from one window to the next."""
-        return chunk_size * self.encoder.embed.rate * self.fbank.frame_shift
+        return chunk_size * self.encoder.embed.rate * self.front_end.frame_shift
 
     @property
     def state_shapes(self) -> dict[str, tuple[int | Literal["left_frames"], ...]]:
@@ -117,10 +142,65 @@ class StreamingGraph(nn.Module):
             shapes["cnn_cache"] = (layers, config.cnn_module_kernel - 1, config.output_size)
         return shapes
 
+    def zero_states(self, batch: int, left_frames: int) -> dict[str, Tensor]:
+        """The states of streams that start, with room for `left_frames` past frames."""
+        return {
+            name: torch.zeros(
+                batch,
+                *(left_frames if axis == LEFT_FRAMES else axis for axis in shape),
+                dtype=torch.int64 if name == "offset" else torch.float32,
+            )
+            for name, shape in self.state_shapes.items()
+        }
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["log_probs", "num_frames", "encoder_out", *(f"next_{name}" for name in self.state_shapes)]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        axes = {name: {0: "batch"} for name in ("waveform", "num_samples", *self.state_shapes)}
+        axes["waveform"][1] = "samples"
+        axes["att_cache"][self.state_shapes["att_cache"].index(LEFT_FRAMES) + 1] = LEFT_FRAMES
+        return axes
+
+    def example(self) -> dict[str, Tensor]:
+        samples = self.window_for(6)
+        return {
+            "waveform": torch.zeros(EXAMPLE_BATCH, samples),
+            "num_samples": torch.full((EXAMPLE_BATCH,), samples),
+            **self.zero_states(EXAMPLE_BATCH, 10),
+        }
+
+    def trials(self) -> Iterator[Run]:
+        left_frames = self.chunk_size * (TRIAL_STEPS if self.left_chunks == ALL_LEFT else self.left_chunks)
+        for chunk_size, left in {(self.chunk_size, left_frames), *TRIAL_CHUNKS}:
+            window, shift = self.window_for(chunk_size), self.shift_for(chunk_size)
+            signal = trial_signal(window + shift * TRIAL_STEPS, self.sample_rate)
+            ends = [window] * (TRIAL_STEPS - 1) + [window // 2]
+            steps = [
+                {"waveform": signal[None, step * shift : step * shift + window], "num_samples": torch.tensor([end])}
+                for step, end in enumerate(ends)
+            ]
+            yield Run(steps, self.zero_states(1, left))
+
+    def hearing(self, waveform: Waveform) -> Run:
+        """A recording as steps of the chunk size and history of the export."""
+        window, shift = self.window_for(self.chunk_size), self.shift_for(self.chunk_size)
+        count = max(0, len(waveform) - window) // shift + 1
+        steps = []
+        for step in range(count):
+            piece = torch.from_numpy(waveform[step * shift : step * shift + window])
+            block = torch.zeros(1, window)
+            block[0, : len(piece)] = piece
+            steps.append({"waveform": block, "num_samples": torch.tensor([len(piece)])})
+        chunks = self.left_chunks if self.left_chunks >= 0 else count
+        return Run(steps, self.zero_states(1, self.chunk_size * chunks))
+
     def forward(
         self, waveform: Tensor, num_samples: Tensor, offset: Tensor, att_cache: Tensor, cnn_cache: Tensor | None = None
     ) -> tuple[Tensor, ...]:
-        feats, lengths = self.fbank(waveform, num_samples)
+        feats, lengths = self.front_end(waveform, num_samples)
         dtype = self.encoder.dtype
         if cnn_cache is not None:
             cnn_cache = as_dtype(cnn_cache, dtype)

@@ -4,8 +4,6 @@ Activations are (batch, frames, width) throughout; masks are True where a positi
 wenet/transformer/{attention,convolution,positionwise_feed_forward,subsampling,embedding}.py.
 """
 
-import math
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -29,18 +27,6 @@ SUBSAMPLING_LAYERS: dict[str, tuple[tuple[tuple[int, int], ...], str]] = {
     "conv2d6": (((3, 2), (5, 3)), "linear"),
     "conv2d8": (((3, 2), (3, 2), (3, 2)), "linear"),
 }
-
-
-def sinusoids(positions: Tensor, width: int) -> Tensor:
-    """Position vectors (…, width) of integer `positions` (…): sine in even columns, cosine in odd ones.
-
-    Computed where they are needed rather than read from a table: upstream's 5,000 rows end a stream after 200 s.
-    """
-    rates = torch.exp(
-        torch.arange(0, width, 2, dtype=torch.float32, device=positions.device) * -(math.log(10000.0) / width)
-    )
-    angles = positions.to(torch.float32).unsqueeze(-1) * rates
-    return torch.stack([torch.sin(angles), torch.cos(angles)], dim=-1).flatten(-2)[..., :width]
 
 
 class InFloat32(nn.Module):

@@ -7,14 +7,17 @@ leaves the graph. What goes in and comes out is float32 and int64, and scores ar
 the decoder computes in.
 """
 
-import torch
-from torch import Tensor, nn
+from collections.abc import Iterator
 
+import torch
+from torch import Tensor
+
+from tritone.families.exportable import ExportableGraph, Run
 from tritone.families.precision import as_dtype
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 
 
-class RescoringGraph(nn.Module):
+class RescoringGraph(ExportableGraph):
     """Scores of the n best hypotheses of many utterances.
 
     Args:
@@ -22,6 +25,8 @@ class RescoringGraph(nn.Module):
         sos_id, eos_id: the tokens that start and end a sentence.
         encoder_dim: width of the encoder's frames, to make example inputs of.
     """
+
+    counted = None
 
     def __init__(
         self, decoder: TransformerDecoder | BiTransformerDecoder, sos_id: int, eos_id: int, encoder_dim: int
@@ -32,6 +37,7 @@ class RescoringGraph(nn.Module):
         self.right = decoder.right_decoder if isinstance(decoder, BiTransformerDecoder) else None
         self.sos_id, self.eos_id, self.encoder_dim = sos_id, eos_id, encoder_dim
         self.vocab_size = self.left.output_layer.out_features
+        self.compared = tuple(self.outputs)
 
     @property
     def inputs(self) -> list[str]:
@@ -42,6 +48,34 @@ class RescoringGraph(nn.Module):
     def outputs(self) -> list[str]:
         """Names of what `forward` returns."""
         return ["left_scores", "right_scores"] if self.bidirectional else ["left_scores"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {
+            "encoder_out": {0: "batch", 1: "frames"},
+            "num_frames": {0: "batch"},
+            "hypotheses": {0: "batch", 1: "n", 2: "length"},
+            "num_tokens": {0: "batch", 1: "n"},
+        }
+
+    def example(self) -> dict[str, Tensor]:
+        return {
+            "encoder_out": torch.zeros(3, 11, self.encoder_dim),
+            "num_frames": torch.tensor([11, 5, 2]),
+            "hypotheses": torch.zeros(3, 4, 7, dtype=torch.int64),
+            "num_tokens": torch.full((3, 4), 5),
+        }
+
+    def trials(self) -> Iterator[Run]:
+        """Hypotheses of 0 to 6 tokens for frames like those behind a layer norm; one utterance is shorter."""
+        random = torch.Generator().manual_seed(0)
+        inputs = (
+            torch.randn(2, 40, self.encoder_dim, generator=random),
+            torch.tensor([40, 3]),
+            torch.randint(self.vocab_size, (2, 3, 6), generator=random),
+            torch.tensor([[6, 0, 1], [2, 6, 3]]),
+        )
+        yield Run([dict(zip(self.inputs, inputs, strict=True))])
 
     def forward(
         self, encoder_out: Tensor, num_frames: Tensor, hypotheses: Tensor, num_tokens: Tensor

@@ -1,0 +1,144 @@
+"""What a network's part must say of itself to be exported: shared code traces, stores, checks and measures it by that.
+
+ExportableGraph  ->  example inputs, names, axes (for tracing), runs (for comparing what was exported with it)
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from tritone.audio import Waveform
+from tritone.bundle.manifest import Role
+from tritone.errors import ExportError
+from tritone.runtime import Graph
+
+Arrays: TypeAlias = dict[str, npt.NDArray[np.float32]]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Inputs for one call of a graph after the other; `states` go into the first, and on from each to the next."""
+
+    steps: Sequence[Mapping[str, Tensor]]
+    states: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class ExportableGraph(nn.Module, ABC):
+    """A module with a contract of docs/design.md: what goes in and comes out is float32 and int64 in any precision.
+
+    `compared`: the outputs that must be those of the network. `counted`: the output that says how many rows of these
+    are valid, along their second axis; None if all are. `quantised`: whether int8 is for its products; if not, it stays
+    float32 among the graphs in int8. An attribute `front_end` is what makes features of waveforms.
+    """
+
+    compared: tuple[str, ...] = ()
+    counted: str | None = "num_frames"
+    quantised: bool = True
+
+    @property
+    @abstractmethod
+    def outputs(self) -> list[str]:
+        """Names of what `forward` returns; the next value of a state `x` is `next_x`."""
+
+    @property
+    @abstractmethod
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        """Axes that vary, by input, as {axis: name}; equal names mean equal sizes."""
+
+    @abstractmethod
+    def example(self) -> dict[str, Tensor]:
+        """Inputs to trace with, by name, in the order of `forward`.
+
+        Sizes of dynamic axes are traced as unknown ones: they differ from each other, and from 0 and 1.
+        """
+
+    @abstractmethod
+    def trials(self) -> Iterator[Run]:
+        """What an exported graph is tried with: the same at every export, and all that may go wrong in it."""
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """Strings that are stored in the file."""
+        return {"producer": "tritone", "contract": type(self).__name__}
+
+    @property
+    def constants(self) -> list[np.ndarray]:
+        """Arrays that stay as they are, however weights are stored: the matrices of the features."""
+        front_end = self._modules.get("front_end")
+        return [] if front_end is None else [each.numpy() for each in front_end.buffers()]
+
+
+Graphs: TypeAlias = Mapping[Role, ExportableGraph]
+
+
+@torch.no_grad()
+def follow(graph: ExportableGraph, opened: Graph, run: Run) -> Iterator[tuple[Arrays, Arrays]]:
+    """Run a network and what it was exported to side by side; each keeps the states of its own.
+
+    Yields:
+        For each step, the compared outputs and the counts, of the network and of the opened graph.
+    """
+    names = [*graph.compared, *([graph.counted] if graph.counted else [])]
+    wanted = [*names, *(f"next_{state}" for state in run.states)]
+    expected_states = dict(run.states)
+    found_states = {name: value.numpy() for name, value in run.states.items()}
+    for step in run.steps:
+        results = dict(zip(graph.outputs, graph(*step.values(), *expected_states.values()), strict=True))
+        feed = {name: value.numpy() for name, value in step.items()}
+        found = dict(zip(wanted, opened({**feed, **found_states}, wanted), strict=True))
+        expected_states = {name: results[f"next_{name}"] for name in run.states}
+        found_states = {name: found[f"next_{name}"] for name in run.states}
+        yield {name: results[name].numpy() for name in names}, {name: found[name] for name in names}
+
+
+def valid_rows(arrays: Arrays, output: str, counted: str | None) -> list[npt.NDArray[np.float32]]:
+    """What is valid of an output: an array for each row of the batch."""
+    values = arrays[output]
+    if counted is None:
+        return list(values)
+    return [row[:count] for row, count in zip(values, arrays[counted].tolist(), strict=True)]
+
+
+def difference(graph: ExportableGraph, opened: Graph, name: str) -> float:
+    """The largest difference between a network and an opened graph over its trials, of compared outputs where valid.
+
+    Not a number if the graph gives one. `name` is for errors.
+
+    Raises:
+        ExportError: the graph counts other frames than the network.
+    """
+    worst = 0.0
+    for run in graph.trials():
+        for expected, found in follow(graph, opened, run):
+            if graph.counted and not np.array_equal(found[graph.counted], expected[graph.counted]):
+                counts = found[graph.counted].tolist(), expected[graph.counted].tolist()
+                raise ExportError(f"{name} counts {counts[0]} frames, the torch network {counts[1]}")
+            for output in graph.compared:
+                ours, theirs = (valid_rows(each, output, graph.counted) for each in (expected, found))
+                for row, other in zip(ours, theirs, strict=True):
+                    # numpy's maximum keeps NaN, which the built-in would lose; a graph that gives one must not pass.
+                    worst = float(np.maximum(worst, np.abs(other - row).max(initial=0.0)))
+    return worst
+
+
+def trial_signal(samples: int, sample_rate: int) -> Tensor:
+    """Chirps under slow loudness changes, with noise: energy in all bands, silence too. The same at every export."""
+    time = torch.arange(samples, dtype=torch.float64) / sample_rate
+    tone = torch.sin(2 * torch.pi * (200 * time + 400 * time.square()))
+    noise = torch.rand(samples, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
+    loudness = torch.sin(2 * torch.pi * 1.7 * time).clamp(min=0)
+    return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).float()
+
+
+def utterances(waveforms: Sequence[Waveform]) -> Run:
+    """Whole utterances in one batch."""
+    batch = torch.zeros(len(waveforms), max(map(len, waveforms)))
+    for row, waveform in zip(batch, waveforms, strict=True):
+        row[: len(waveform)] = torch.from_numpy(waveform)
+    return Run([{"waveform": batch, "num_samples": torch.tensor([len(each) for each in waveforms])}])

@@ -1,0 +1,260 @@
+"""The graphs of a model as the files of a bundle, for each runtime and precision, checked as they are written.
+
+    {role: ExportableGraph}  ->  encoder.onnx, weights.bin, encoder.int8.onnx, weights.int8.bin, encoder.fp16.pt2, ...
+
+Graphs in float32 must reproduce the torch network. Those in other precisions cannot; their drift is measured on real
+audio and limited.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import onnx
+
+from tritone.audio import Waveform
+from tritone.bundle.bundle import BundleWriter
+from tritone.bundle.manifest import Artifact, Precision, Role, Runtime, WeightStorage
+from tritone.errors import ExportError
+from tritone.families.drift import MAX_DRIFT, Drift, read_recordings
+from tritone.families.exportable import ExportableGraph, Graphs, difference
+from tritone.families.onnx import export_graph, named, save_graphs
+from tritone.families.onnx_int8 import quantise_products
+from tritone.families.torch_program import rounded, save_program
+from tritone.families.torch_script import save_script
+from tritone.runtime import RUNTIMES, Graph, open_graph
+
+MAX_DIFFERENCE = 1e-3  # natural-log units; float32 noise of a deep model stays one to two orders below
+PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
+    "onnxruntime": ("fp32", "fp16", "int8"),
+    "torch": ("fp32", "fp16", "bf16"),
+    "torchscript": ("fp32", "fp16", "bf16"),
+}
+"""What graphs for a runtime can compute in. onnxruntime has hardly a kernel for bf16, torch no product of int8 here."""
+
+
+def plan(runtimes: Sequence[Runtime], precisions: Sequence[Precision]) -> dict[Runtime, tuple[Precision, ...]]:
+    """Which precisions to write for each runtime: those asked for that it can have, in the order given.
+
+    Raises:
+        ValueError: a runtime can have none of them, or a precision is for none of the runtimes.
+    """
+    possible = "; ".join(f"{runtime} has {', '.join(PRECISIONS[runtime])}" for runtime in runtimes)
+    chosen = {runtime: tuple(each for each in precisions if each in PRECISIONS[runtime]) for runtime in runtimes}
+    for runtime, found in chosen.items():
+        if not found:
+            raise ValueError(f"no graph for {runtime} can be in {' or '.join(precisions)}: {possible}")
+    for precision in precisions:
+        if not any(precision in found for found in chosen.values()):
+            raise ValueError(f"no graph for {' or '.join(runtimes)} can be in {precision}: {possible}")
+    return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphOptions:
+    """What to write and how strict to be; the same for every family.
+
+    `runtimes`: what to write graphs for; the first is what the bundle runs on by default. `precisions`: of the graphs;
+    each runtime gets those that it can have, see `PRECISIONS`. `weight_storage`: "fp32", "fp16" or "int8" (fp16 in
+    programs of torch, fp32 in scripts); float32 arithmetic stays float32 in each. `check_audio`: folder of audio files
+    or wav.scp for the check of graphs in other precisions than float32; by default the clips of the demo. `max_drift`:
+    largest share of probability that such a graph may move, see `Drift.moved`; None is `MAX_DRIFT`. `force`: write such
+    a graph even if it moves more. `progress`: told what is done next.
+
+    Raises:
+        ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
+            the drift is negative.
+    """
+
+    runtimes: Sequence[Runtime] = ("onnxruntime",)
+    precisions: Sequence[Precision] = ("fp32",)
+    weight_storage: WeightStorage = "fp32"
+    check_audio: Path | None = None
+    max_drift: float | None = None
+    force: bool = False
+    progress: Callable[[str], None] = lambda step: None
+
+    def __post_init__(self) -> None:
+        _check_choices("runtime", self.runtimes, get_args(Runtime))
+        _check_choices("precision", self.precisions, get_args(Precision))
+        if not self.drift_limit >= 0:
+            raise ValueError(f"the limit of the drift must be 0 or more, got {self.drift_limit}")
+        _ = self.planned
+
+    @property
+    def drift_limit(self) -> float:
+        """The limit in use."""
+        return MAX_DRIFT if self.max_drift is None else self.max_drift
+
+    @property
+    def planned(self) -> dict[Runtime, tuple[Precision, ...]]:
+        """See `plan`."""
+        return plan(self.runtimes, self.precisions)
+
+    def record(self) -> dict[str, str | int | float | bool | None]:
+        """What a bundle's provenance keeps of this."""
+        return {
+            "weight_storage": self.weight_storage,
+            "runtimes": ",".join(self.runtimes),
+            "precisions": ",".join(self.precisions),
+        }
+
+
+def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    if not given or len(set(given)) < len(given) or not set(given) <= set(known):
+        raise ValueError(f"expected each {what} once, of {', '.join(known)}; got {', '.join(given) or 'none'}")
+
+
+@dataclass
+class GraphFiles:
+    """Writes the graphs of one bundle.
+
+    `graphs` compute in float32 and are what all others are compared with; `in_precision(precision, explicit)` makes
+    the same in another one, where `explicit` asks for graphs that say themselves what is float32 inside.
+    `drift(role, graph, recordings)` compares an opened graph with the float32 network of its role on audio at
+    `sample_rate`, Hz.
+    """
+
+    writer: BundleWriter
+    graphs: Graphs
+    in_precision: Callable[[Precision, bool], Graphs]
+    drift: Callable[[Role, Graph, Sequence[Waveform]], Drift]
+    sample_rate: int
+    options: GraphOptions
+    artifacts: list[Artifact] = field(default_factory=list)
+    differences: dict[str, float] = field(default_factory=dict)
+    drifts: dict[str, Drift] = field(default_factory=dict)
+
+    def write(self) -> None:
+        """Write all graphs that the options ask for, and say which of them cannot be had."""
+        planned = self.options.planned
+        for runtime, made in planned.items():
+            if left_out := [each for each in self.options.precisions if each not in made]:
+                had = f"{runtime} has {', '.join(PRECISIONS[runtime])}"
+                self.options.progress(f"{had}: {', '.join(left_out)} is left out there")
+        for runtime, precisions in planned.items():
+            for precision in precisions:
+                if runtime == "onnxruntime":
+                    self._write_onnx(precision)
+                else:
+                    self._write_torch(runtime, precision)
+
+    def _write_onnx(self, precision: Precision) -> None:
+        """Write ONNX graphs with their shared weights; the translation is checked before weights are compressed."""
+        folder, infix = self.writer.folder, "" if precision == "fp32" else f".{precision}"
+        models: dict[Role, onnx.ModelProto] = {}
+        if precision == "fp16":
+            for role, graph in self.in_precision(precision, True).items():
+                self.options.progress(f"tracing {role}{infix}.onnx")
+                models[role] = _translated(graph)
+        else:
+            for role, model in self._exact_onnx.items():
+                if precision == "int8" and self.graphs[role].quantised:
+                    models[role] = quantise_products(model, keep=named(model, self._constants))
+                else:
+                    models[role] = onnx.ModelProto()
+                    models[role].CopyFrom(model)
+        weights = f"weights{infix}.bin"
+        # What is left in float32 of an fp16 graph is meant to be.
+        storage = "fp32" if precision == "fp16" else self.options.weight_storage
+        save_graphs(
+            {f"{role}{infix}.onnx": model for role, model in models.items()}, folder, weights, storage, self._constants
+        )
+        for role in models:
+            name = f"{role}{infix}.onnx"
+            self._measure(role, name, open_graph(folder / name), precision)
+            self.artifacts.append(
+                self.writer.artifact(
+                    role,
+                    name,
+                    weights,
+                    precision=precision,
+                    weight_storage=self.options.weight_storage if precision == "fp32" else precision,
+                )
+            )
+
+    @cached_property
+    def _exact_onnx(self) -> dict[Role, onnx.ModelProto]:
+        """The float32 graphs with their weights as they are."""
+        models: dict[Role, onnx.ModelProto] = {}
+        for role, graph in self.graphs.items():
+            name = f"{role}.onnx"
+            self.options.progress(f"tracing {name}")
+            models[role] = _translated(graph)
+            path = self.writer.folder / f".{name}"
+            path.write_bytes(models[role].SerializeToString())
+            _require_exact(name, difference(graph, open_graph(path), name), "torch, onnx and onnxruntime")
+            path.unlink()
+        return models
+
+    def _write_torch(self, runtime: Runtime, precision: Precision) -> None:
+        """Write programs or scripts, each of which holds its own weights; only programs can store them narrow."""
+        graphs = self.graphs if precision == "fp32" else self.in_precision(precision, False)
+        narrow = runtime == "torch" and precision == "fp32" and self.options.weight_storage != "fp32"
+        infix, suffix = "" if precision == "fp32" else f".{precision}", RUNTIMES[runtime].suffix
+        for role, graph in graphs.items():
+            name = f"{role}{infix}{suffix}"
+            path = self.writer.folder / name
+            self.options.progress(f"tracing {name}")
+            source = rounded(graph) if narrow else graph
+            described = source.example(), source.outputs, source.dynamic, source.metadata
+            if runtime == "torch":
+                save_program(source, path, *described, narrow_weights=narrow)
+            else:
+                save_script(source, path, *described)
+            opened = open_graph(path)
+            self._measure(role, name, opened, precision)
+            _require_exact(name, difference(source, opened, name), "torch")
+            self.artifacts.append(
+                self.writer.artifact(
+                    role,
+                    name,
+                    runtime=runtime,
+                    precision=precision,
+                    weight_storage="fp16" if narrow else precision,
+                )
+            )
+
+    def _measure(self, role: Role, name: str, opened: Graph, precision: Precision) -> None:
+        """Compare an opened graph with float32, and refuse it if it drifts too far."""
+        self.differences[name] = difference(self.graphs[role], opened, name)
+        if precision == "fp32":
+            return
+        if not math.isfinite(self.differences[name]):
+            raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+        self.options.progress(f"checking {name} on audio")
+        drift = self.drift(role, opened, self._recordings)
+        self.drifts[name] = drift
+        if not math.isfinite(drift.moved):
+            raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+        limit = self.options.drift_limit
+        if drift.moved > limit and not self.options.force:
+            raise ExportError(
+                f"{name} drifts too far from float32 on audio: {drift}; the limit is {limit:g}. Leave "
+                f"{precision} out, check with audio of the model's own language (--check-audio), or accept it "
+                "(--max-drift, --force)."
+            )
+
+    @cached_property
+    def _recordings(self) -> list[Waveform]:
+        return read_recordings(self.options.check_audio, self.sample_rate)
+
+    @cached_property
+    def _constants(self) -> list[np.ndarray]:
+        return [array for graph in self.graphs.values() for array in graph.constants]
+
+
+def _translated(graph: ExportableGraph) -> onnx.ModelProto:
+    return export_graph(graph, graph.example(), graph.outputs, graph.dynamic, graph.metadata)
+
+
+def _require_exact(name: str, difference: float, packages: str) -> None:
+    if not difference <= MAX_DIFFERENCE:
+        raise ExportError(
+            f"{name} does not reproduce the torch network: results differ by {difference:.2g}, the limit is "
+            f"{MAX_DIFFERENCE:g}. Please report this with the versions of {packages}."
+        )

@@ -1,0 +1,1 @@
+"""icefall's transducers: reworked conformer and zipformer2, stateless predictor, joiner."""

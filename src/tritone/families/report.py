@@ -1,0 +1,57 @@
+"""What every export tells in the end: where a bundle came from, and how well its graphs follow the network."""
+
+import hashlib
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from pathlib import Path
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Provenance
+from tritone.families.drift import Drift
+
+PACKAGES = ("tritone", "torch", "onnx", "onnxscript")
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What an export made and how well the stored graphs follow the torch network.
+
+    `differences`: per graph, the largest difference from the float32 network over a test signal: of log-probabilities
+    and hypotheses' scores in natural-log units, of a transducer's vectors and logits as they are. For compressed
+    weights it shows what they lose. `drifts`: per graph in another precision than float32, what it changes on real
+    audio. `parameters`: of the parts that were exported. `notes`: what was taken for granted and should be known.
+    """
+
+    bundle: Bundle
+    parameters: int
+    bytes: int
+    differences: dict[str, float] = field(default_factory=dict)
+    drifts: dict[str, Drift] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def bundle_bytes(bundle: Bundle) -> int:
+    """The size of all files of a bundle."""
+    return sum(bundle.file(name).stat().st_size for name in bundle.files)
+
+
+def provenance(
+    family: str, sources: Mapping[str, Path], options: Mapping[str, str | int | float | bool | None]
+) -> Provenance:
+    """The record of an export that is being made."""
+    return Provenance(
+        family=family,
+        sources={key: _sha256(path) for key, path in sources.items()},
+        versions={"python": platform.python_version(), **{package: version(package) for package in PACKAGES}},
+        options=dict(options),
+    )
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
+    return digest.hexdigest()

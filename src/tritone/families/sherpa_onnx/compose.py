@@ -1,0 +1,155 @@
+"""The graphs of a bundle, made of those of a folder: features before encoders, states with the batch first, our names.
+
+Source  ->  onnx.ModelProto that keeps the contract of its role (docs/design.md)
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper
+
+from tritone.bundle.manifest import Features, State
+from tritone.families.sherpa_onnx.builder import EMBEDDED, Builder
+from tritone.families.sherpa_onnx.front_end import utterance_features, window_features, window_samples
+from tritone.families.sherpa_onnx.layouts import StreamLayout
+from tritone.families.sherpa_onnx.source import Source
+
+Spec = tuple[int, Sequence[int | str]]
+
+FLOAT, INT64 = int(TensorProto.FLOAT), int(TensorProto.INT64)
+STEPS = "steps"
+"""The state that counts the steps of a stream: its first one mirrors the beginning of the signal."""
+
+METADATA = {"producer": "tritone"}
+
+
+def offline_encoder(
+    source: Source, features: Features, sample_rate: int, *, min_frames: int, output: str, dim: int, log_softmax: bool
+) -> onnx.ModelProto:
+    """Role `encoder`.
+
+    Args:
+        min_frames: feature frames that give one encoder frame; the network never gets fewer.
+        output, dim: `encoder_out` or `log_probs`, and the size of its last axis.
+        log_softmax: the network gives scores that are no log-probabilities yet.
+    """
+    b = Builder()
+    x, valid = utterance_features(b, features, sample_rate, min_frames)
+    lengths = b.op("Max", valid, b.constant(min_frames))
+    frames, counts = source.inputs
+    b.op("Identity", x, output=EMBEDDED + frames.name)
+    b.op("Cast", lengths, output=EMBEDDED + counts.name, to=counts.dtype)
+    b.embed(source.model)
+    result, result_counts = (EMBEDDED + tensor.name for tensor in source.outputs[:2])
+    _result(b, result, output, log_softmax)
+    found = b.op("Reshape", b.op("Cast", result_counts, to=INT64), b.constant([-1]))
+    enough = b.op("Less", b.constant(min_frames - 1), valid)
+    b.op("Where", enough, found, b.constant(0), output="num_frames")
+    inputs: dict[str, Spec] = {"waveform": (FLOAT, ["batch", "samples"]), "num_samples": (INT64, ["batch"])}
+    outputs: dict[str, Spec] = {output: (FLOAT, ["batch", "frames", dim]), "num_frames": (INT64, ["batch"])}
+    return b.model(inputs, outputs, METADATA)
+
+
+def state_names(layout: StreamLayout) -> dict[str, str]:
+    """What the states of a layout are called in a bundle: no name that the contract gives to something else."""
+    taken = ("waveform", "num_samples", "num_frames", "encoder_out", "log_probs", STEPS)
+    return {
+        state.name: f"state.{state.name}" if state.name in taken or state.name.startswith("next_") else state.name
+        for state in layout.states
+    }
+
+
+def manifest_states(layout: StreamLayout) -> tuple[State, ...]:
+    """The states as a manifest lists them."""
+    names = state_names(layout)
+    own = (
+        State(
+            name=names[state.name],
+            shape=state.per_stream,
+            dtype="float32" if state.dtype == np.float32 else "int64",
+        )
+        for state in layout.states
+    )
+    return (State(name=STEPS, shape=(), dtype="int64"), *own)
+
+
+def streaming_encoder(
+    source: Source,
+    layout: StreamLayout,
+    features: Features,
+    sample_rate: int,
+    *,
+    frames_per_step: int,
+    output: str,
+    dim: int,
+    log_softmax: bool,
+) -> onnx.ModelProto:
+    """Role `streaming_encoder`; every step gives all of its `frames_per_step` encoder frames."""
+    b = Builder()
+    names = state_names(layout)
+    first = b.op("Equal", STEPS, b.constant(0))
+    x, _ = window_features(b, features, sample_rate, layout.window_frames, first)
+    b.op("Identity", x, output=EMBEDDED + source.inputs[0].name)
+    inputs: dict[str, Spec] = {
+        "waveform": (FLOAT, ["batch", window_samples(features, layout.window_frames)]),
+        "num_samples": (INT64, ["batch"]),
+        STEPS: (INT64, ["batch"]),
+    }
+    for state in layout.states:
+        ours, theirs, axis = names[state.name], EMBEDDED + state.name, state.batch_axis
+        value = ours
+        if axis:
+            order = [*range(1, axis + 1), 0, *range(axis + 1, len(state.shape))]
+            value = b.op("Transpose", value, perm=order)
+        b.op("Cast", value, output=theirs, to=int(helper.np_dtype_to_tensor_dtype(state.dtype)))
+        inputs[ours] = (FLOAT if state.dtype == np.float32 else INT64, ["batch", *state.per_stream])
+    if layout.processed is not None:
+        count = b.op("Mul", STEPS, b.constant(frames_per_step))
+        b.op("Cast", count, output=EMBEDDED + layout.processed.name, to=layout.processed.dtype)
+    b.embed(source.model)
+    _result(b, EMBEDDED + source.outputs[0].name, output, log_softmax)
+    b.op("Add", b.op("Mul", STEPS, b.constant(0)), b.constant(frames_per_step), output="num_frames")
+    b.op("Add", STEPS, b.constant(1), output=f"next_{STEPS}")
+    for state in layout.states:
+        value, axis = EMBEDDED + state.next_name, state.batch_axis
+        if state.dtype == np.int32:
+            value = b.op("Cast", value, to=INT64)
+        order = [axis, *(each for each in range(len(state.shape)) if each != axis)]
+        b.op("Transpose", value, output=f"next_{names[state.name]}", perm=order)
+    outputs: dict[str, Spec] = {
+        output: (FLOAT, ["batch", frames_per_step, dim]),
+        "num_frames": (INT64, ["batch"]),
+        **{f"next_{name}": spec for name, spec in inputs.items() if name not in ("waveform", "num_samples")},
+    }
+    return b.model(inputs, outputs, METADATA)
+
+
+def predictor(source: Source, context_size: int, dim: int, *, has_mask: bool) -> onnx.ModelProto:
+    """Role `predictor`. Without a mask for negative ids in the network, they stand for token 0."""
+    b = Builder()
+    context = "context" if has_mask else b.op("Max", "context", b.constant(0))
+    b.op("Cast", context, output=EMBEDDED + source.inputs[0].name, to=source.inputs[0].dtype)
+    b.embed(source.model)
+    result = EMBEDDED + source.outputs[0].name
+    b.op("Reshape", result, b.constant([-1, dim]), output="predictor_out")  # some have an axis of 1 in the middle
+    return b.model({"context": (INT64, ["rows", context_size])}, {"predictor_out": (FLOAT, ["rows", dim])}, METADATA)
+
+
+def joiner(source: Source, dim: int, vocab_size: int) -> onnx.ModelProto:
+    """Role `joiner`."""
+    b = Builder()
+    for ours, theirs in zip(("encoder_out", "predictor_out"), source.inputs, strict=True):
+        b.op("Identity", ours, output=EMBEDDED + theirs.name)
+    b.embed(source.model)
+    b.op("Reshape", EMBEDDED + source.outputs[0].name, b.constant([-1, vocab_size]), output="logits")
+    vector: Spec = (FLOAT, ["rows", dim])
+    inputs: Mapping[str, Spec] = {"encoder_out": vector, "predictor_out": vector}
+    return b.model(inputs, {"logits": (FLOAT, ["rows", vocab_size])}, METADATA)
+
+
+def _result(b: Builder, value: str, output: str, log_softmax: bool) -> None:
+    if log_softmax:
+        b.op("LogSoftmax", value, output=output, axis=-1)
+    else:
+        b.op("Identity", value, output=output)

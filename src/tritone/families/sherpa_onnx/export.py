@@ -1,0 +1,119 @@
+"""From a folder in sherpa-onnx's layout to a bundle.
+
+    encoder*.onnx, decoder*.onnx, joiner*.onnx (or model*.onnx), tokens.txt
+        ->  manifest.json, tokens.txt, and for each precision graphs that take waveforms
+
+Nothing is traced and torch is not needed: features are written in front of the graphs that are there. Every graph is
+run before the bundle is written, and compared with the one that it was made of.
+"""
+
+import hashlib
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+from tritone.bundle.bundle import Bundle, BundleWriter
+from tritone.bundle.manifest import Manifest, Precision, Provenance
+from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
+from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
+from tritone.families.sherpa_onnx.measure import Leak
+
+
+@dataclass(frozen=True)
+class ImportReport:
+    """What was made.
+
+    `differences`: of each encoder graph from the one that it was made of, as a share of the size of what comes out.
+    `leaks`: of each offline encoder, see `Leak`.
+    """
+
+    bundle: Bundle
+    files: ModelFiles
+    bytes: int
+    differences: dict[str, float] = field(default_factory=dict)
+    leaks: dict[str, Leak] = field(default_factory=dict)
+
+
+def export_sherpa_onnx(
+    *,
+    folder: Path,
+    output: Path,
+    variant: str | None = None,
+    precisions: Sequence[Precision] | None = None,
+    tokens: Path | None = None,
+    name: str | None = None,
+    tail_padding_ms: float = 0.0,
+    progress: Callable[[str], None] = lambda step: None,
+) -> ImportReport:
+    """Import a model of sherpa-onnx.
+
+    Args:
+        folder: with the ONNX files and tokens.txt.
+        output: the bundle's folder; an older bundle there is replaced.
+        variant: which model, where the folder holds several; see `find_model`.
+        precisions: those to take; by default all that there are. The first is the bundle's default.
+        tokens: the token table, if it is not in the folder.
+        name: of the model; by default the output folder's name.
+        tail_padding_ms: silence that serving appends to every utterance.
+        progress: told what is done next.
+
+    Raises:
+        ExportError: the folder holds no model that can be imported, or a damaged one; the message says why.
+        BundleError: the output folder is in use for something else.
+        ValueError: a precision is unknown or given twice.
+    """
+    files = find_model(folder, variant=variant, precisions=precisions, tokens=tokens)
+    with BundleWriter(output) as writer:
+        kind = TransducerImporter if files.kind == "transducer" else CtcImporter
+        made = kind(files, writer, progress)
+        for precision in files.graphs:
+            made.add(precision)
+        progress("writing the bundle")
+        writer.write_tokens(made.tokens)
+        sources = {path.name: path for graphs in files.graphs.values() for path in graphs.values()}
+        bundle = writer.commit(
+            Manifest(
+                name=name or output.resolve().name,
+                kind=files.kind,
+                sample_rate=SAMPLE_RATE,
+                features=made.features,
+                encoder=made.encoder(round(tail_padding_ms * SAMPLE_RATE / 1000)),
+                vocabulary=made.vocabulary(),
+                streaming=made.streaming(),
+                transducer=made.transducer(),
+                artifacts=tuple(made.artifacts),
+                provenance=Provenance(
+                    family="sherpa-onnx",
+                    sources={key: _sha256(path) for key, path in {**sources, "tokens": files.tokens}.items()},
+                    versions={
+                        "python": platform.python_version(),
+                        **{each: found for each in ("tritone", "onnx", "onnxruntime") if (found := _version(each))},
+                    },
+                    options={
+                        "model_type": made.model_type,
+                        "variant": files.variant,
+                        "precisions": ",".join(files.graphs),
+                        "tail_padding_ms": tail_padding_ms,
+                    },
+                ),
+            )
+        )
+    size = sum(bundle.file(each).stat().st_size for each in bundle.files)
+    return ImportReport(bundle, files, size, made.differences, made.leaks)
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(2**20), b""):
+            digest.update(block)
+    return digest.hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # onnxruntime is there under another name, such as onnxruntime-gpu
+        return None

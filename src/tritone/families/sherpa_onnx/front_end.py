@@ -1,0 +1,122 @@
+"""Features as ONNX nodes: Kaldi's fbank of waveforms, as the models were trained with.
+
+    waveform (batch, samples) float32, num_samples (batch,) int64  ->  x (batch, frames, bins) float32, valid (batch,)
+
+A frame is one row of a product with the matrix of `tritone.audio.fbank`; its mean is subtracted before, since inside
+the matrix it would cancel large numbers. Frames at or beyond `valid` are what the models know as padding, log(1e-10).
+"""
+
+import math
+
+import numpy as np
+
+from tritone.audio.fbank import LOG_FLOOR, fft_size, mel_banks, spectrum_matrix
+from tritone.bundle.manifest import Features
+from tritone.families.sherpa_onnx.builder import Builder
+
+PADDING = math.log(1e-10)
+"""A feature where there is no audio, in icefall's training and in sherpa-onnx."""
+
+
+def lead_samples(features: Features) -> int:
+    """Samples before the first one that its frame covers; they are mirrored."""
+    return 0 if features.snip_edges else (features.frame_length - features.frame_shift) // 2
+
+
+def least_samples(features: Features, frames: int) -> int:
+    """The shortest waveform of that many frames."""
+    if features.snip_edges:
+        return features.frame_length + (frames - 1) * features.frame_shift
+    return frames * features.frame_shift - features.frame_shift // 2
+
+
+def window_samples(features: Features, frames: int) -> int:
+    """Samples that these frames cover."""
+    return features.frame_length + (frames - 1) * features.frame_shift
+
+
+def utterance_features(b: Builder, features: Features, sample_rate: int, min_frames: int) -> tuple[str, str]:
+    """Nodes for whole utterances: the names of `x`, which has no more frames than the longest row, and of `valid`.
+
+    `x` has at least `min_frames` frames; waveforms are at least that long.
+    """
+    length, shift = features.frame_length, features.frame_shift
+    lead = lead_samples(features)
+    reach = length - lead  # more than a last frame can need beyond the last sample
+    n = b.op("Reshape", "num_samples", b.constant([-1, 1]))
+    if features.snip_edges:
+        inside = b.op("Max", b.op("Sub", "num_samples", b.constant(length - shift)), b.constant(0))
+        valid = b.op("Div", inside, b.constant(shift))
+        signal = b.op("Pad", "waveform", b.constant([0, 0, 0, reach]), b.real(0))
+    else:
+        valid = b.op("Div", b.op("Add", "num_samples", b.constant(shift // 2)), b.constant(shift))
+        head = b.slice("waveform", lead - 1, -(2**62), axis=1, step=-1)
+        body = b.op("Pad", "waveform", b.constant([0, 0, 0, 2 * reach]), b.real(0))
+        signal = _mirror_end(b, b.op("Concat", head, body, axis=1), b.op("Add", n, b.constant(lead)), reach)
+    frames = b.op("Max", b.op("ReduceMax", valid, keepdims=0), b.constant(min_frames))
+    return _fbank(b, signal, frames, valid, features, sample_rate), valid
+
+
+def window_features(b: Builder, features: Features, sample_rate: int, frames: int, first: str) -> tuple[str, str]:
+    """Nodes for a window of a stream, which begins `lead_samples` before its first frame's middle part.
+
+    Args:
+        frames: of a window.
+        first: name of a tensor (batch,) bool: is this the first step of a stream? Its lead is mirrored then.
+    """
+    lead, shift = lead_samples(features), features.frame_shift
+    reach = features.frame_length - lead
+    mirrored = b.slice("waveform", 2 * lead - 1, lead - 1, axis=1, step=-1)
+    begins = b.op("Reshape", first, b.constant([-1, 1]))
+    head = b.op("Where", begins, mirrored, b.slice("waveform", 0, lead, axis=1))
+    body = b.slice("waveform", lead, 2**62, axis=1)
+    padded = b.op("Pad", b.op("Concat", head, body, axis=1), b.constant([0, 0, 0, reach]), b.real(0))
+    n = b.op("Reshape", "num_samples", b.constant([-1, 1]))
+    signal = _mirror_end(b, padded, n, reach)
+    # In C's division what is below 0 becomes 0 as well: less than a shift is missing then.
+    valid = b.op("Div", b.op("Sub", "num_samples", b.constant(lead - shift // 2)), b.constant(shift))
+    count = b.constant(frames)
+    return _fbank(b, signal, count, valid, features, sample_rate), b.op("Min", valid, count)
+
+
+def _mirror_end(b: Builder, signal: str, end: str, reach: int) -> str:
+    """Write the mirrored signal behind its end: (batch, samples), the end (batch, 1) of each row, how much."""
+    steps = b.constant([np.arange(reach)])
+    sources = b.op("Max", b.op("Sub", b.op("Sub", end, b.constant(1)), steps), b.constant(0))
+    values = b.op("GatherElements", signal, sources, axis=1)
+    return b.op("ScatterElements", signal, b.op("Add", end, steps), values, axis=1)
+
+
+def _fbank(b: Builder, signal: str, frames: str, valid: str, features: Features, sample_rate: int) -> str:
+    """Features of the first `frames` (a number) frames of a signal."""
+    length, shift = features.frame_length, features.frame_shift
+    # Frames are put together from hops, which are plain slices: much faster than a gather.
+    hop = math.gcd(length, shift)
+    step, width = shift // hop, length // hop
+    last = b.op("Mul", b.op("Sub", b.op("Reshape", frames, b.constant([1])), b.constant(1)), b.constant(step))
+    used = b.op("Mul", b.op("Add", last, b.constant(width)), b.constant(hop))
+    hops = b.op("Reshape", b.slice(signal, 0, used, axis=1), b.constant([0, -1, hop]))
+    parts = [b.slice(hops, i, b.op("Add", last, b.constant(i + 1)), axis=1, step=step) for i in range(width)]
+    cut = b.op("Concat", *parts, axis=2)
+    mean = b.op("MatMul", cut, b.real(np.full((length, 1), 1 / length)))
+    spectrum = b.op("MatMul", b.op("Sub", cut, mean), b.real(dft(features)))
+    power = b.op("Mul", spectrum, spectrum)
+    banks = mel(features, sample_rate)
+    energy = b.op("MatMul", power, b.real(np.concatenate((banks, banks))))  # adds real and imaginary parts
+    fbank = b.op("Log", b.op("Max", energy, b.real(LOG_FLOOR)))
+    count = b.op("Reshape", frames, b.constant(np.zeros(0)))
+    positions = b.op("Reshape", b.op("Range", b.constant(0), count, b.constant(1)), b.constant([1, -1, 1]))
+    is_audio = b.op("Less", positions, b.op("Reshape", valid, b.constant([-1, 1, 1])))
+    return b.op("Where", is_audio, fbank, b.real(PADDING))
+
+
+def dft(features: Features) -> np.ndarray:
+    """(frame_length, 2 · bins): samples in [-1, 1] less their mean to a spectrum, real parts before imaginary ones."""
+    matrix = spectrum_matrix(features.frame_length, features.window, features.preemphasis)
+    return features.sample_scale * matrix
+
+
+def mel(features: Features, sample_rate: int) -> np.ndarray:
+    """(bins, num_mel_bins): power spectrum to energies."""
+    size = fft_size(features.frame_length)
+    return mel_banks(features.num_mel_bins, sample_rate, size, features.low_freq, features.high_freq)

@@ -1,0 +1,321 @@
+"""What graphs do when they are run: sizes that no file tells, dependence on padding, and whether ours compute the same.
+
+Graphs of a folder take features; ours take waveforms. The features for the former are computed here in float64 numpy,
+apart from the nodes that `front_end` writes.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.audio.fbank import LOG_FLOOR
+from tritone.bundle.manifest import Features
+from tritone.errors import ExportError
+from tritone.families.sherpa_onnx.compose import STEPS, state_names
+from tritone.families.sherpa_onnx.front_end import PADDING, dft, lead_samples, least_samples, mel, window_samples
+from tritone.families.sherpa_onnx.layouts import StreamLayout
+from tritone.families.sherpa_onnx.source import Source
+from tritone.runtime import Graph
+
+Floats = npt.NDArray[np.float32]
+
+MAX_FIRST_FRAME = 40  # feature frames; networks with frames of 40 ms need 7 to 15 for their first one
+LONG, SHORT = 440, 200  # feature frames whose encoder frames are counted
+CHECKED_FRAMES = (128, 97, 86, 75, 64, 53, 47)
+"""Lengths in feature frames: every remainder by 4, odd ones, and one that is a power of two."""
+
+FLOAT_NOISE = 1e-3
+"""Of the size of what comes out; float32 stays two orders below, and padding that leaks is far above."""
+
+MAX_DIFFERENCE = 1e-2
+"""Between our graph and the folder's, of the size of what comes out; features alone differ by up to 5e-4."""
+
+
+@dataclass(frozen=True)
+class OfflineSizes:
+    """`min_frames`: feature frames that give one encoder frame. `rate`: feature frames of an encoder frame."""
+
+    min_frames: int
+    rate: int
+    dim: int
+
+
+@dataclass(frozen=True)
+class Leak:
+    """How much an utterance's result changes, as a share of the size of results.
+
+    `padding`: when it is padded beside longer ones. `mates`: when it is beside others of its own length.
+    """
+
+    padding: float
+    mates: float
+
+    @property
+    def depends_on_padding(self) -> bool:
+        """Beyond what comes of float arithmetic, or of levels of 8 bits that all utterances of a batch share."""
+        return self.padding > max(FLOAT_NOISE, 3 * self.mates)
+
+    def __str__(self) -> str:
+        text = "results do not depend on padding"
+        if self.depends_on_padding:
+            text = f"padding changes results by up to {self.padding:.2g} of their size: equal lengths are batched only"
+        if self.mates > FLOAT_NOISE:
+            text += f"; utterances of one batch change each other's by up to {self.mates:.2g}"
+        return text
+
+
+def signal(samples: int, sample_rate: int, seed: int = 0) -> Floats:
+    """Chirps under slow loudness changes, with noise: energy in all bands, silence too. The same at every call."""
+    time = np.arange(samples) / sample_rate
+    noise = np.random.default_rng(seed).uniform(-0.5, 0.5, samples)
+    tone = np.sin(2 * np.pi * ((200 + 37 * seed) * time + 400 * time**2))
+    loudness = np.maximum(np.sin(2 * np.pi * 1.7 * time + seed), 0)
+    return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).astype(np.float32)
+
+
+def fbank(waveform: Floats, features: Features, sample_rate: int) -> Floats:
+    """The features (frames, bins) of a waveform, whose frames lie as Kaldi's."""
+    length, shift = features.frame_length, features.frame_shift
+    samples = waveform.astype(np.float64)
+    if features.snip_edges:
+        count = max(0, (len(samples) - length) // shift + 1)
+    else:
+        count = (len(samples) + shift // 2) // shift
+        samples = np.pad(samples, (lead_samples(features), length), mode="symmetric")
+    if not count:
+        return np.zeros((0, features.num_mel_bins), np.float32)
+    frames = np.lib.stride_tricks.sliding_window_view(samples, length)[::shift][:count]
+    spectrum = (frames - frames.mean(axis=1, keepdims=True)) @ dft(features)
+    real, imaginary = np.hsplit(spectrum, 2)
+    energy = (real**2 + imaginary**2) @ mel(features, sample_rate)
+    return np.log(np.maximum(energy, LOG_FLOOR)).astype(np.float32)
+
+
+def run(graph: Graph, source: Source, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[npt.NDArray[Any]]:
+    """Run a stranger's graph.
+
+    Raises:
+        ExportError: it fails.
+    """
+    try:
+        return graph(inputs, outputs)
+    except Exception as error:  # onnxruntime's exceptions have no common base of their own
+        shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in list(inputs.items())[:3])
+        raise ExportError(f"{source.path} fails when it is run with {shapes}: {str(error)[:300]}") from error
+
+
+def offline_sizes(graph: Graph, source: Source, bins: int) -> OfflineSizes:
+    """Find the sizes of a graph (features, lengths) -> (encoded, lengths).
+
+    Raises:
+        ExportError: it fails, or its lengths are none.
+    """
+    feed = _feeder(graph, source)
+    lengths = np.arange(1, MAX_FIRST_FRAME + 1)
+    _, found = feed(np.zeros((MAX_FIRST_FRAME, MAX_FIRST_FRAME, bins), np.float32), lengths)
+    enough = lengths[found >= 1]
+    encoded, long = feed(np.zeros((1, LONG, bins), np.float32), np.array([LONG]))
+    _, short = feed(np.zeros((1, SHORT, bins), np.float32), np.array([SHORT]))
+    more = int(long[0] - short[0])
+    if not len(enough) or more < 1 or (LONG - SHORT) % more or encoded.ndim != 3:
+        raise ExportError(
+            f"{source.path}: {LONG} feature frames gave {long[0]} encoder frames and {SHORT} gave {short[0]}, in an "
+            f"output of shape {encoded.shape}. An encoder frame should stand for a whole number of feature frames."
+        )
+    if int(long[0]) > encoded.shape[1]:
+        raise ExportError(f"{source.path} counts {long[0]} encoder frames, but gives {encoded.shape[1]}")
+    return OfflineSizes(int(enough[0]), (LONG - SHORT) // more, encoded.shape[2])
+
+
+def padding_leak(graph: Graph, features: Features, sample_rate: int, min_frames: int, output: str, name: str) -> Leak:
+    """Compare utterances alone with the same ones in batches; of one of our offline graphs.
+
+    Raises:
+        ExportError: it counts other frames or gives no numbers.
+    """
+    frames = [max(each, min_frames + index) for index, each in enumerate(CHECKED_FRAMES)]
+    waveforms = [signal(least_samples(features, count) + 7, sample_rate, seed) for seed, count in enumerate(frames)]
+    alone = [_encode(graph, [each], output, name)[0] for each in waveforms]
+    size = _size(np.concatenate(alone))
+    middle = len(waveforms) // 2
+    length = len(waveforms[middle])
+    mates = [signal(length, sample_rate, seed + 50) for seed in range(3)]
+    beside = _encode(graph, [mates[0], waveforms[middle], *mates[1:]], output, name)[1]
+    together = _encode(graph, waveforms, output, name)
+    padding = max(_difference(a, b, name) for a, b in zip(alone, together, strict=True))
+    return Leak(padding / size, _difference(alone[middle], beside, name) / size)
+
+
+def offline_difference(
+    ours: Graph, theirs: Graph, source: Source, features: Features, sample_rate: int, min_frames: int, output: str
+) -> float:
+    """The largest difference between our offline graph and the folder's, as a share of the size of results."""
+    feed = _feeder(theirs, source)
+    worst = 0.0
+    for seed, count in enumerate(CHECKED_FRAMES[:3]):
+        waveform = signal(least_samples(features, max(count, min_frames)) + 31 * seed, sample_rate, seed)
+        feats = fbank(waveform, features, sample_rate)
+        encoded, lengths = feed(feats[None], np.array([len(feats)]))
+        worst = max(
+            worst, _share(_encode(ours, [waveform], output, source.path.name)[0], encoded[0, : lengths[0]], source)
+        )
+    return worst
+
+
+def stream_sizes(graph: Graph, source: Source, layout: StreamLayout, bins: int) -> tuple[int, int]:
+    """Encoder frames of a step, and the size of a frame."""
+    x = np.zeros((2, layout.window_frames, bins), np.float32)
+    encoded, *nexts = _step(graph, source, layout, x, _zeros(layout, 2), 0)
+    for state, value in zip(layout.states, nexts, strict=True):
+        if value.shape != (wanted := (*state.shape[: state.batch_axis], 2, *state.shape[state.batch_axis + 1 :])):
+            raise ExportError(f"{source.path}: {state.next_name} has the shape {value.shape}, {state.name} {wanted}")
+    if encoded.ndim != 3 or not encoded.shape[1] or layout.shift_frames % encoded.shape[1]:
+        raise ExportError(
+            f"{source.path}: a step of {layout.shift_frames} feature frames gives {encoded.shape}; an encoder frame "
+            "should stand for a whole number of feature frames"
+        )
+    return encoded.shape[1], encoded.shape[2]
+
+
+def stream_difference(
+    ours: Graph,
+    theirs: Graph,
+    source: Source,
+    layout: StreamLayout,
+    features: Features,
+    sample_rate: int,
+    output: str,
+    frames_per_step: int,
+) -> float:
+    """The largest difference between our streaming graph and the folder's over two whole streams in one batch."""
+    window, shift = window_samples(features, layout.window_frames), features.frame_shift * layout.shift_frames
+    lengths = (3 * shift + 1234, 2 * shift + 77)
+    waveforms = [signal(length, sample_rate, seed) for seed, length in enumerate(lengths)]
+    expected = [
+        _stream_alone(theirs, source, layout, fbank(each, features, sample_rate), frames_per_step) for each in waveforms
+    ]
+    steps = max(map(len, expected))
+    lead = lead_samples(features)
+    block = np.zeros((2, lead + steps * shift + window), np.float32)
+    for row, waveform in zip(block, waveforms, strict=True):
+        row[lead : lead + len(waveform)] = waveform
+    names = state_names(layout)
+    states: dict[str, npt.NDArray[Any]] = {STEPS: np.zeros(2, np.int64)}
+    for state in layout.states:
+        dtype = np.float32 if state.dtype == np.float32 else np.int64
+        states[names[state.name]] = np.zeros((2, *state.per_stream), dtype)
+    worst = 0.0
+    for step in range(steps):
+        start = step * shift
+        valid = np.clip(lead + np.array(lengths) - start, 0, window)
+        feed = {"waveform": block[:, start : start + window], "num_samples": valid, **states}
+        encoded, *nexts = run(ours, source, feed, [output, *(f"next_{name}" for name in states)])
+        states = dict(zip(states, nexts, strict=True))
+        for row, stream in enumerate(expected):
+            if step < len(stream):
+                worst = max(worst, _share(encoded[row], stream[step], source))
+    return worst
+
+
+def keeps_no_token(graph: Graph, source: Source, context_size: int, vocab_size: int) -> bool:
+    """Does a context id of -1 have no vector? Without a mask, an embedding gives it that of the last token."""
+    contexts = np.zeros((3, context_size), np.int64)
+    contexts[0, 0], contexts[1, 0] = -1, vocab_size - 1
+    tensor = source.inputs[0]
+    feed = {tensor.name: contexts.astype(graph.inputs[tensor.name].dtype)}
+    (found,) = run(graph, source, feed, [source.outputs[0].name])
+    none, last, blank = found.reshape(3, -1)
+    size = float(np.abs(found).max())
+    return min(float(np.abs(none - other).max()) for other in (last, blank)) > 1e-4 * size
+
+
+def is_log_softmax(scores: Floats) -> bool:
+    """Are these log-probabilities along the last axis?"""
+    return bool(np.allclose(np.logaddexp.reduce(scores.astype(np.float64), axis=-1), 0, atol=1e-2))
+
+
+def example_scores(graph: Graph, source: Source, layout: StreamLayout | None, bins: int) -> Floats:
+    """What a CTC model says of something like speech."""
+    feats = np.random.default_rng(0).normal(-6, 3, (1, layout.window_frames if layout else SHORT, bins))
+    x = feats.astype(np.float32)
+    if layout is not None:
+        return _step(graph, source, layout, x, _zeros(layout, 1), 0)[0]
+    scores, lengths = _feeder(graph, source)(x, np.array([SHORT]))
+    return scores[:, : lengths[0]]
+
+
+def _feeder(graph: Graph, source: Source) -> Callable[[Floats, npt.NDArray[Any]], tuple[Floats, npt.NDArray[Any]]]:
+    frames, counts = source.inputs
+    outputs = [tensor.name for tensor in source.outputs[:2]]
+
+    def feed(x: Floats, lengths: npt.NDArray[Any]) -> tuple[Floats, npt.NDArray[Any]]:
+        inputs = {frames.name: x, counts.name: lengths.astype(graph.inputs[counts.name].dtype)}
+        encoded, found = run(graph, source, inputs, outputs)
+        return encoded, found.reshape(-1)
+
+    return feed
+
+
+def _encode(graph: Graph, waveforms: Sequence[Floats], output: str, name: str) -> list[Floats]:
+    """The valid frames of each row of one call of an offline graph of ours."""
+    block = np.zeros((len(waveforms), max(map(len, waveforms))), np.float32)
+    for row, waveform in zip(block, waveforms, strict=True):
+        row[: len(waveform)] = waveform
+    lengths = np.array([len(each) for each in waveforms])
+    try:
+        encoded, counts = graph({"waveform": block, "num_samples": lengths}, [output, "num_frames"])
+    except Exception as error:
+        raise ExportError(f"{name} cannot take {len(waveforms)} utterances at once: {str(error)[:300]}") from error
+    return [row[:count] for row, count in zip(encoded, counts.tolist(), strict=True)]
+
+
+def _zeros(layout: StreamLayout, batch: int) -> list[npt.NDArray[Any]]:
+    shapes = ((*s.shape[: s.batch_axis], batch, *s.shape[s.batch_axis + 1 :]) for s in layout.states)
+    return [np.zeros(shape, state.dtype) for shape, state in zip(shapes, layout.states, strict=True)]
+
+
+def _step(
+    graph: Graph, source: Source, layout: StreamLayout, x: Floats, states: Sequence[npt.NDArray[Any]], processed: int
+) -> list[npt.NDArray[Any]]:
+    feed: dict[str, Any] = {source.inputs[0].name: x}
+    feed |= {state.name: value for state, value in zip(layout.states, states, strict=True)}
+    if layout.processed is not None:
+        name = layout.processed.name
+        feed[name] = np.full(len(x), processed, graph.inputs[name].dtype)
+    return run(graph, source, feed, [source.outputs[0].name, *(state.next_name for state in layout.states)])
+
+
+def _stream_alone(
+    graph: Graph, source: Source, layout: StreamLayout, feats: Floats, frames_per_step: int
+) -> list[Floats]:
+    """The encoder frames of each step of a stream, with as much padding behind it as a window has beyond its shift."""
+    end = len(feats) + layout.pad_frames
+    feats = np.pad(feats, ((0, layout.pad_frames + layout.window_frames), (0, 0)), constant_values=PADDING)
+    states = _zeros(layout, 1)
+    found = []
+    for step, start in enumerate(range(0, end, layout.shift_frames)):
+        x = feats[None, start : start + layout.window_frames]
+        encoded, *states = _step(graph, source, layout, x, states, step * frames_per_step)
+        found.append(encoded[0])
+    return found
+
+
+def _difference(found: Floats, wanted: Floats, name: str) -> float:
+    if found.shape != wanted.shape:
+        raise ExportError(f"{name} gives {found.shape[0]} encoder frames where {wanted.shape[0]} are expected")
+    difference = float(np.abs(found - wanted).max(initial=0))
+    if not np.isfinite(difference):
+        raise ExportError(f"{name} gives numbers that are not finite")
+    return difference
+
+
+def _share(found: Floats, wanted: Floats, source: Source) -> float:
+    return _difference(found, wanted, source.path.name) / _size(wanted)
+
+
+def _size(values: Floats) -> float:
+    """The root of the mean square, of nothing but zeros a small number."""
+    return max(float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))), 1e-9)

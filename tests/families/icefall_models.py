@@ -1,0 +1,91 @@
+"""Small random icefall models, as files in upstream's layout, and bundles of them that many tests share."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tritone.families.icefall.conformer import ConformerConfig
+from tritone.families.icefall.export import export_icefall
+from tritone.families.icefall.model import IcefallConfig, IcefallModel
+from tritone.families.icefall.stateless import PredictorConfig
+from tritone.families.icefall.zipformer import StackConfig, ZipformerConfig
+from tritone.families.report import ExportReport
+
+TOKENS = ["<blk>", "<sos/eos>", "<unk>", *(f"▁{letter}" for letter in "ABCDEFGH"), *"abcdefgh"]
+CHUNK, LEFT, RIGHT = 4, 8, 1
+
+PREDICTOR = PredictorConfig(vocab_size=len(TOKENS), width=16, joiner_dim=64, context_size=2)
+CONFORMER = ConformerConfig(encoder_dim=32, heads=2, feed_forward_dim=48, layers=1, kernel=5)
+
+
+def stack(layers: int, downsampling: int, width: int) -> StackConfig:
+    return StackConfig(
+        layers=layers,
+        downsampling=downsampling,
+        width=width,
+        heads=2,
+        query_size=8,
+        value_size=6,
+        position_size=4,
+        feed_forward=24,
+        kernel=7,
+    )
+
+
+ZIPFORMER = ZipformerConfig(stacks=(stack(1, 1, 16), stack(1, 2, 24)), causal=False, position_width=16)
+
+
+@dataclass(frozen=True)
+class Files:
+    checkpoint: Path
+    tokens: Path
+
+
+def write_files(folder: Path, config: IcefallConfig, tokens: list[str] = TOKENS, seed: int = 0) -> Files:
+    """Random weights, in which every input matters and no token wins everywhere."""
+    torch.manual_seed(seed)
+    model = IcefallModel.from_config(config)
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            if value.dim() > 1:
+                value.mul_(2.0)
+            elif name.endswith("bias"):
+                value.normal_(0, 0.2)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": model.upstream_state()}, folder / "pretrained.pt")
+    lines = [*tokens, "#0", "#1"]  # as lexicons have them
+    (folder / "tokens.txt").write_text("".join(f"{token} {id}\n" for id, token in enumerate(lines)), encoding="utf-8")
+    return Files(folder / "pretrained.pt", folder / "tokens.txt")
+
+
+def export_files(files: Files, output: Path, **options: Any) -> ExportReport:
+    return export_icefall(checkpoint=files.checkpoint, tokens=files.tokens, output=output, **options)
+
+
+STREAMED: dict[str, Any] = {
+    "causal": True,
+    "streaming": True,
+    "chunk_size": CHUNK,
+    "left_context": LEFT,
+    "right_context": RIGHT,
+}
+
+
+def export_shared(folder: Path) -> dict[str, ExportReport]:
+    """What most tests look at: a transducer for onnxruntime and for torchscript, and a CTC head.
+
+    torch.export takes its time, torch.jit.trace none to speak of.
+    """
+    conformer = write_files(folder / "conformer", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
+    zipformer = write_files(
+        folder / "zipformer",
+        IcefallConfig(encoder=ZIPFORMER, predictor=PREDICTOR, ctc_vocab_size=len(TOKENS)),
+    )
+    scripts: dict[str, Any] = {"runtimes": ("torchscript",), "force": True}
+    return {
+        "onnx": export_files(conformer, folder / "onnx", precisions=("fp32", "int8"), force=True, **STREAMED),
+        "script": export_files(conformer, folder / "script", precisions=("fp32", "fp16"), **STREAMED, **scripts),
+        "ctc": export_files(zipformer, folder / "ctc", head="ctc", tail_padding_ms=300, **scripts),
+    }
