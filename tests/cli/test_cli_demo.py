@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import psutil
@@ -18,7 +19,7 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.audio.files import read_audio
 from tritone.bundle import shipped_bundles
 from tritone.cli.main import app
-from tritone.demo import Measured, read_clips
+from tritone.demo import Measured, Run, read_clips
 from tritone.errors import OperatorError
 
 
@@ -58,7 +59,7 @@ def test_a_terminal_of_80_columns_shows_the_texts_in_full(monkeypatch: pytest.Mo
         for mode in ("offline", "streaming")
         for clip in read_clips(clips)
     ]
-    monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: (results, 1.0))
+    monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: [Run("toy", results, 1.0)])
     monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
     result = CliRunner().invoke(app, ["demo", "--clips", str(clips)])
     assert result.exit_code == 0, result.output
@@ -84,13 +85,13 @@ def test_the_shipped_clips_are_speech_with_a_reference():
         assert 0.5 < len(read_audio(clip.path, 16000)) / 16000 < 30
 
 
-@pytest.mark.skipif("demo-asr" not in shipped_bundles(), reason="the bundle demo-asr is not in this checkout")
-def test_the_shipped_model_recognises_the_shipped_clips_offline_and_streaming():
+@pytest.mark.skipif(not shipped_bundles(), reason="no bundles are in this checkout")
+def test_the_shipped_models_recognise_the_shipped_clips_offline_and_streaming():
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.output
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in result.stdout.splitlines() if "│" in line]
-    totals = {row[2]: float(row[5]) for row in rows if row[0].startswith("all ")}
-    assert set(totals) == {"offline", "streaming"}
+    totals = {(row[0], row[2]): float(row[5]) for row in rows if row[3].startswith("word errors")}
+    assert set(totals) == set(product(shipped_bundles(), ("offline", "streaming")))
     assert max(totals.values()) <= 10.0, f"word error rates in %: {totals}"
 
 

@@ -1,6 +1,7 @@
 """`tritone demo`: a real Triton answers, on this machine, from the bundle and the clips that come with the package."""
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 from typing import Annotated
 
@@ -12,15 +13,22 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from tritone.bundle import shipped_bundles
 from tritone.cli.interrupts import interrupts
-from tritone.demo import SHIPPED_CLIPS, Clip, Measured, read_clips, run_demo
+from tritone.demo import SHIPPED_CLIPS, Clip, Measured, Run, read_clips, run_demo
 from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError
 from tritone.evaluate.score import pool
 
 
 def demo(
-    bundle: Annotated[str, typer.Option(help="What to serve: a bundle folder, or a shipped one by name.")] = "demo-asr",
+    bundle: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="What to serve, once for each: a bundle folder, or a shipped one by name.",
+            show_default="all shipped ones",
+        ),
+    ] = None,
     clips: Annotated[
         Path, typer.Option(help="Folder with clips.jsonl and its files.", show_default="the shipped ones")
     ] = SHIPPED_CLIPS,
@@ -28,18 +36,19 @@ def demo(
 ) -> None:
     """See a real Triton transcribe shipped clips.
 
-    Serves the shipped model, transcribes offline and streaming, prints a table and stops the server.
+    Serves the shipped models, transcribes offline and streaming, prints a table and stops the server.
     """
     # A pipe has no width of its own, and a narrow table would cut the texts.
     screen = Console(stderr=True)
     output = Console() if Console().is_terminal else Console(width=200)
     recordings = read_clips(clips)
     with interrupts(), _Screen(screen) as observer:
-        results, wall_s = run_demo(bundle, recordings, observer, realtime=realtime)
-    table = _table(results, wall_s, realtime)
+        runs = run_demo(bundle or list(shipped_bundles()), recordings, observer, realtime=realtime)
+    table = _table(runs, realtime)
     if Measurement.get(output, output.options.update(max_width=1000), table).maximum > output.width:
-        table = _table(results, wall_s, realtime, narrow=True)
+        table = _table(runs, realtime, narrow=True)
     output.print(table)
+    results = [result for run in runs for result in run.results]
     failed = [result for result in results if result.error is not None]
     if failed:
         told = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
@@ -84,8 +93,10 @@ class _Screen:
         self._console.print(Text.assemble((f"  {result.clip.name}  ", "dim"), said), soft_wrap=True)
 
 
-def _table(results: Sequence[Measured], wall_s: float, realtime: bool, narrow: bool = False) -> Table:
-    """`narrow` leaves the room of frames and of the voices to the texts; it fits a terminal of 80 columns."""
+def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
+    """A section for each model and mode, and the totals last.
+
+    `narrow` leaves the room of frames and of the voices to the texts; it fits a terminal of 80 columns."""
     if narrow:
         table = Table(title="Tritone demo", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     else:
@@ -97,10 +108,12 @@ def _table(results: Sequence[Measured], wall_s: float, realtime: bool, narrow: b
     for name in ("WER %", "audio s", "RTF", "latency"):
         table.add_column(name, justify="right", no_wrap=True)
     totals = []
-    for mode in ("offline", "streaming"):
-        rows = [result for result in results if result.mode == mode]
+    for run, mode in product(runs, ("offline", "streaming")):
+        rows = [result for result in run.results if result.mode == mode]
         if not rows:
             continue
+        if len(runs) > 1:
+            table.add_row(Text(run.model, "bold"))
         for row in rows:
             table.add_row(
                 row.clip.name,
@@ -116,10 +129,10 @@ def _table(results: Sequence[Measured], wall_s: float, realtime: bool, narrow: b
         table.add_section()
         counts = pool(row.word_errors for row in rows)
         audio_s = sum(row.audio_s for row in rows)
-        busy_s = wall_s if mode == "offline" else sum(row.compute_s for row in rows)
+        busy_s = run.wall_s if mode == "offline" else sum(row.compute_s for row in rows)
         totals.append(
             (
-                f"all {len(rows)}",
+                f"all {len(rows)}" if len(runs) == 1 else run.model,
                 *(() if narrow else ("",)),
                 mode,
                 f"word errors: {counts.errors} in {counts.reference_length}",

@@ -1,7 +1,7 @@
 """What `tritone demo` shows: the shipped clips through a real Triton, offline and streaming, scored."""
 
 from tritone.demo.clips import SHIPPED_CLIPS, Clip, read_clips
-from tritone.demo.run import Observer, run_demo
+from tritone.demo.run import Observer, Run, run_demo
 from tritone.demo.score import Measured
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Clip",
     "Measured",
     "Observer",
+    "Run",
     "read_clips",
     "run_demo",
 ]

@@ -3,6 +3,7 @@
 import tempfile
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,18 @@ CONCURRENCY = 4
 CHUNK_MS = 160.0
 
 
+@dataclass(frozen=True)
+class Run:
+    """How one model did: `results` offline for every clip, then streaming.
+
+    `wall_s`: of the offline part, during which up to `CONCURRENCY` requests were in flight.
+    """
+
+    model: str
+    results: Sequence[Measured]
+    wall_s: float
+
+
 class Observer(Protocol):
     """Hears of the demo while it runs."""
 
@@ -35,43 +48,43 @@ class Observer(Protocol):
 
 
 def run_demo(
-    bundle: str | Path, clips: Sequence[Clip], observer: Observer, *, realtime: bool = False
-) -> tuple[list[Measured], float]:
-    """Serve a bundle and transcribe clips offline and, if the bundle can, streaming. The server is gone afterwards.
+    bundles: Sequence[str | Path], clips: Sequence[Clip], observer: Observer, *, realtime: bool = False
+) -> list[Run]:
+    """Serve bundles and transcribe clips offline and, if a bundle can, streaming. The server is gone afterwards.
 
     Args:
-        bundle: a folder, or the name of a shipped bundle.
+        bundles: folders, or names of shipped bundles.
         clips: what to transcribe.
         observer: is told what happens meanwhile.
         realtime: stream at the speed of speech.
 
     Returns:
-        What was measured: offline for every clip, then streaming; and the wall time of the offline part in seconds,
-        during which up to `CONCURRENCY` requests were in flight.
+        A run of each bundle, one after the other.
 
     Raises:
-        OperatorError: the bundle cannot be served, or the server did not end well.
+        OperatorError: a bundle cannot be served, or the server did not end well.
     """
     with tempfile.TemporaryDirectory(prefix="tritone-demo-") as folder:
         repository = Path(folder) / "repository"
-        observer.stage(f"building a model repository from {bundle}")
-        built = build_repository([bundle], repository, options=ModelOptions(max_batch_size=8, max_streams=16))
+        observer.stage(f"building a model repository from {' and '.join(map(str, bundles))}")
+        options = ModelOptions(max_batch_size=8, max_streams=16)
+        built = [build_repository([bundle], repository, options=options) for bundle in bundles]
         http, grpc, metrics = free_ports(3)
-        options = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=2)
+        ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=2)
         observer.stage("starting Triton")
-        with TritonServer(repository, options) as server:
-            results, wall_s = _measure(server.grpc_address, built, clips, observer, realtime)
+        with TritonServer(repository, ports) as server:
+            runs = [_measure(server.grpc_address, models, clips, observer, realtime) for models in built]
             observer.stage("stopping Triton")
             code = server.stop()
         if code:
             words = "\n".join(server.tail[-10:])
             raise OperatorError(f"Triton ended with exit code {code}. Its last words:\n{words}")
-    return results, wall_s
+    return runs
 
 
 def _measure(
     address: str, built: Sequence[BuiltModel], clips: Sequence[Clip], observer: Observer, realtime: bool
-) -> tuple[list[Measured], float]:
+) -> Run:
     names = {model.mode: model.name for model in built}
     results: list[Measured] = []
     wall_s = 0.0
@@ -90,7 +103,7 @@ def _measure(
                 result = _streaming(client, names["streaming"], clip, observer, realtime)
                 observer.measured(result)
                 results.append(result)
-    return results, wall_s
+    return Run(names.get("offline") or names["streaming"], results, wall_s)
 
 
 def _offline(client: Client, model: str, clips: Sequence[Clip]) -> list[Measured]:

@@ -65,12 +65,45 @@ def export_graph(
         )
     model = onnx.load_from_string(file.getvalue())
     helper.set_model_props(model, dict(metadata))
-    # Source positions of the exporting machine: nobody reads them, and they outweigh a small model.
-    for node in model.graph.node:
-        node.doc_string = ""
     del model.graph.value_info[:]
+    _lift_constants(model.graph)
+    _shorten_names(model.graph, {value.name: value.name for value in [*model.graph.input, *model.graph.output]})
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _lift_constants(graph: onnx.GraphProto) -> None:
+    """Make initialisers of large constants, which several graphs can then share."""
+    for node in list(graph.node):
+        if node.op_type == "Constant" and node.attribute[0].name == "value":
+            tensor = node.attribute[0].t
+            if len(tensor.raw_data) >= SHARE_FROM_BYTES:
+                tensor.name = node.output[0]
+                graph.initializer.append(tensor)
+                graph.node.remove(node)
+
+
+def _shorten_names(graph: onnx.GraphProto, names: dict[str, str]) -> None:
+    """Number what has the names of modules, which outweigh a small model, and drop positions in source files.
+
+    Args:
+        names: new ones by old ones, those to be kept among them; is added to. Graphs inside of others see all.
+    """
+
+    def short(name: str) -> str:
+        return names.setdefault(name, f"_{len(names)}") if name else ""
+
+    for tensor in graph.initializer:
+        tensor.name = short(tensor.name)
+    for node in graph.node:
+        node.name = node.doc_string = ""
+        node.input[:] = [short(name) for name in node.input]
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                _shorten_names(inner, names)
+                for value in inner.output:
+                    value.name = short(value.name)
+        node.output[:] = [short(name) for name in node.output]
 
 
 @contextlib.contextmanager

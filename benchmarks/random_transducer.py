@@ -1,0 +1,124 @@
+"""icefall transducers of published sizes with random weights: speed does not depend on what a network has learnt.
+
+    write_checkpoint("zipformer-m", folder, causal=True)  ->  pretrained.pt, tokens.txt
+
+The joiner is balanced on noise: it says many different tokens, in about as many frames as a trained model of word
+pieces does. Sizes are defaults of the recipes in icefall, egs/librispeech/ASR, and its published small zipformer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from benchmarks.random_model import babble
+from tritone.families.icefall.conformer import ConformerConfig
+from tritone.families.icefall.model import IcefallConfig, IcefallModel
+from tritone.families.icefall.stateless import PredictorConfig
+from tritone.families.icefall.zipformer import StackConfig, ZipformerConfig
+
+EMITTING = 0.15  # share of frames with a token: word pieces of English read aloud, at 25 frames a second
+SPECIAL = ("<blk>", "<sos/eos>", "<unk>")
+NEVER = -40.0  # logit of special tokens
+SPREAD = 3.0  # standard deviation of a token's logit over frames
+BALANCED_ON_S = 10
+
+
+def _stacks(
+    layers: Sequence[int],
+    widths: Sequence[int],
+    feed_forward: Sequence[int],
+    downsampling: Sequence[int] = (1, 2, 4, 8, 4, 2),
+    heads: Sequence[int] = (4, 4, 4, 8, 4, 4),
+    kernels: Sequence[int] = (31, 31, 15, 15, 15, 31),
+) -> tuple[StackConfig, ...]:
+    columns = zip(layers, downsampling, widths, heads, feed_forward, kernels, strict=True)
+    return tuple(
+        StackConfig(
+            layers=count,
+            downsampling=rate,
+            width=width,
+            heads=number,
+            query_size=32,
+            value_size=12,
+            position_size=4,
+            feed_forward=hidden,
+            kernel=kernel,
+        )
+        for count, rate, width, number, hidden, kernel in columns
+    )
+
+
+ENCODERS: dict[str, ZipformerConfig | ConformerConfig] = {
+    "zipformer-s": ZipformerConfig(
+        stacks=_stacks((2,) * 6, (192, *(256,) * 5), (512, *(768,) * 5)),
+        causal=False,
+    ),
+    "zipformer-m": ZipformerConfig(
+        stacks=_stacks((2, 2, 3, 4, 3, 2), (192, 256, 384, 512, 384, 256), (512, 768, 1024, 1536, 1024, 768)),
+        causal=False,
+    ),
+    "conformer-m": ConformerConfig(encoder_dim=384, heads=8, feed_forward_dim=1536, layers=24, causal=False),
+    "conformer-l": ConformerConfig(encoder_dim=512, heads=8, feed_forward_dim=2048, layers=12, causal=False),
+}
+
+
+def write_checkpoint(
+    size: str, folder: Path, *, causal: bool = False, vocab_size: int = 500, seed: int = 7
+) -> IcefallModel:
+    """Write `pretrained.pt` and `tokens.txt` of a random model to `folder`, and return the model.
+
+    Args:
+        size: one of `ENCODERS`.
+        causal: whether it can be streamed.
+        vocab_size: tokens, special ones among them.
+    """
+    torch.manual_seed(seed)
+    encoder = replace(ENCODERS[size], causal=causal)
+    group = 4 if isinstance(encoder, ZipformerConfig) else 1
+    predictor = PredictorConfig(vocab_size=vocab_size, width=512, joiner_dim=512, group_size=group)
+    model = IcefallModel.from_config(IcefallConfig(encoder=encoder, predictor=predictor)).eval()
+    with torch.no_grad():
+        _balance(model)
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"model": model.upstream_state()}, folder / "pretrained.pt")
+    tokens = [*SPECIAL, *pieces(vocab_size - len(SPECIAL))]
+    lines = "".join(f"{token} {index}\n" for index, token in enumerate(tokens))
+    (folder / "tokens.txt").write_text(lines, encoding="utf-8")
+    return model
+
+
+def pieces(count: int) -> list[str]:
+    """Different word pieces, half of which begin a word."""
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    bodies = [first + second for first in ("", *letters) for second in letters]
+    bodies += [first + second + third for first in letters for second in letters for third in letters]
+    return [("▁" if index % 2 else "") + body for index, body in enumerate(bodies[:count])]
+
+
+def _balance(model: IcefallModel) -> None:
+    """Have every token vary about equally over frames, and the blank win in all but `EMITTING` of them."""
+    logits = _logits(model)
+    output = model.joiner.output_linear
+    scale = SPREAD / logits.std(dim=0)
+    output.weight.mul_(scale.unsqueeze(1))
+    output.bias.copy_((output.bias - logits.mean(dim=0)) * scale)
+    output.bias[1 : len(SPECIAL)] = NEVER
+    logits = _logits(model)
+    lead = logits[:, len(SPECIAL) :].amax(dim=1) - logits[:, 0]
+    output.bias[0] += torch.quantile(lead, 1 - EMITTING)
+
+
+def _logits(model: IcefallModel) -> Tensor:
+    """Logits (frames, vocab) of noise, with the context in which most frames of a real search are: some two tokens."""
+    from tritone.families.icefall.graphs import feature_bins, make_fbank
+
+    waveform = torch.from_numpy(babble(BALANCED_ON_S * 16000, seed=1))[None]
+    features, count = make_fbank(feature_bins(model))(waveform, torch.tensor([waveform.shape[1]]))
+    encoded, _ = model.encoder(features, count)
+    frames = model.joiner.project_encoder(encoded[0])
+    vocab_size = model.predictor.config.vocab_size
+    contexts = torch.randint(len(SPECIAL), vocab_size, (len(frames), model.predictor.context_size))
+    return model.joiner(frames, model.joiner.project_predictor(model.predictor(contexts)))

@@ -1,0 +1,355 @@
+"""Transducers here and in sherpa-onnx (C++): the same weights, the same two cores, in one run.
+
+    python -m benchmarks.sherpa [--size zipformer-m] [--only offline,served,streams] [--output FILE.json]
+
+A random model of a published size is written twice: as a bundle, and in sherpa-onnx's layout. Both sides search
+greedily, with as many threads as there are cores, in turn, on the same audio. What they say is compared before anything
+is timed. Prints every repeat, and writes the JSON with its conditions and the page beside it (FILE.md). Needs
+`tritone[export]` and `sherpa-onnx`.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import rapidfuzz
+
+from benchmarks.measure import ROOT, Bystanders, Finding, Setup, alternate, is_calm, median_ratio, save, to_markdown
+from benchmarks.random_transducer import ENCODERS, write_checkpoint
+from benchmarks.served import MODEL, serving
+from tritone.audio.waveform import Waveform
+from tritone.bundle import Bundle
+from tritone.bundle.vocabulary import read_tokens
+from tritone.client import Client
+from tritone.families.icefall.export import export_icefall
+from tritone.families.icefall.model import IcefallModel
+from tritone.families.icefall.sherpa_layout import write_sherpa_layout
+from tritone.pipelines import OfflinePipeline, Step, open_offline, open_streaming
+from tritone.traffic.speech import Tape
+from tritone.traffic.workload import speech_workload
+
+OUTPUT = ROOT / "docs" / "performance" / "sherpa.json"
+TITLE = "Beside sherpa-onnx"
+INTRODUCTION = """\
+Ratios from one run each, both sides on the same machine, in turn, on the same audio, after a warm-up. "others %" is how
+much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Written by
+`python -m benchmarks.sherpa`; raw rows are in [sherpa.json](sherpa.json)."""
+
+SAMPLE_RATE = 16000
+CONCURRENCY = 16
+COUNT = 48
+SHORTEST_S, LONGEST_S = 1.0, 10.0
+REPEATS = 5
+RIVAL_BATCHES = (1, 4, 16)  # utterances that sherpa-onnx gets at once
+CHUNK, LEFT = 32, 128  # of streams, frames at 50 Hz: published settings of streaming zipformers
+TICKS = 24  # steps of each stream in a trial
+IN_TIME = 0.99  # share of ticks that must be over before the next audio comes
+MOST_DIFFERENT = 0.02  # share of characters
+
+
+@dataclass(frozen=True)
+class Model:
+    """One random model, for whole utterances or for streams, in both forms."""
+
+    size: str
+    folder: Path
+    causal: bool
+
+    @cached_property
+    def bundle(self) -> Bundle:
+        assert self._network
+        return export_icefall(
+            checkpoint=self.folder / "pretrained.pt",
+            tokens=self.folder / "tokens.txt",
+            output=self.folder / "bundle",
+            streaming=self.causal,
+            chunk_size=CHUNK if self.causal else None,
+            left_context=LEFT if self.causal else None,
+        ).bundle
+
+    @cached_property
+    def rival(self) -> dict[str, str]:
+        """The files that sherpa-onnx opens."""
+        folder = self.folder / "sherpa"
+        sizes = {"chunk_size": CHUNK, "left_context": LEFT} if self.causal else {}
+        network = self._network
+        tokens = read_tokens(self.folder / "tokens.txt")
+        write_sherpa_layout(network, folder, tokens, streaming=self.causal, **sizes)
+        return {"tokens": str(folder / "tokens.txt")} | {
+            name: str(next(folder.glob(f"{name}*.onnx"))) for name in ("encoder", "decoder", "joiner")
+        }
+
+    @cached_property
+    def _network(self) -> IcefallModel:
+        return write_checkpoint(self.size, self.folder, causal=self.causal)
+
+
+def offline_in_process(model: Model, setup: Setup) -> Finding:
+    """Throughput of the pipeline in process, divided by sherpa-onnx's."""
+    rival, pipeline, audio = _Rival(model), open_offline(model.bundle), _utterances()
+    _require_alike([result.text for result in pipeline.recognize(audio[:8])], rival.texts(audio[:8], 1))
+    best = _best_batch(rival, audio)
+    rows = alternate(
+        {"tritone s": lambda: _recognize(pipeline, audio), "sherpa-onnx s": lambda: rival.texts(audio, best)}, REPEATS
+    )
+    return _throughput("offline", "throughput in process ÷ sherpa-onnx", 1.1, rows, audio, best, setup)
+
+
+def offline_served(model: Model, setup: Setup) -> Finding:
+    """Throughput through Triton by gRPC, divided by sherpa-onnx's in process."""
+    rival, audio = _Rival(model), _utterances()
+    best = _best_batch(rival, audio)
+    with serving(model.bundle, "offline") as server, Client(server.grpc_address) as client:
+
+        def served() -> list[str]:
+            return [result.text for result in client.transcribe(audio, MODEL, concurrency=CONCURRENCY)]
+
+        rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: rival.texts(audio, best)}, REPEATS)
+    title = f"throughput through gRPC at concurrency {CONCURRENCY} ÷ sherpa-onnx in process"
+    return _throughput("served", title, 1.0, rows, audio, best, setup)
+
+
+def streams(model: Model, setup: Setup) -> Finding:
+    """Streams that keep up in real time in process, divided by sherpa-onnx's."""
+    audio = speech_workload(f"{TICKS * CHUNK / 50 + 2:g}", Tape.shipped(SAMPLE_RATE), max_utterances=8).waveforms
+    ours, theirs = _OurStreams(model.bundle), _RivalStreams(model)
+    _require_alike(ours.texts(audio), theirs.texts(audio))
+    rows: list[dict[str, Any]] = []
+    while sum(map(is_calm, rows)) < 3 and len(rows) < 6:
+        with Bystanders() as bystanders:
+            row: dict[str, Any] = {
+                "tritone streams": _sustained(ours, audio),
+                "sherpa-onnx streams": _sustained(theirs, audio),
+            }
+        rows.append(row | {"others %": bystanders.percent})
+    ratio, basis = median_ratio(rows, "tritone streams", "sherpa-onnx streams")
+    return Finding(
+        key="streams",
+        title="streams in real time ÷ sherpa-onnx",
+        value=ratio,
+        bar=1.0,
+        sense="at least",
+        setup=setup,
+        rows=rows,
+        notes=[
+            basis,
+            f"Steps of {CHUNK * 20} ms of all streams come at once; a number of streams keeps up if {IN_TIME:.0%} of "
+            f"{TICKS} steps are over before the next one comes, backlog included. The largest number that does is "
+            "searched for by halving.",
+            "Both sides compute in one process and are called with all chunks of a step.",
+        ],
+    )
+
+
+MEASURES: dict[str, tuple[bool, Callable[[Model, Setup], Finding]]] = {
+    "offline": (False, offline_in_process),
+    "served": (False, offline_served),
+    "streams": (True, streams),
+}
+
+
+class _Rival:
+    """sherpa-onnx with whole utterances."""
+
+    def __init__(self, model: Model) -> None:
+        import sherpa_onnx
+
+        self._recognizer = sherpa_onnx.OfflineRecognizer.from_transducer(
+            **model.rival, num_threads=len(os.sched_getaffinity(0)), decoding_method="greedy_search"
+        )
+
+    def texts(self, audio: Sequence[Waveform], batch: int) -> list[str]:
+        texts = []
+        # Alike lengths together, as its users do: it pads.
+        order = sorted(range(len(audio)), key=lambda index: -len(audio[index]))
+        for start in range(0, len(order), batch):
+            group = [self._recognizer.create_stream() for _ in order[start : start + batch]]
+            for stream, index in zip(group, order[start : start + batch], strict=True):
+                stream.accept_waveform(SAMPLE_RATE, audio[index])
+            self._recognizer.decode_streams(group)
+            texts += [stream.result.text.strip() for stream in group]
+        return [text for _, text in sorted(zip(order, texts, strict=True))]
+
+
+class _OurStreams:
+    def __init__(self, bundle: Bundle) -> None:
+        self._pipeline = open_streaming(bundle)
+        self.step_samples = self._pipeline.geometry.shift_samples
+
+    def start(self, count: int) -> Callable[[Sequence[Waveform]], object]:
+        slots = [self._pipeline.open() for _ in range(count)]
+
+        def step(chunks: Sequence[Waveform]) -> object:
+            return self._pipeline.advance([Step(slot, chunk) for slot, chunk in zip(slots, chunks, strict=True)])
+
+        self._slots = slots
+        return step
+
+    def end(self) -> None:
+        for slot in self._slots:
+            self._pipeline.close(slot)
+
+    def texts(self, audio: Sequence[Waveform]) -> list[str]:
+        slots = [self._pipeline.open() for _ in audio]
+        return [
+            result.text
+            for result in self._pipeline.advance(
+                [Step(slot, waveform, final=True) for slot, waveform in zip(slots, audio, strict=True)]
+            )
+        ]
+
+
+class _RivalStreams:
+    def __init__(self, model: Model) -> None:
+        import sherpa_onnx
+
+        self._recognizer = sherpa_onnx.OnlineRecognizer.from_transducer(
+            **model.rival, num_threads=len(os.sched_getaffinity(0)), decoding_method="greedy_search"
+        )
+        self.step_samples = CHUNK * SAMPLE_RATE // 50
+
+    def start(self, count: int) -> Callable[[Sequence[Waveform]], object]:
+        streams = [self._recognizer.create_stream() for _ in range(count)]
+
+        def step(chunks: Sequence[Waveform]) -> object:
+            for stream, chunk in zip(streams, chunks, strict=True):
+                stream.accept_waveform(SAMPLE_RATE, chunk)
+            while ready := [stream for stream in streams if self._recognizer.is_ready(stream)]:
+                self._recognizer.decode_streams(ready)
+            return [self._recognizer.get_result(stream) for stream in streams]
+
+        return step
+
+    def end(self) -> None:
+        """Nothing is held."""
+
+    def texts(self, audio: Sequence[Waveform]) -> list[str]:
+        step = self.start(len(audio))
+        # It decodes whole windows alone: silence brings the last words out.
+        silence = np.zeros(SAMPLE_RATE, dtype=np.float32)
+        return [text.strip() for text in step([np.concatenate([waveform, silence]) for waveform in audio])]  # type: ignore[attr-defined]
+
+
+def _sustained(side: "_OurStreams | _RivalStreams", audio: Sequence[Waveform]) -> int:
+    """The largest number of streams that keep up."""
+    most, too_many = 1, 2
+    while _keeps_up(side, too_many, audio):
+        most, too_many = too_many, 2 * too_many
+    while too_many - most > max(1, most // 32):
+        count = (most + too_many) // 2
+        if _keeps_up(side, count, audio):
+            most = count
+        else:
+            too_many = count
+    return most
+
+
+def _keeps_up(side: "_OurStreams | _RivalStreams", count: int, audio: Sequence[Waveform]) -> bool:
+    step, period = side.start(count), side.step_samples / SAMPLE_RATE
+    size = side.step_samples
+    in_time, behind = 0, 0.0
+    for tick in range(TICKS):
+        chunks = [audio[stream % len(audio)][tick * size : (tick + 1) * size] for stream in range(count)]
+        start = perf_counter()
+        step(chunks)
+        taken = behind + perf_counter() - start
+        in_time += taken <= period
+        behind = max(0.0, taken - period)
+    side.end()
+    return in_time >= IN_TIME * TICKS
+
+
+def _best_batch(rival: _Rival, audio: Sequence[Waveform]) -> int:
+    """The number of utterances at once that is fastest there."""
+    times = {}
+    for batch in RIVAL_BATCHES:
+        start = perf_counter()
+        rival.texts(audio, batch)
+        times[batch] = perf_counter() - start
+    return min(times, key=times.__getitem__)
+
+
+def _recognize(pipeline: OfflinePipeline, audio: Sequence[Waveform]) -> list[str]:
+    return [
+        result.text
+        for start in range(0, len(audio), CONCURRENCY)
+        for result in pipeline.recognize(audio[start : start + CONCURRENCY])
+    ]
+
+
+def _throughput(
+    key: str, title: str, bar: float, rows: list[dict[str, float]], audio: Sequence[Waveform], best: int, setup: Setup
+) -> Finding:
+    ratio, basis = median_ratio(rows, "sherpa-onnx s", "tritone s")
+    seconds = sum(map(len, audio)) / SAMPLE_RATE
+    for row in rows:
+        row |= {"tritone RTFx": seconds / row["tritone s"], "ratio": row["sherpa-onnx s"] / row["tritone s"]}
+    return Finding(
+        key=key,
+        title=title,
+        value=ratio,
+        bar=bar,
+        sense="at least",
+        setup=setup,
+        rows=rows,
+        notes=[
+            basis,
+            f"{len(audio)} utterances of {SHORTEST_S:g} to {LONGEST_S:g} s, {seconds:.0f} s of audio a repeat.",
+            f"sherpa-onnx gets {best} at once, the fastest for it of {', '.join(map(str, RIVAL_BATCHES))}, sorted by "
+            "length.",
+        ],
+    )
+
+
+def _require_alike(texts: Sequence[str], others: Sequence[str]) -> None:
+    distance = [rapidfuzz.distance.Levenshtein.distance(a, b) for a, b in zip(texts, others, strict=True)]
+    length = sum(map(len, others))
+    if not length or sum(distance) > MOST_DIFFERENT * length:
+        raise SystemExit(
+            f"the sides say different things, so nothing is timed: {sum(distance)} of {length} characters; the first "
+            f"texts are {texts[0]!r} and {others[0]!r}"
+        )
+    print(f"both sides alike: {sum(distance)} of {length} characters differ", flush=True)
+
+
+def _utterances() -> Sequence[Waveform]:
+    tape = Tape.shipped(SAMPLE_RATE)
+    return speech_workload(f"uniform:{SHORTEST_S},{LONGEST_S}", tape, max_utterances=COUNT).waveforms
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="zipformer-m", choices=sorted(ENCODERS))
+    parser.add_argument("--only", default=",".join(MEASURES), help=f"some of {','.join(MEASURES)}")
+    parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file; the page is written beside it")
+    parser.add_argument("--cores", type=int, default=2, help="CPU cores for everything together (default: 2)")
+    arguments = parser.parse_args()
+    names = arguments.only.split(",")
+    if unknown := [name for name in names if name not in MEASURES]:
+        parser.error(f"--only {','.join(unknown)}: choose from {','.join(MEASURES)}")
+    usable = sorted(os.sched_getaffinity(0))
+    if len(usable) < arguments.cores:
+        parser.error(f"--cores {arguments.cores}: this process may use {len(usable)}")
+    os.sched_setaffinity(0, usable[: arguments.cores])  # the server inherits it
+    findings = []
+    with tempfile.TemporaryDirectory(prefix="random-transducer-") as folder:
+        models = {causal: Model(arguments.size, Path(folder) / str(causal), causal) for causal in (False, True)}
+        for name in names:
+            causal, measure = MEASURES[name]
+            findings.append(measure(models[causal], Setup.here(arguments.size, "benchmarks.sherpa")))
+            print(findings[-1], flush=True)
+            page = to_markdown(save(findings, arguments.output), TITLE, INTRODUCTION)
+            arguments.output.with_suffix(".md").write_text(page, encoding="utf-8")
+    return 0 if all(finding.is_met for finding in findings) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
