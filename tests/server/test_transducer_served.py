@@ -149,7 +149,7 @@ def test_a_repository_keeps_how_a_transducer_is_searched_and_says_what_is_compil
         build_repository([toy_bundle], tmp_path, options=ModelOptions(max_states=7))
     with pytest.raises(BundleError, match="exported for chunk_size 4"):
         build_repository([transducer_bundle], tmp_path, options=ModelOptions(chunk_size=16))
-    with pytest.raises(ValueError, match="max_symbols must be 1 to 100"):
+    with pytest.raises(ValueError, match="max_symbols must be 1 to 10, got 0"):
         ModelOptions(max_symbols=0)
 
 

@@ -363,8 +363,8 @@ def test_old_alternatives_are_decided_and_the_best_hypothesis_stays() -> None:
 
 
 def test_wrong_arguments_are_refused() -> None:
-    cache = PredictorCache(ToyNetwork(len(SPELLINGS)))
-    scorer = hotword_scorer()
+    network = ToyNetwork(len(SPELLINGS))
+    cache, scorer = PredictorCache(network), hotword_scorer()
     for options, message in (
         ({"max_states": 0}, "max_states must be at least 1"),
         ({"max_contexts": 0}, "max_contexts"),
@@ -386,12 +386,16 @@ def test_wrong_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         beam.hypotheses(0)
     frames, counts = np.zeros((2, 3, DIM), dtype=np.float32), np.array([3, 3])
-    with pytest.raises(ValueError, match="2 rows, 1 beams"):
+    with pytest.raises(ValueError, match="2 rows, 1 searches"):
         advance_fast([beam], frames, counts)
-    with pytest.raises(ValueError, match="a beam of its own"):
+    with pytest.raises(ValueError, match="a search of its own"):
         advance_fast([beam, beam], frames, counts)
-    with pytest.raises(ValueError, match="must share a PredictorCache"):
+    with pytest.raises(ValueError, match="share one PredictorCache, got 2"):
         advance_fast([beam, FastBeam(PredictorCache(ToyNetwork(5)))], frames, counts)
+    network.vocab_size = 99
+    with pytest.raises(ValueError, match=r"logits must be \(1, 99\), got \(1, 5\)"):
+        advance_fast([beam], frames[:1], counts[:1])
+    beam = FastBeam(PredictorCache(ToyNetwork(5)))
     advance_fast([beam], np.zeros((1, 0, DIM), dtype=np.float32), np.array([5]))
     advance_fast([], np.zeros((0, 3, DIM), dtype=np.float32), np.zeros(0, dtype=np.int64))
     assert [(words(h), h.score) for h in beam.hypotheses(3, final=True)] == [((), 0.0)]

@@ -269,6 +269,31 @@ def test_memory_of_a_long_stream_is_that_of_its_tokens() -> None:
     assert max(sizes[middle:]) - max(sizes[:middle]) < 2 * 16 * len(tokens)
 
 
+@given(
+    seed=st.integers(0, 10**6),
+    vocab=st.integers(3, 5),
+    beam=st.integers(2, 10),
+    history=st.integers(1, 8),
+    sharpness=st.sampled_from([0.1, 0.5, 1.0]),
+)
+def test_what_is_decided_early_leaves_all_hypotheses_in_order(
+    seed: int, vocab: int, beam: int, history: int, sharpness: float
+) -> None:
+    stream = PrefixBeam(beam=beam, blank_id=0, history=history)
+    ids, log_probs = top_tokens(random_log_probs(seed, 40, vocab, sharpness), beam)
+    settled = []
+    for at in range(40):
+        stream.advance(ids[at : at + 1], log_probs[at : at + 1])
+        settled += stream.take_settled()
+        found = stream.hypotheses(beam)
+        assert len({words(each) for each in found}) == len(found)
+        for each in found:
+            times = [token.start_frame for token in [*settled, *each.tokens]]
+            assert times == sorted(set(times))
+            assert all(0 <= time < stream.num_frames for time in times)
+            assert all(0 < token.id < vocab for token in each.tokens)
+
+
 def test_what_is_decided_after_a_while_is_what_the_whole_search_finds_best() -> None:
     ids, values = long_stream(4000)
     endless, exact = PrefixBeam(beam=10, blank_id=0, history=100), PrefixBeam(beam=10, blank_id=0, history=None)

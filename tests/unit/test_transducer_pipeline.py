@@ -32,6 +32,7 @@ from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_off
 from tritone.pipelines.batching import BatchLimits
 from tritone.pipelines.kinds import compile_search, is_compiled
 from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.transducer import GraphNetwork, TransducerSearching
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import PARAMETERS, SearchOptions
 
@@ -261,7 +262,9 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
     "symbols of a beam": ({"search": "fast-beam", "max_symbols": 2}, "max_symbols .*search=greedy"),
     "weights of CTC": ({"search": "modified-beam", "ctc_weight": 0.5}, "ctc_weight .*search=rescoring"),
     "no temperature": ({"search": "modified-beam", "temperature": 0}, "temperature must be"),
-    "no symbols": ({"max_symbols": 0}, "max_symbols must be 1 to 100"),
+    "no symbols": ({"max_symbols": 0}, "max_symbols must be 1 to 10, got 0"),
+    "too many symbols": ({"max_symbols": 11}, "max_symbols must be 1 to 10"),
+    "too many contexts": ({"search": "fast-beam", "max_contexts": 65}, "max_contexts must be 1 to 64"),
     "a number in words": ({"search": "fast-beam", "max_contexts": "many"}, "max_contexts: expected a number"),
     "no language model": ({"search": "fast-beam", "lm_weight": 0.5}, "no language model"),
     "no such token": ({"search": "modified-beam", "hotwords": "Ä:5"}, "Ä"),
@@ -294,6 +297,30 @@ def test_beams_are_as_usual_for_the_search_unless_asked_for() -> None:
     ):
         changed = options.changed(asked)
         assert (changed.beam, changed.nbest) == (beam, nbest), (options, asked)
+
+
+def test_greedy_search_on_a_gpu_makes_fewer_and_larger_calls_and_says_the_same(bundle: Bundle) -> None:
+    calls: dict[str, list[int]] = {"cpu": [], "cuda:0": []}
+    found = []
+    for device, rows in calls.items():
+        network = GraphNetwork(bundle)  # on the CPU in any case
+        join = network.join
+
+        def counted(encoder_out: Any, predictor_out: Any, rows: list[int] = rows, join: Any = join) -> Any:
+            rows.append(len(encoder_out))
+            return join(encoder_out, predictor_out)
+
+        network.join = counted  # type: ignore[method-assign]
+        searching = TransducerSearching(bundle, network, device=device)
+        frames = np.full((2, 90, SIZE + 1), NEVER, np.float32)
+        frames[:, :, 0] = 0.0
+        frames[:, 29::30, 5] = 1.0
+        results = {"encoder_out": frames, "num_frames": np.array([90, 60])}
+        found.append(searching.search(results, [searching.options] * 2))
+    assert found[0] == found[1]
+    assert [len(each.tokens) for (each,) in found[0]] == [3, 2]
+    assert len(calls["cuda:0"]) < len(calls["cpu"])
+    assert max(calls["cuda:0"]) > max(calls["cpu"])
 
 
 def test_what_a_ctc_model_cannot_do_is_refused(toy_bundle: Path) -> None:

@@ -375,6 +375,39 @@ def test_an_endless_stream_needs_no_more_memory_and_hands_over_all_tokens() -> N
         assert times == sorted(set(times))
 
 
+@given(SEEDS, st.integers(3, 5), st.integers(2, 10), st.integers(1, 8), st.sampled_from([0.1, 0.5, 1.0]))
+@settings(max_examples=40)
+def test_what_is_decided_early_leaves_all_hypotheses_in_order(
+    seed: int, vocab_size: int, beam: int, history: int, contrast: float
+) -> None:
+    network = TableNetwork(vocab_size, seed=seed)
+    network._weights *= contrast
+    search = ModifiedBeam(PredictorCache(network), beam=beam, history=history)
+    settled: list[Token] = []
+    for frame in random_frames(seed, 40, 1, 1, vocab_size) * contrast / 2:
+        advance_modified([search], frame, np.array([1]))
+        settled += search.take_settled()
+        found = search.hypotheses(beam)
+        assert len({ids(each) for each in found}) == len(found)
+        for each in found:
+            times = [token.start_frame for token in [*settled, *each.tokens]]
+            assert times == sorted(set(times))
+            assert all(0 <= time < search.num_frames for time in times)
+            assert all(0 < token.id < vocab_size for token in each.tokens)
+
+
+def test_what_is_decided_is_what_the_best_hypothesis_says_by_the_mean_over_its_tokens() -> None:
+    network = TableNetwork(3)
+    network._weights[:] = 0.0
+    frames = np.full((1, 4, 3), -30.0, dtype=np.float32)
+    frames[:, :, BLANK] = 0.0
+    frames[:, 0, 1] = -0.15  # without this token it is likelier, -0.62 to -0.77, but of 3 and 4 tokens
+    frames[:, 1, 2] = 30.0
+    for history in (None, 1):
+        [[best, *_]] = modified(network, frames, beam=4, history=history)
+        assert ids(best) == (1, 2)
+
+
 def test_no_frames_and_no_rows_find_nothing() -> None:
     network = TableNetwork(4)
     assert greedy(network, np.zeros((2, 0, 4), dtype=np.float32)) == [[], []]
@@ -405,6 +438,11 @@ def test_mistakes_of_callers_are_told() -> None:
     with pytest.raises(ValueError, match="built for 3 tokens, but the model has 4"):
         ModifiedBeam(cache, beam=2, scorer=small)
     cache(np.array([network.start]))
+    narrow = PredictorCache(network)
+    narrow(np.array([network.start]))
+    network.predict = lambda contexts: np.zeros((len(contexts), 3), dtype=np.float32)  # type: ignore[method-assign]
+    with pytest.raises(ValueError, match="vectors of one width; got 3 after 4"):
+        narrow(np.array([[1, 2]]))
     network.vocab_size = 5  # what the joiner gives is 4
     with pytest.raises(ValueError, match=r"logits must be \(2, 5\), got \(2, 4\)"):
         advance_modified([beam, ModifiedBeam(cache, beam=2)], frames, np.array([3, 3]))

@@ -24,7 +24,8 @@ def open_searching(bundle: Bundle, graph: Graph, settings: SearchSettings | None
         BundleError, InputError, LanguageModelError: see `Searching`.
     """
     if bundle.manifest.kind == "transducer":
-        return TransducerSearching(bundle, GraphNetwork(bundle, **place), settings, threads=place["threads"])
+        network = GraphNetwork(bundle, **place)
+        return TransducerSearching(bundle, network, settings, threads=place["threads"], device=place["device"])
     return CtcSearching(
         bundle, graph, settings, threads=place["threads"], open_rescorer=partial(Rescorer, bundle, **place)
     )

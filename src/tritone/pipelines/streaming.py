@@ -182,7 +182,9 @@ class StreamingPipeline:
             StreamError: a step is for a slot without an open stream; nothing was changed.
             ValueError: two steps are for one slot.
 
-        Should the graph itself fail, every stream stays open with the audio that it had not finished.
+        Should the graph of the encoder fail, every stream stays open with the audio that it had not finished. Should
+        what searches fail after it, as the joiner of a transducer may, its streams are to be closed: the encoder has
+        heard more than the search.
         """
         with self._lock:
             streams = [self._stream(step.slot) for step in steps]

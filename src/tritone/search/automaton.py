@@ -42,9 +42,7 @@ class Automaton:
     fail: Ids  # (nodes,): the longest proper ending of a node's symbols that is a node too
     gain: Floats  # (nodes,): the weights of all phrases that are complete here
     credit: Floats  # (nodes,): what is lent here
-    after: (
-        Ids  # (nodes,): where to go on: the node itself; `start` if a phrase is complete and none may overlap
-    )
+    after: Ids  # (nodes,): where to go on: the node itself; `start` if a phrase is complete and none may overlap
     most_credit: Floats  # (symbols,): the largest credit after a symbol
     start: int  # the node at the start of a text, which is a border
 

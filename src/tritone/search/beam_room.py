@@ -7,6 +7,8 @@ import numpy as np
 from tritone.search.beam_records import NUM_MARKS, NUM_NODES, NUM_PREFIXES, SIDE, child_slot
 from tritone.search.compiled import compiled, inlined
 
+ASTRAY = -2  # in place of a mark: the list cannot be what was wanted
+
 
 @compiled
 def make_room(nodes: Any, states: Any, closings: Any, marks: Any, prefixes: Any, counters: Any, settled: Any) -> Any:
@@ -96,23 +98,21 @@ def make_room(nodes: Any, states: Any, closings: Any, marks: Any, prefixes: Any,
 
 
 @compiled
-def decide(nodes: Any, marks: Any, prefixes: Any, counters: Any, before: Any) -> None:
-    """Make final what the best prefix says before frame `before`: drop the prefixes that say something else.
+def decide(nodes: Any, marks: Any, prefixes: Any, counters: Any, best: Any, before: Any) -> None:
+    """Make final what prefix number `best` says before frame `before`: drop the prefixes that say something else.
 
-    The others take over the times of these tokens too, so that all lists of times share their marks.
+    The others take over the times of these tokens too, so that all lists of times share their marks. A list whose next
+    token comes before the last of these cannot; the prefix's other list stands for it then, and without one the prefix
+    is dropped.
     """
     alive = prefixes[counters[SIDE]][: counters[NUM_PREFIXES]]
-    best = 0
-    for rank in range(len(alive)):
-        if alive[rank].total > alive[best].total:
-            best = rank
     mark = alive[best].blank_mark if alive[best].best_blank > alive[best].best_token else alive[best].token_mark
     node = np.int64(alive[best].node)
     while mark >= 0 and marks[mark].frame >= before:
         mark = marks[mark].parent
         if nodes[node].parent >= 0:  # the first node is in all prefixes; of what comes before it only times may differ
             node = np.int64(nodes[node].parent)
-    final_mark, final_node, length = mark, node, _length(marks, mark)
+    final_mark, final_node, length = mark, node, length_of(marks, mark)
     if length == 0:
         return
     kept = 0
@@ -122,17 +122,26 @@ def decide(nodes: Any, marks: Any, prefixes: Any, counters: Any, before: Any) ->
         ancestor = node
         while ancestor > final_node:  # parents come before their children
             ancestor = np.int64(nodes[ancestor].parent)
-        if ancestor == final_node:
-            nodes[node].rank = kept
-            alive[kept] = alive[rank]
-            alive[kept].blank_mark = _grafted(marks, alive[kept].blank_mark, final_mark, length)
-            alive[kept].token_mark = _grafted(marks, alive[kept].token_mark, final_mark, length)
-            kept += 1
+        if ancestor != final_node:
+            continue
+        blank_mark = _grafted(marks, alive[rank].blank_mark, final_mark, length)
+        token_mark = _grafted(marks, alive[rank].token_mark, final_mark, length)
+        if blank_mark == ASTRAY:
+            blank_mark = token_mark
+        if token_mark == ASTRAY:
+            token_mark = blank_mark
+        if blank_mark < 0 and token_mark < 0:
+            continue
+        nodes[node].rank = kept
+        alive[kept] = alive[rank]
+        alive[kept].blank_mark, alive[kept].token_mark = blank_mark, token_mark
+        kept += 1
     counters[NUM_PREFIXES] = kept
 
 
 @inlined
-def _length(marks: Any, last: Any) -> Any:
+def length_of(marks: Any, last: Any) -> Any:
+    """How many marks the list has that ends in mark `last`."""
     length, mark = 0, last
     while mark >= 0:
         length += 1
@@ -142,17 +151,24 @@ def _length(marks: Any, last: Any) -> Any:
 
 @inlined
 def _grafted(marks: Any, last: Any, onto: Any, length: Any) -> Any:
-    """Let the list that ends in `last` begin with the list of `length` marks that ends in `onto`; gives its new end."""
+    """Let the list that ends in `last` begin with the list of `length` marks that ends in `onto`.
+
+    Returns:
+        Its new end; -1 if there is no list; `ASTRAY` if its token after those comes no later than the last of them:
+        marks are in the order of their frames, and a parent before its children.
+    """
     if last < 0:
-        return last
-    later = _length(marks, last) - length
+        return np.int64(-1)
+    later = length_of(marks, last) - length
     if later == 0:
-        return onto
-    mark = last
+        return np.int64(onto)
+    mark = np.int64(last)
     for _ in range(later - 1):
-        mark = marks[mark].parent
+        mark = np.int64(marks[mark].parent)
+    if marks[mark].frame <= marks[onto].frame:
+        return np.int64(ASTRAY)
     marks[mark].parent = onto
-    return last
+    return np.int64(last)
 
 
 @compiled

@@ -29,8 +29,9 @@ MAX_BEAM = 128  # of a request: the work grows with it, and everybody's requests
 MAX_HOTWORDS = 1000
 MAX_HOTWORD_LENGTH = 100  # characters
 MAX_WEIGHT = 100.0
-MAX_SYMBOLS = 100  # of one frame
+MAX_SYMBOLS = 10  # of one frame: with a large blank penalty every frame says so many, and each takes a call
 MAX_STATES = 1024  # of a fast beam search
+MAX_CONTEXTS = 64  # of it: the joiner is asked for each in every frame, and the scorer for each of its tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +80,7 @@ class SearchOptions:
             raise InputError(f"beam must be 1 to {MAX_BEAM}, got {self.beam}")
         if not 1 <= self.nbest <= (most := self.max_nbest):
             raise InputError(f"nbest must be 1 to {most}, as many as the search keeps, got {self.nbest}")
-        for name, most in (("max_symbols", MAX_SYMBOLS), ("max_states", MAX_STATES), ("max_contexts", MAX_STATES)):
+        for name, most in (("max_symbols", MAX_SYMBOLS), ("max_states", MAX_STATES), ("max_contexts", MAX_CONTEXTS)):
             if not 1 <= getattr(self, name) <= most:
                 raise InputError(f"{name} must be 1 to {most}, got {getattr(self, name)}")
         if not 0.01 <= self.temperature <= MAX_WEIGHT:

@@ -116,10 +116,10 @@ class PrefixTree:
             ends = np.zeros(len(alive))
             self._finish_all(self._prefixes, counters, self._states, self._arrays, ends)
             bonuses = bonuses + ends
-        marks = np.where(alive["best_blank"] > alive["best_token"], alive["blank_mark"], alive["token_mark"])
+        marks = _last_marks(alive)
         scores = self._scores(alive["score"] + bonuses, marks)
         order = np.argsort(-scores, kind="stable")[:count]
-        settled = _tokens(self._settled[: self._num_settled])
+        settled = tokens_of(self._settled[: self._num_settled])
         made: dict[int, Token] = {}  # by mark: the n best have most of their tokens in common
         found = []
         for log_prob, bonus, score, mark in zip(
@@ -131,7 +131,7 @@ class PrefixTree:
         ):
             path = self._path(mark)
             new = [each for each in path if each not in made]
-            made.update(zip(new, _tokens(self._marks[new]), strict=True))
+            made.update(zip(new, tokens_of(self._marks[new]), strict=True))
             tokens = settled + [made[each] for each in path]
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=score))
         return found
@@ -142,7 +142,7 @@ class PrefixTree:
         Who calls it after every `advance` has hypotheses that are short however long the stream is.
         """
         self._make_room(self.beam, self.beam)
-        tokens = _tokens(self._settled[: self._num_settled])
+        tokens = tokens_of(self._settled[: self._num_settled])
         self._num_taken += self._num_settled
         self._num_settled = 0
         return tokens
@@ -164,8 +164,10 @@ class PrefixTree:
 
     def _decide_if_due(self, frame_nodes: int, frame_marks: int) -> None:
         if self.history is not None and self.num_frames and self.num_frames % self.history == 0:
-            old = self.num_frames - self.history
-            self._room.decide(self._nodes, self._marks, self._prefixes, self._counters, old)
+            counters, old = self._counters, self.num_frames - self.history
+            alive = self._prefixes[counters[self._records.SIDE], : counters[self._records.NUM_PREFIXES]]
+            best = int(np.argmax(self._scores(alive["total"], _last_marks(alive))))
+            self._room.decide(self._nodes, self._marks, self._prefixes, counters, best, old)
             self._make_room(frame_nodes, frame_marks)
 
     def _make_room(self, frame_nodes: int, frame_marks: int) -> None:
@@ -177,11 +179,11 @@ class PrefixTree:
         )
         self._settle(settled[:num_settled])
         # Half of the room stays free for the frames to come: so each node and mark is moved about once in its life.
-        self._marks = _grown(self._marks, 2 * (int(counters[records.NUM_MARKS]) + frame_marks))
+        self._marks = grown(self._marks, 2 * (int(counters[records.NUM_MARKS]) + frame_marks))
         num_nodes = int(counters[records.NUM_NODES])
-        self._nodes = _grown(self._nodes, 2 * (num_nodes + frame_nodes))
-        self._states = _grown(self._states, len(self._nodes))
-        self._closings = _grown(self._closings, len(self._nodes))
+        self._nodes = grown(self._nodes, 2 * (num_nodes + frame_nodes))
+        self._states = grown(self._states, len(self._nodes))
+        self._closings = grown(self._closings, len(self._nodes))
         if len(self._slots) < 4 * len(self._nodes):
             self._slots = np.empty(4 * len(self._nodes), dtype=np.int32)
         self._room.index_nodes(self._nodes, num_nodes, self._slots)
@@ -189,9 +191,14 @@ class PrefixTree:
     def _settle(self, marks: npt.NDArray[Any]) -> None:
         end = self._num_settled + len(marks)
         if end > len(self._settled):
-            self._settled = _grown(self._settled, end)
+            self._settled = grown(self._settled, end)
         self._settled[self._num_settled : end] = marks
         self._num_settled = end
+
+
+def _last_marks(prefixes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+    """The marks of the last tokens of prefixes, by their best alignments."""
+    return np.where(prefixes["best_blank"] > prefixes["best_token"], prefixes["blank_mark"], prefixes["token_mark"])
 
 
 @cache
@@ -212,10 +219,11 @@ def fixed(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def room_for(wanted: int) -> int:
+    """A power of two that is at least `MIN_ROOM` and what is wanted."""
     return max(MIN_ROOM, 1 << (wanted - 1).bit_length())
 
 
-def _grown(array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
+def grown(array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
     """The array, or a copy with room for `wanted` and a power of two rows if it is shorter."""
     if wanted <= len(array):
         return array
@@ -224,7 +232,8 @@ def _grown(array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
     return larger
 
 
-def _tokens(marks: npt.NDArray[Any]) -> list[Token]:
+def tokens_of(marks: npt.NDArray[Any]) -> list[Token]:
+    """The tokens of marks, (n,) `MARK` records."""
     return [
         Token(id, frame, frame + 1, min(math.exp(log_prob), 1.0))
         for id, frame, log_prob in zip(

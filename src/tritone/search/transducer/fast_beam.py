@@ -31,9 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.prefix_tree import HISTORY, fixed, room_for
-from tritone.search.transducer.network import Vectors
-from tritone.search.transducer.predictor import PredictorCache
+from tritone.search.prefix_tree import HISTORY, fixed, grown, room_for, tokens_of
+from tritone.search.transducer.network import Vectors, as_answers
+from tritone.search.transducer.predictor import PredictorCache, common_cache
 
 if TYPE_CHECKING:
     from tritone.search.scorer import Scorer
@@ -86,8 +86,9 @@ class FastBeam:
         Raises:
             ValueError: an argument is not as it should be; says which.
         """
+        from tritone.search.beam_room import read_marks
         from tritone.search.memory import address_of
-        from tritone.search.transducer import fast_kernel, fast_records, fast_room
+        from tritone.search.transducer import fast_records, fast_room
 
         network = cache.network
         for name, value in (("max_states", max_states), ("max_contexts", max_contexts), ("nbest", nbest)):
@@ -113,7 +114,7 @@ class FastBeam:
         self.cache = cache
         self.scorer = scorer
         self.history = history
-        self._kernel, self._room, self._address_of = fast_kernel, fast_room, address_of
+        self._room, self._read_marks, self._address_of = fast_room, read_marks, address_of
         # A context is a state, unless there is something beside it.
         room = min(max_states, max_contexts) if scorer is None and not final_arc else max_states
         nbest = max(1, min(nbest, MAX_ENTRIES // room))
@@ -193,17 +194,17 @@ class FastBeam:
         log_probs = entries["score"] - np.repeat((states["total"] - states["before"]) * by_arc, states["count"])
         bonuses = entries["bonus"] + np.repeat(ends, states["count"])
         order = np.argsort(-(log_probs + bonuses), kind="stable")[:count]
-        settled = _tokens(self._settled[: self._num_settled])
+        settled = tokens_of(self._settled[: self._num_settled])
         scratch = np.empty(int(head["num_marks"]), dtype=np.int32)
         made: dict[int, Token] = {}  # by mark: the n best have most of their tokens in common
         found = []
         for log_prob, bonus, mark in zip(
             log_probs[order].tolist(), bonuses[order].tolist(), entries["mark"][order].tolist(), strict=True
         ):
-            length = self._room.read_marks(self._marks, mark, scratch)
+            length = self._read_marks(self._marks, mark, scratch)
             path = scratch[len(scratch) - length :].tolist()
             new = [each for each in path if each not in made]
-            made.update(zip(new, _tokens(self._marks[new]), strict=True))
+            made.update(zip(new, tokens_of(self._marks[new]), strict=True))
             tokens = settled + [made[each] for each in path]
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=log_prob + bonus))
         return found
@@ -214,7 +215,7 @@ class FastBeam:
         Who calls it after every `advance_fast` has hypotheses that are short however long the stream is.
         """
         self._make_room()
-        tokens = _tokens(self._settled[: self._num_settled])
+        tokens = tokens_of(self._settled[: self._num_settled])
         self._num_settled = 0
         return tokens
 
@@ -262,11 +263,11 @@ class FastBeam:
         )
         head["num_marks"] = num_marks
         end = self._num_settled + num_settled
-        self._settled = _grown(self._settled, end)
+        self._settled = grown(self._settled, end)
         self._settled[self._num_settled : end] = settled[:num_settled]
         self._num_settled = end
         # Half of the room stays free for the frames to come: so each mark is moved about once in its life.
-        self._marks = _grown(self._marks, 2 * (num_marks + SPARE_FRAMES * self._frame_marks))
+        self._marks = grown(self._marks, 2 * (num_marks + SPARE_FRAMES * self._frame_marks))
         self._tell_marks()
 
     def _tell_marks(self) -> None:
@@ -287,18 +288,14 @@ def advance_fast(beams: Sequence[FastBeam], encoder_out: Vectors, num_frames: np
     from tritone.search.transducer import fast_kernel
 
     encoder_out = np.ascontiguousarray(encoder_out, dtype=np.float32)
-    if not len(beams) == len(encoder_out) == len(num_frames) or len(set(map(id, beams))) != len(beams):
-        raise ValueError(
-            f"each row needs a beam of its own and a number of frames; "
-            f"got {len(encoder_out)} rows, {len(beams)} beams and {len(num_frames)} numbers"
-        )
-    if len(caches := {id(beam.cache) for beam in beams}) > 1:
-        raise ValueError(f"beams that advance together must share a PredictorCache, got {len(caches)} of them")
+    if not len(beams) and not len(encoder_out):
+        return
+    cache = common_cache(beams, len(encoder_out), num_frames)
+    network = cache.network
     lengths = fixed(np.clip(np.asarray(num_frames, dtype=np.int64), 0, encoder_out.shape[1]))
     end, max_frames = int(lengths.max(initial=0)), encoder_out.shape[1]
     if not end:
         return
-    cache, network = beams[0].cache, beams[0].cache.network
     frames = encoder_out.reshape(-1, encoder_out.shape[2])
     num_rows = sum(beam._contexts.shape[1] for beam in beams)
     contexts, places = np.empty((num_rows, cache.context_size), dtype=np.int64), np.empty(num_rows, dtype=np.int64)
@@ -314,26 +311,15 @@ def advance_fast(beams: Sequence[FastBeam], encoder_out: Vectors, num_frames: np
         count = fast_kernel.ask(heads, lengths, max_frames, frame, contexts, places)
         for now in range(frame, stop):
             logits = network.join(np.take(frames, places[:count], axis=0), cache(contexts[:count]))
-            logits = np.require(logits, np.float32, ("C", "W"))
             count = fast_kernel.step(
-                heads, lengths, max_frames, now, logits, network.blank_id, unk_id, contexts, places
+                heads,
+                lengths,
+                max_frames,
+                now,
+                as_answers(logits, count, network),
+                network.blank_id,
+                unk_id,
+                contexts,
+                places,
             )
         frame = stop
-
-
-def _grown(array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
-    """The array, or a copy with room for `wanted` and a power of two rows if it is shorter."""
-    if wanted <= len(array):
-        return array
-    larger = np.empty(room_for(wanted), dtype=array.dtype)
-    larger[: len(array)] = array
-    return larger
-
-
-def _tokens(marks: npt.NDArray[Any]) -> list[Token]:
-    return [
-        Token(id, frame, frame + 1, min(math.exp(log_prob), 1.0))
-        for id, frame, log_prob in zip(
-            marks["token"].tolist(), marks["frame"].tolist(), marks["log_prob"].tolist(), strict=True
-        )
-    ]

@@ -4,6 +4,7 @@ from typing import Any
 
 import numpy as np
 
+from tritone.search.beam_room import length_of
 from tritone.search.compiled import compiled, inlined
 from tritone.search.memory import int32s
 from tritone.search.scorer import LEXICON, OPEN, finish
@@ -61,22 +62,13 @@ def make_room(marks: Any, states: Any, entries: Any, count: Any, settled: Any) -
 
 
 @inlined
-def _length(marks: Any, last: Any) -> Any:
-    length, mark = 0, last
-    while mark >= 0:
-        length += 1
-        mark = marks[mark].parent
-    return length
-
-
-@inlined
 def _taken_over(marks: Any, last: Any, final: Any, length: Any) -> Any:
     """Let the list that ends in `last` begin with the list of `length` marks that ends in `final`, if it says the same.
 
     Returns:
         Its new end, or -1 if it says something else, or its next token before the last one of the other list.
     """
-    more = _length(marks, last) - length
+    more = length_of(marks, last) - length
     mark, next_mark = last, np.int64(-1)
     for _ in range(more):
         mark, next_mark = np.int64(marks[mark].parent), np.int64(mark)
@@ -103,7 +95,7 @@ def decide(marks: Any, states: Any, entries: Any, before: Any) -> None:
     final = np.int64(entries[states[0].first].mark)
     while final >= 0 and marks[final].frame >= before:
         final = np.int64(marks[final].parent)
-    length = _length(marks, final)
+    length = length_of(marks, final)
     if length == 0:
         return
     for number in range(len(states)):
@@ -116,17 +108,6 @@ def decide(marks: Any, states: Any, entries: Any, before: Any) -> None:
                 entries[state.first + kept].mark = mark
                 kept += 1
         state.count = kept
-
-
-@compiled
-def read_marks(marks: Any, last: Any, out: Any) -> Any:
-    """Write the marks of the list that ends in mark `last` to the end of `out`; returns how many they are."""
-    at, mark = len(out), last
-    while mark >= 0:
-        at -= 1
-        out[at] = mark
-        mark = marks[mark].parent
-    return len(out) - at
 
 
 @compiled

@@ -83,6 +83,10 @@ class PredictorCache:
         return np.ascontiguousarray(vectors, dtype=np.float32)
 
     def _add(self, contexts: Contexts, vectors: Vectors) -> None:
+        if len(self._vectors) and self._vectors.shape[1] != vectors.shape[1]:  # compiled code does not check it
+            raise ValueError(
+                f"the predictor must give vectors of one width; got {vectors.shape[1]} after {self._vectors.shape[1]}"
+            )
         most = max(1, self.max_bytes // max(1, vectors.shape[1] * vectors.itemsize))
         if self._count + len(contexts) > most:
             self._count = 0
