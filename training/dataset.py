@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -19,14 +19,28 @@ from torch.utils.data import Dataset
 from training.augment import Augmenter, change_speed
 from training.corpus import SAMPLE_RATE, SERVED_TAIL_S, Corpus
 from training.grammar import DIGITS
-from training.units import Units
 from training.words import WordBank
 
 FRAME_LENGTH, FRAME_SHIFT = 400, 160  # samples: fbank window and hop
 SUBSAMPLING, RIGHT_CONTEXT = 4, 6  # fbank frames of conv2d subsampling
 BATCHES_PER_PLAN = 8  # this many batches are drawn together and sorted by length
+EDGES_S = tuple(round(1.0 * 1.25**step, 2) for step in range(14))  # 1 to 18.2 s: lengths of batches of fixed shapes
+MOSTLY = 0.97  # share of a batch's utterances that must fit its shape; the others are left out
+FILLED = 0.9  # utterances of such a batch are on average this much of its length
 CROSS_FADE_S = (0.01, 0.04)
 WORD_CROSS_FADE_S = (0.005, 0.015)  # words cut out of sentences have no silence around them to overlap
+
+
+class Vocabulary(Protocol):
+    """Texts as ids."""
+
+    def __len__(self) -> int: ...
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+
+    def frames_needed(self, text: str) -> int:
+        """Fewest encoder frames on which a loss can align `text`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,6 +109,26 @@ class Batch(NamedTuple):
     num_tokens: Tensor
 
 
+class Shape(NamedTuple):
+    """Sizes of a batch: utterances, samples and tokens of the longest."""
+
+    rows: int
+    samples: int
+    tokens: int
+
+
+def batch_shapes(batch_seconds: float) -> list[Shape]:
+    """The few shapes that batches have if they have fixed ones. Few utterances have more tokens than these let them."""
+    return [
+        Shape(
+            rows=max(1, round(batch_seconds / (FILLED * edge))),
+            samples=round(edge * SAMPLE_RATE),
+            tokens=3 + int(edge * (5.5 if edge < 7.0 else 8.8)),
+        )
+        for edge in EDGES_S
+    ]
+
+
 def encoder_frames(num_samples: int) -> int:
     """Frames that the network makes of a waveform: fbank without partial windows, then conv2d subsampling."""
     frames = 0 if num_samples < FRAME_LENGTH else 1 + (num_samples - FRAME_LENGTH) // FRAME_SHIFT
@@ -118,7 +152,7 @@ class Planner:
         corpus: Corpus,
         config: MixtureConfig,
         augmenter: Augmenter,
-        units: Units,
+        units: Vocabulary,
         bank: WordBank | None = None,
     ) -> None:
         self.corpus, self.config, self.augmenter, self.units, self.bank = corpus, config, augmenter, units, bank
@@ -299,39 +333,68 @@ class Planner:
 
 
 class BatchMaker(Dataset[Batch]):
-    """Batch number -> `Batch` of about `batch_seconds` of audio, from utterances of similar length."""
+    """Batch number -> `Batch` of about `batch_seconds` of audio, from utterances of similar length.
 
-    def __init__(self, planner: Planner, *, batch_seconds: float, seed: int) -> None:
+    With `fixed_shapes`, batches have one of `batch_shapes`: utterances that do not fit are left out, and some that do
+    come twice, augmented otherwise.
+    """
+
+    def __init__(self, planner: Planner, *, batch_seconds: float, seed: int, fixed_shapes: bool = False) -> None:
         self.planner, self.batch_seconds, self.seed = planner, batch_seconds, seed
+        self.shapes = batch_shapes(batch_seconds) if fixed_shapes else []
+        self.group = 2 * BATCHES_PER_PLAN if fixed_shapes else BATCHES_PER_PLAN
 
     def plans(self, number: int) -> list[Plan]:
         """The utterances of a batch, shortest first."""
-        group, part = divmod(number, BATCHES_PER_PLAN)
+        group, part = divmod(number, self.group)
         rng = np.random.default_rng([self.seed, group])
-        wanted = BATCHES_PER_PLAN * self.batch_seconds * SAMPLE_RATE
+        wanted = self.group * self.batch_seconds * SAMPLE_RATE
         plans: list[Plan] = []
         total = 0
         while total < wanted:
             plans.append(self.planner.draw(rng))
             total += plans[-1].num_samples
         plans.sort(key=lambda plan: plan.num_samples)
-        edges = np.cumsum([plan.num_samples for plan in plans]) * BATCHES_PER_PLAN / total
-        belongs = np.minimum(np.ceil(edges).astype(int) - 1, BATCHES_PER_PLAN - 1)
-        chosen = int(rng.permutation(BATCHES_PER_PLAN)[part])
+        edges = np.cumsum([plan.num_samples for plan in plans]) * self.group / total
+        belongs = np.minimum(np.ceil(edges).astype(int) - 1, self.group - 1)
+        chosen = int(rng.permutation(self.group)[part])
         picked = [plan for plan, where in zip(plans, belongs.tolist(), strict=True) if where == chosen]
         # An utterance longer than a batch covers a whole part, and leaves another one empty.
         return picked or [plans[int(rng.integers(len(plans)))]]
 
     def __getitem__(self, number: int) -> Batch:
-        plans = self.plans(number)
-        units = self.planner.units
-        return make_batch([self.planner.render(plan) for plan in plans], [units.encode(plan.text) for plan in plans])
+        plans, units, shape = self.plans(number), self.planner.units, None
+        if self.shapes:
+            plans, shape = self._fit(plans, np.random.default_rng([self.seed, number, 1]))
+        waveforms, tokens = [self.planner.render(plan) for plan in plans], [units.encode(plan.text) for plan in plans]
+        return make_batch(waveforms, tokens, shape)
+
+    def _fit(self, plans: list[Plan], rng: np.random.Generator) -> tuple[list[Plan], Shape]:
+        """The utterances that fit the smallest shape for nearly all of them, as many as it has rows."""
+        median = plans[len(plans) // 2].num_samples
+        fitting: list[Plan] = []
+        for shape in self.shapes:
+            fitting = [
+                plan
+                for plan in plans
+                if plan.num_samples <= shape.samples and len(self.planner.units.encode(plan.text)) <= shape.tokens
+            ]
+            if shape.samples >= median and len(fitting) >= MOSTLY * len(plans):
+                break
+        if not fitting:
+            raise ValueError(f"no utterance of a batch is shorter than {EDGES_S[-1]} s; lower mixture.max_seconds")
+        chosen = [fitting[place] for place in sorted(rng.permutation(len(fitting))[: shape.rows])]
+        again = [
+            replace(fitting[int(rng.integers(len(fitting)))], seed=_seed(rng)) for _ in range(shape.rows - len(chosen))
+        ]
+        return chosen + again, shape
 
 
-def make_batch(waveforms: list[np.ndarray], tokens: list[list[int]]) -> Batch:
+def make_batch(waveforms: list[np.ndarray], tokens: list[list[int]], shape: Shape | None = None) -> Batch:
     """Pad waveforms and tokens with zeros; at least one token column, so that an all-silent batch has a shape."""
-    audio = np.zeros((len(waveforms), max(len(waveform) for waveform in waveforms)), np.int16)
-    padded = np.zeros((len(tokens), max(1, *(len(row) for row in tokens))), np.int64)
+    longest, most = max(len(waveform) for waveform in waveforms), max(1, *(len(row) for row in tokens))
+    audio = np.zeros((len(waveforms), shape.samples if shape else longest), np.int16)
+    padded = np.zeros((len(tokens), shape.tokens if shape else most), np.int64)
     for row, (waveform, ids) in enumerate(zip(waveforms, tokens, strict=True)):
         audio[row, : len(waveform)] = waveform
         padded[row, : len(ids)] = ids

@@ -1,4 +1,4 @@
-"""The network in training: Tritone's WeNet model, joint CTC and attention loss, SpecAugment, feature statistics."""
+"""The network in training: Tritone's WeNet model, joint CTC and attention loss, feature statistics."""
 
 from __future__ import annotations
 
@@ -134,29 +134,6 @@ def reverse(tokens: Tensor, num_tokens: Tensor) -> Tensor:
     places = torch.arange(tokens.shape[1], device=tokens.device)
     source = num_tokens.unsqueeze(1) - 1 - places
     return torch.where(source >= 0, tokens.gather(1, source.clamp(min=0)), tokens)
-
-
-class SpecAugment:
-    """Masks bands and stretches of features with the mean, which the network sees as zeros."""
-
-    def __init__(self, *, freq_masks: int, freq_mask_bins: int, time_masks: int, time_mask_share: float) -> None:
-        self.freq_masks, self.freq_mask_bins = freq_masks, freq_mask_bins
-        self.time_masks, self.time_mask_share = time_masks, time_mask_share
-
-    def __call__(self, feats: Tensor, lengths: Tensor, mean: Tensor) -> Tensor:
-        batch, frames, bins = feats.shape
-        device = feats.device
-        width = torch.rand(batch, self.freq_masks, 1, device=device) * (self.freq_mask_bins + 1)
-        begin = torch.rand(batch, self.freq_masks, 1, device=device) * (bins - width)
-        places = torch.arange(bins, device=device)
-        masked_bins = ((places >= begin) & (places < begin + width.floor())).any(dim=1)
-        limits = lengths.view(batch, 1, 1).float()
-        # Words are short: each mask covers at most this share of the utterance.
-        width = torch.rand(batch, self.time_masks, 1, device=device) * self.time_mask_share * limits
-        begin = torch.rand(batch, self.time_masks, 1, device=device) * (limits - width)
-        places = torch.arange(frames, device=device)
-        masked_frames = ((places >= begin) & (places < begin + width.floor())).any(dim=1)
-        return torch.where(masked_bins.unsqueeze(1) | masked_frames.unsqueeze(2), mean, feats)
 
 
 def write_cmvn(sums: np.ndarray, squares: np.ndarray, frames: int) -> dict[str, Any]:

@@ -1,10 +1,13 @@
-"""Score a trained folder on the public test sets, from the lossless audio, and pick the demo clips.
+"""Score a trained folder or a bundle on the public test sets, from the lossless audio, and pick the demo clips.
 
     python -m training.score training/runs/first --data ../shared/data
     python -m training.score demo-asr
+    python -m training.score demo-transducer --search modified-beam --packs training/data/real.zip
     python -m training.score training/runs/first --clips training/runs/clips --select 10 --to src/tritone/demo/clips
 
-Greedy CTC, with full context and in chunks. Intervals are 95 % bootstrap intervals over utterances.
+Greedy search or, of a bundle, the one asked for; with full context and in chunks. With `--packs`, the development sets
+instead, on which settings are chosen. A transducer has to be a bundle; WeNet's model may be a folder of the trainer.
+Intervals are 95 % bootstrap intervals over utterances.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import shutil
 import tarfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import soundfile
@@ -24,13 +27,14 @@ import torch
 import yaml
 
 import tritone
-from training.corpus import to_int16
-from training.scoring import Transcriber, Utterance, evaluate, network_modes
+from training.corpus import Corpus, to_int16
+from training.scoring import Transcriber, Utterance, dev_sets, evaluate, network_modes
 from training.units import Units
 from tritone.evaluate.bootstrap import rate_interval
 from tritone.families.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.model import AsrModel
+from tritone.search.options import SearchMode
 
 TARRED = {"an4": "an4.tar", "fsdd": "fsdd.tar", "speech_commands": "speech_commands.tar"}
 LISTED = {"fsdd_strings": "fsdd/strings", "an4_long": "an4/long_test"}  # folders with wav.scp and trans.txt
@@ -79,9 +83,9 @@ def load_model(folder: Path) -> AsrModel:
     return model.eval()
 
 
-def bundle_modes(bundle: Path) -> dict[str, Transcriber]:
+def bundle_modes(bundle: Path, search: SearchMode = "greedy", beam: int = 0) -> dict[str, Transcriber]:
     """Transcription by a bundle's own pipelines, offline ("full") and streaming ("chunk")."""
-    recognizer = tritone.load(bundle)
+    recognizer = tritone.load(bundle, search=search, beam=beam)
 
     def as_float(waveforms: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [waveform.astype(np.float32) / 32768.0 for waveform in waveforms]
@@ -128,6 +132,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", type=Path, help="output folder of training.train, or a bundle")
     parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--packs", type=Path, nargs="+", help="score the development sets of these packs instead")
+    parser.add_argument("--search", default="greedy", choices=get_args(SearchMode), help="of a bundle")
+    parser.add_argument("--beam", type=int, default=0, help="of a bundle's search; 0 takes what is usual")
     parser.add_argument("--clips", type=Path, help="score the candidate clips in this folder instead")
     parser.add_argument("--select", type=int, default=0, help="copy this many recognised clips")
     parser.add_argument("--to", type=Path, default=Path("src/tritone/demo/clips"))
@@ -136,7 +143,9 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help="write everything, wrong utterances included, as JSON")
     arguments = parser.parse_args()
 
-    if arguments.clips is None:
+    if arguments.packs is not None:
+        sets = dev_sets(Corpus.load(arguments.packs, {"dev"}))
+    elif arguments.clips is None:
         sets = test_sets(arguments.data)
     else:
         rows = [json.loads(line) for line in (arguments.clips / "clips.jsonl").read_text().splitlines()]
@@ -145,11 +154,11 @@ def main() -> None:
         sizes = {"chunk_size": arguments.chunk_size, "left_chunks": arguments.left_chunks}
         modes = network_modes(load_model(arguments.model), Fbank(), Units(), torch.device("cpu"), **sizes)
     else:
-        modes = bundle_modes(arguments.model)
+        modes = bundle_modes(arguments.model, arguments.search, arguments.beam)
     results = evaluate(sets, modes)
     print("| set | words | mode | errors | WER % | 95 % interval |\n| --- | --- | --- | --- | --- | --- |")
-    for name, modes in results.items():
-        for mode, result in modes.items():
+    for name, of_mode in results.items():
+        for mode, result in of_mode.items():
             errors, words = zip(*result["counts"], strict=True)
             low, high = rate_interval(errors, words)
             rate = f"{100 * result['wer']:.2f} | {100 * low:.2f} .. {100 * high:.2f}"

@@ -1,4 +1,4 @@
-"""Greedy CTC text of a network in training, and its word error rate.
+"""Greedy text of a network in training, and its word error rate.
 
 Corpus -> dev_sets() -> {"an4": [Utterance, ...], ...} -> evaluate() -> {"an4": {"full": {...}, "chunk": {...}}, ...}
 """
@@ -77,19 +77,12 @@ def greedy(log_probs: Tensor, lengths: Tensor, units: Units) -> list[str]:
     return texts
 
 
-@torch.no_grad()
-def posteriors(
-    model: AsrModel,
-    features: torch.nn.Module,
-    waveforms: Sequence[np.ndarray],
-    device: torch.device,
-    chunk_size: int = -1,
-    left_chunks: int = -1,
-    tail: int = 0,
+def padded_batches(
+    waveforms: Sequence[np.ndarray], tail: int, device: torch.device
 ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-    """Batches of int16 waveforms, shortest first: which ones, CTC log-probabilities (batch, frames, vocab), lengths.
+    """Batches of int16 waveforms, shortest first: which ones, padded float samples, and their number (batch,).
 
-    `tail` samples of silence follow each waveform.
+    `tail` samples of silence follow each waveform and count as its own.
     """
     order = sorted(range(len(waveforms)), key=lambda index: len(waveforms[index]))
     while order:
@@ -103,7 +96,22 @@ def posteriors(
         for row, index in enumerate(chosen):
             padded[row, : len(waveforms[index])] = waveforms[index] / np.float32(32768.0)
         num_samples = torch.tensor([tail + len(waveforms[index]) for index in chosen], device=device)
-        feats, lengths = features(torch.from_numpy(padded).to(device), num_samples)
+        yield chosen, torch.from_numpy(padded).to(device), num_samples
+
+
+@torch.no_grad()
+def posteriors(
+    model: AsrModel,
+    features: torch.nn.Module,
+    waveforms: Sequence[np.ndarray],
+    device: torch.device,
+    chunk_size: int = -1,
+    left_chunks: int = -1,
+    tail: int = 0,
+) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+    """As `padded_batches`, but CTC log-probabilities (batch, frames, vocab) and their lengths."""
+    for chosen, padded, num_samples in padded_batches(waveforms, tail, device):
+        feats, lengths = features(padded, num_samples)
         encoded, lengths = model.encoder(feats, lengths, chunk_size, left_chunks)
         yield chosen, model.ctc(encoded), lengths
 

@@ -1,9 +1,10 @@
-"""Train the demo model: packs in, a folder in WeNet's layout out, within a given number of minutes.
+"""Train a demo model: packs in, a folder in the layout of WeNet or icefall out, within a given number of minutes.
 
     python -m training.train --packs training/data/*.zip --output training/runs/first --minutes 9
 
-The output folder gets final.pt (averaged weights), train.yaml, units.txt, global_cmvn, train_log.jsonl, dev.json, and
-resume.pt with everything that `--resume` needs. SIGTERM ends the training early, with all of that written.
+The output folder gets the averaged weights and what belongs to them (final.pt, train.yaml, units.txt and global_cmvn,
+or pretrained.pt, tokens.txt and bpe.model), train_log.jsonl, dev.json, and resume.pt with everything that `--resume`
+needs. SIGTERM ends the training early, with all of that written.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import json
 import signal
 import sys
 import time
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,60 +23,21 @@ import torch
 import yaml
 from torch.utils.data import DataLoader
 
-from training.augment import AugmentConfig, Augmenter
+from training.augment import Augmenter
 from training.corpus import SAMPLE_RATE, Corpus
-from training.dataset import Batch, BatchMaker, MixtureConfig, Planner
-from training.network import Network, Objective, SpecAugment, read_cmvn, write_cmvn
-from training.scoring import dev_sets, evaluate, network_modes, summary
-from training.units import Units
+from training.dataset import Batch, BatchMaker, Planner
+from training.graphs import GraphedStep
+from training.masking import SpecAugment
+from training.recipe import Recipe, read_recipe
+from training.scoring import dev_sets, evaluate, summary
+from training.systems import System, make_system
+from training.wenet import save_torch
 from training.words import WordBank
-from tritone.families.fbank import Fbank
 
 LOG_STEPS = 50
-CMVN_BATCHES = 12
+PREPARE_BATCHES = 12  # shown to the system before training
 MAX_BAD_STEPS = 30  # in a row, with gradients that are not finite
 FOREVER = 10**9  # batches
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """The `recipe` section of demo.yaml. Learning rates are for AdamW; chunks are in encoder frames."""
-
-    seed: int = 2026
-    peak_lr: float = 2e-3
-    final_lr: float = 2e-6
-    warmup_steps: int = 800
-    weight_decay: float = 0.02
-    ema_decay: float = 0.9985
-    batch_seconds: float = 350.0
-    full_share: float = 0.5
-    served_share: float = 0.2
-    chunk_max: int = 25
-    chunk_served: int = 16
-    left_served: int = 5
-    shifted_positions: float = 0.3
-    max_position: int = 8000
-    freq_masks: int = 2
-    freq_mask_bins: int = 12
-    time_masks: int = 3
-    time_mask_share: float = 0.05
-    mixture: MixtureConfig = field(default_factory=MixtureConfig)
-    augment: AugmentConfig = field(default_factory=AugmentConfig)
-
-
-def read_recipe(values: dict[str, Any]) -> Recipe:
-    """Build a `Recipe`; an unknown setting is an error."""
-    mixture = _build(MixtureConfig, values.get("mixture") or {})
-    augment = _build(AugmentConfig, values.get("augment") or {})
-    return _build(Recipe, {**values, "mixture": mixture, "augment": augment})
-
-
-def _build(cls: Any, values: dict[str, Any]) -> Any:
-    known = {item.name for item in fields(cls)}
-    unknown = sorted(set(values) - known)
-    if unknown:
-        raise ValueError(f"{cls.__name__} has no setting {', '.join(unknown)}; it knows {', '.join(sorted(known))}")
-    return cls(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,189 +48,157 @@ class Budget:
     minutes: float
     steps: int | None = None
     eval_s: float = 90.0
+    first: float = 0.0
+    last: float = 1.0
 
     def share(self, step: int) -> float:
-        """How much of the budget is used, 0 to 1 and beyond."""
+        """How much of the schedule is over: `first` at the start, `last` and beyond when the budget is spent."""
         used = (time.monotonic() - self.started) / (60.0 * self.minutes)
-        return max(used, step / self.steps) if self.steps else used
+        used = max(used, step / self.steps) if self.steps else used
+        return self.first + (self.last - self.first) * used
 
 
 class Trainer:
     """Holds the run's state; `run` trains until the budget is spent."""
 
     def __init__(
-        self, config: dict[str, Any], maker: BatchMaker, units: Units, output: Path, device: torch.device
+        self, system: System, recipe: Recipe, maker: BatchMaker, output: Path, device: torch.device, *, grad_clip: float
     ) -> None:
-        self.config, self.maker, self.units, self.output, self.device = config, maker, units, output, device
-        self.recipe = read_recipe(config.get("recipe") or {})
-        torch.manual_seed(self.recipe.seed)
-        config["input_dim"], config["output_dim"] = 80, len(units)
-        self.network = Network(config).to(device)
-        self.features = Fbank().to(device)
-        self.objective = Objective(config)
+        self.system, self.recipe, self.maker, self.output, self.device = system, recipe, maker, output, device
+        self.model, self.grad_clip = system.model, grad_clip
         self.masking = SpecAugment(
-            freq_masks=self.recipe.freq_masks,
-            freq_mask_bins=self.recipe.freq_mask_bins,
-            time_masks=self.recipe.time_masks,
-            time_mask_share=self.recipe.time_mask_share,
+            freq_masks=recipe.freq_masks,
+            freq_mask_bins=recipe.freq_mask_bins,
+            time_masks=recipe.time_masks,
+            time_mask_share=recipe.time_mask_share,
         )
         self.optimizer = torch.optim.AdamW(
-            _parameter_groups(self.network.model, self.recipe.weight_decay),
+            _parameter_groups(self.model, recipe.weight_decay),
             lr=0.0,
             betas=(0.9, 0.98),
             fused=device.type == "cuda",
         )
         self.state_path = output / "resume.pt"
-        self.step = self.first_step = 0
-        self.cmvn: dict[str, Any] | None = None
-        self.averaged = {name: tensor.detach().clone() for name, tensor in self.network.model.state_dict().items()}
+        self.step = self.first_step = self.warm_step = 0  # warm_step: where the optimiser began
+        self.averaged: dict[str, torch.Tensor] = {}
+        self._restart_average()
         self.stopping = False
-        self.rng = np.random.default_rng([self.recipe.seed, 3])
+        self.graphed = None
+        if recipe.fixed_shapes and device.type == "cuda":
+            self.graphed = GraphedStep(self.model, self._compute, device)
+        self.rng = np.random.default_rng([recipe.seed, 3])
         output.mkdir(parents=True, exist_ok=True)
 
     # -- state ----------------------------------------------------------------------------------------------------
 
     def start_from(self, folder: Path) -> None:
-        """Take weights and feature statistics from the output folder of an earlier run; the optimiser starts anew."""
-        self.network.model.load_state_dict(torch.load(folder / "final.pt", map_location=self.device, weights_only=True))
-        self.cmvn = json.loads((folder / "global_cmvn").read_text())
+        """Take what an earlier run wrote into its output folder; the optimiser starts anew."""
+        self.system.load(folder)
         self._restart_average()
 
     def resume(self, path: Path) -> None:
-        """Go on where `resume.pt` was written: weights, average, optimiser, step and feature statistics."""
+        """Go on where `resume.pt` was written: weights, average, optimiser and step."""
         state = torch.load(path, map_location=self.device, weights_only=True)
-        self.network.model.load_state_dict(state["model"])
+        self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.averaged = state["averaged"]
         self.step = self.first_step = int(state["step"])
-        self.cmvn = json.loads(state["cmvn"])
+        self.warm_step = int(state.get("warm_step", self.step))
+        self.system.load_extra_state(state["extra"])
 
     def save(self, dev: dict[str, Any] | None = None) -> None:
         """Write the output folder. Each file is complete or absent."""
-        weights = {name: tensor.detach().cpu().clone() for name, tensor in self.averaged.items()}
-        _save_torch(weights, self.output / "final.pt")
-        (self.output / "train.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
-        self.units.write(self.output / "units.txt")
-        (self.output / "global_cmvn").write_text(json.dumps(self.cmvn))
+        self.system.save(self.output, {name: value.detach().cpu().clone() for name, value in self.averaged.items()})
         if dev is not None:
             (self.output / "dev.json").write_text(json.dumps({"step": self.step, "sets": dev}, indent=1))
         state = {
-            "model": self.network.model.state_dict(),
+            "model": self.model.state_dict(),
             "averaged": self.averaged,
             "optimizer": self.optimizer.state_dict(),
             "step": self.step,
-            "cmvn": json.dumps(self.cmvn),
+            "warm_step": self.warm_step,
+            "extra": self.system.extra_state(),
         }
-        _save_torch(state, self.state_path)
+        save_torch(state, self.state_path)
 
     def _restart_average(self) -> None:
-        self.averaged = {name: tensor.detach().clone() for name, tensor in self.network.model.state_dict().items()}
+        self.averaged = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
 
     # -- training -------------------------------------------------------------------------------------------------
 
-    def measure_cmvn(self) -> None:
-        """Sum features of some batches, augmented as the network sees them, and set the network's normalisation."""
-        if self.cmvn is None:
-            sums, squares, frames = np.zeros(80), np.zeros(80), 0
-            for number in range(CMVN_BATCHES):
-                batch = self.maker[FOREVER + number]
-                feats, lengths = self._features(batch)
-                valid = torch.arange(feats.shape[1], device=self.device) < lengths.unsqueeze(1)
-                kept = feats[valid].double()
-                sums += kept.sum(dim=0).cpu().numpy()
-                squares += kept.square().sum(dim=0).cpu().numpy()
-                frames += len(kept)
-            self.cmvn = write_cmvn(sums, squares, frames)
-        mean, istd = read_cmvn(self.cmvn)
-        buffers = self.network.cmvn
-        buffers.mean.copy_(torch.from_numpy(mean))
-        buffers.istd.copy_(torch.from_numpy(istd))
-        for name in ("mean", "istd"):
-            self.averaged[f"encoder.global_cmvn.{name}"] = getattr(buffers, name).detach().clone()
+    def prepare(self) -> None:
+        """Show the system some batches that training does not use; what it derives from them is not averaged."""
+        self.system.prepare(self._features(self.maker[FOREVER + number]) for number in range(PREPARE_BATCHES))
+        for name, value in self.model.named_buffers():
+            if name in self.averaged:
+                self.averaged[name] = value.detach().clone()
 
     def _features(self, batch: Batch) -> tuple[torch.Tensor, torch.Tensor]:
         waveforms = batch.waveforms.to(self.device, non_blocking=True).float() / 32768.0
         num_samples = batch.num_samples.to(self.device, non_blocking=True)
         with torch.no_grad(), full_precision():
-            feats, lengths = self.features(waveforms, num_samples)
+            feats, lengths = self.system.features(waveforms, num_samples)
         return feats, lengths
-
-    def _draw_chunk(self) -> tuple[int, int]:
-        """Chunk size and left chunks of a step: full context, the served setting, or anything."""
-        recipe, draw = self.recipe, self.rng.random()
-        if draw < recipe.full_share:
-            return -1, -1
-        if draw < recipe.full_share + recipe.served_share:
-            return recipe.chunk_served, recipe.left_served
-        chunk = int(self.rng.integers(1, recipe.chunk_max + 1))
-        most_left = max(1, 100 // chunk)
-        return chunk, -1 if self.rng.random() < 0.4 else int(self.rng.integers(1, most_left + 1))
 
     def learning_rate(self, share: float) -> float:
         """Linear warm-up in steps, cosine descent in shares of the budget."""
         recipe = self.recipe
         descent = recipe.final_lr + (recipe.peak_lr - recipe.final_lr) * 0.5 * (1.0 + np.cos(np.pi * min(1.0, share)))
-        return float(descent * min(1.0, (self.step - self.first_step + 1) / recipe.warmup_steps))
+        return float(descent * min(1.0, (self.step - self.warm_step + 1) / recipe.warmup_steps))
 
     def train_step(self, batch: Batch, share: float) -> dict[str, Any]:
         """One update; returns tensors and numbers to log. A gradient that is not finite changes nothing."""
-        model = self.network.model
-        feats, lengths = self._features(batch)
-        feats = self.masking(feats, lengths, self.network.cmvn.mean)
-        tokens = batch.tokens.to(self.device, non_blocking=True)
-        chunk, left = self._draw_chunk()
-        shifted = self.rng.random() < self.recipe.shifted_positions
-        self.network.encoder.first_position = int(self.rng.integers(self.recipe.max_position)) if shifted else 0
-        frames = model.encoder.embed.num_frames(self.features.num_frames(batch.num_samples))
-        losses = self.objective(model, feats, lengths, tokens, frames, batch.num_tokens, chunk, left)
-        self.network.encoder.first_position = 0
-        self.optimizer.zero_grad(set_to_none=True)
-        losses["loss"].backward()
-        norm = torch.nn.utils.clip_grad_norm_(model.parameters(), float(self.config.get("grad_clip", 1.0)))
+        chunk, left = self.system.draw_chunk(self.rng)
+        if self.graphed is None:
+            self.optimizer.zero_grad(set_to_none=True)
+            losses = self._compute(batch, chunk, left)
+        else:
+            losses = self.graphed(batch, chunk, left)
         lr = self.learning_rate(share)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-        finite = bool(torch.isfinite(norm))
+        finite = bool(torch.isfinite(losses["norm"]))
         if finite:
             self.optimizer.step()
             self._average()
-        return {**losses, "norm": norm, "lr": lr, "finite": finite, "chunk": chunk}
+        return {**losses, "lr": lr, "finite": finite, "chunk": chunk}
+
+    def _compute(self, batch: Batch, chunk: int, left: int) -> dict[str, torch.Tensor]:
+        """Add the batch's gradients to the parameters', and clip them; returns losses and the norm before."""
+        feats, lengths = self._features(batch)
+        feats = self.masking(feats, lengths, self.system.mask_value(feats, lengths))
+        losses = self.system.losses(feats, lengths, batch, chunk, left, self.rng)
+        losses["loss"].backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.grad_clip)
+        return {**{name: value.detach() for name, value in losses.items()}, "norm": norm}
 
     @torch.no_grad()
     def _average(self) -> None:
-        taken = self.step - self.first_step
+        taken = self.step - self.warm_step
         decay = min(self.recipe.ema_decay, (1.0 + taken) / (10.0 + taken))
-        current = dict(self.network.model.named_parameters())
+        current = dict(self.model.named_parameters())
         torch._foreach_lerp_([self.averaged[name] for name in current], list(current.values()), 1.0 - decay)
 
     def evaluate(self, sets: dict[str, Any]) -> dict[str, Any]:
         """Score the averaged weights."""
-        model = self.network.model
-        own = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-        model.load_state_dict(self.averaged)
+        own = {name: tensor.detach().clone() for name, tensor in self.model.state_dict().items()}
+        self.model.load_state_dict(self.averaged)
+        self.model.eval()
         with full_precision():
-            modes = network_modes(
-                model.eval(),
-                self.features,
-                self.units,
-                self.device,
-                chunk_size=self.recipe.chunk_served,
-                left_chunks=self.recipe.left_served,
-            )
-            results = evaluate(sets, modes)
-        model.train()
-        model.load_state_dict(own)
+            results = evaluate(sets, self.system.modes())
+        self.model.train()
+        self.model.load_state_dict(own)
         return results
 
     def run(self, batches: Any, sets: dict[str, Any], budget: Budget) -> None:
         """Train until the budget is spent or `stopping` is set; evaluates and saves on the way and at the end."""
-        self.network.model.train()
+        self.model.train()
         window: list[dict[str, Any]] = []
         last_log, last_eval, bad = time.monotonic(), time.monotonic(), 0
         audio = 0.0
         for batch in batches:
             share = budget.share(self.step - self.first_step)
-            if share >= 1.0 or self.stopping:
+            if share >= budget.last or self.stopping:
                 break
             record = self.train_step(batch, share)
             bad = 0 if record["finite"] else bad + 1
@@ -334,20 +264,22 @@ def _parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[
     return [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
 
 
-def _save_torch(state: Any, path: Path) -> None:
-    partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    partial.replace(path)
-
-
 def main(argv: list[str] | None = None) -> None:
     started = time.monotonic()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("demo.yaml"))
+    parser.add_argument("--config", type=Path, default=Path(__file__).with_name("demo.yaml"), help="settings")
     parser.add_argument("--packs", type=Path, nargs="+", required=True)
     parser.add_argument("--words", type=Path, help="word times that training.align wrote; adds the share an4_words")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--minutes", type=float, default=9.0, help="wall clock for everything, loading included")
+    parser.add_argument(
+        "--part",
+        type=float,
+        nargs=2,
+        default=(0.0, 1.0),
+        metavar=("FROM", "TO"),
+        help="which part of the schedule these minutes are, where --resume puts a run together of several",
+    )
     parser.add_argument("--steps", type=int, help="stop after this many steps, if the minutes last that long")
     parser.add_argument("--eval-seconds", type=float, default=90.0, help="how often the dev sets are scored")
     parser.add_argument("--workers", type=int, default=0, help="processes that make batches; 0 makes them here")
@@ -372,23 +304,24 @@ def main(argv: list[str] | None = None) -> None:
         arguments.steps, arguments.workers = arguments.steps or 20, 0
     recipe = read_recipe(recipe_values)
 
-    units = Units()
+    device = torch.device(arguments.device)
+    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
+    torch.manual_seed(recipe.seed)
+    system = make_system(config, recipe, device)
     corpus = Corpus.load(arguments.packs, {"train", "dev"} if arguments.train_on_dev else {"train"})
     sets = dev_sets(Corpus.load(arguments.packs, {"dev"}))
     if arguments.smoke:
         sets = {name: utterances[:5] for name, utterances in sets.items()}
     augmenter = Augmenter(corpus, recipe.augment, recipe.seed)
     bank = None if arguments.words is None else WordBank.load(arguments.words, corpus)
-    planner = Planner(corpus, recipe.mixture, augmenter, units, bank)
+    planner = Planner(corpus, recipe.mixture, augmenter, system.units, bank)
     # A later run from the same weights should not see the same batches again.
     seed = recipe.seed + (1 if arguments.init else 0)
-    maker = BatchMaker(planner, batch_seconds=recipe.batch_seconds, seed=seed)
+    maker = BatchMaker(planner, batch_seconds=recipe.batch_seconds, seed=seed, fixed_shapes=recipe.fixed_shapes)
     hours, seconds = len(corpus.samples) / SAMPLE_RATE / 3600, time.monotonic() - started
     print(f"loaded {len(corpus)} recordings, {hours:.2f} h, in {seconds:.0f} s", flush=True)
 
-    device = torch.device(arguments.device)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = True
-    trainer = Trainer(config, maker, units, arguments.output, device)
+    trainer = Trainer(system, recipe, maker, arguments.output, device, grad_clip=float(config.get("grad_clip", 1.0)))
     trainer.state_path = arguments.state or trainer.state_path
     if arguments.resume is not None:
         trainer.resume(arguments.resume)
@@ -403,15 +336,23 @@ def main(argv: list[str] | None = None) -> None:
         pin_memory=device.type == "cuda",
         multiprocessing_context="fork" if arguments.workers else None,
     )
-    batches = iter(loader)  # workers fork and start to work while the statistics are measured
-    trainer.measure_cmvn()
-    count = sum(parameter.numel() for parameter in trainer.network.model.parameters())
+    batches = iter(loader)  # workers fork and start to work while the system is prepared
+    trainer.prepare()
+    count = sum(parameter.numel() for parameter in system.model.parameters())
     print(f"{count / 1e6:.2f} M parameters on {device}, ready after {time.monotonic() - started:.0f} s", flush=True)
 
     def stop(*_: object) -> None:
         trainer.stopping = True
 
-    budget = Budget(started=started, minutes=arguments.minutes, steps=arguments.steps, eval_s=arguments.eval_seconds)
+    first, last = arguments.part
+    budget = Budget(
+        started=started,
+        minutes=arguments.minutes,
+        steps=arguments.steps,
+        eval_s=arguments.eval_seconds,
+        first=first,
+        last=last,
+    )
     before = signal.signal(signal.SIGTERM, stop)
     try:
         trainer.run(batches, sets, budget)

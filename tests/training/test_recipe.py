@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from training import align, augment, corpus, dataset, grammar, network, prepare, scoring, train, units  # noqa: E402
+from training import align, augment, corpus, dataset, grammar, masking, network, prepare, scoring, train, units  # noqa: E402
+from tritone.families.fbank import Fbank  # noqa: E402
 
 TINY = {
     "output_size": 16,
@@ -210,7 +211,7 @@ def test_a_rendered_utterance_is_as_long_as_planned_and_silence_has_no_text(make
 
 def test_encoder_frames_agree_with_the_network(trained: Path) -> None:
     model = network.Network(yaml.safe_load((trained / "train.yaml").read_text(encoding="utf-8"))).model
-    features = train.Fbank()
+    features = Fbank()
     for samples in (400, 1359, 1360, 1999, 2000, 2640, 16000, 31999):
         frames = model.encoder.embed.num_frames(features.num_frames(torch.tensor([samples])))
         assert dataset.encoder_frames(samples) == frames.item()
@@ -272,9 +273,9 @@ def test_decoder_input_and_targets_are_shifted_by_one_and_reversed_without_paddi
 
 def test_masks_cover_only_valid_frames_and_are_filled_with_the_mean() -> None:
     torch.manual_seed(0)
-    masking = network.SpecAugment(freq_masks=0, freq_mask_bins=0, time_masks=3, time_mask_share=0.1)
+    specaugment = masking.SpecAugment(freq_masks=0, freq_mask_bins=0, time_masks=3, time_mask_share=0.1)
     feats = torch.ones(4, 100, 80)
-    masked = masking(feats, torch.tensor([50, 50, 50, 50]), torch.full((80,), -3.0))
+    masked = specaugment(feats, torch.tensor([50, 50, 50, 50]), torch.full((80,), -3.0))
     assert set(masked.unique().tolist()) == {-3.0, 1.0}
     assert (masked[:, 50:] == 1.0).all()
     assert (masked == -3.0).float().mean() < 3 * 0.1
