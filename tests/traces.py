@@ -38,13 +38,13 @@ def kept_traces(folder: Path) -> Iterator[None]:
         beside.write_bytes(content)
         beside.replace(folder / name)  # another process finds all of it or nothing
 
-    def export_once(module: nn.Module, *rest: Any) -> onnx.ModelProto:
-        key = fingerprint(module, rest)
+    def export_once(module: nn.Module, *rest: Any, **options: Any) -> onnx.ModelProto:
+        key = fingerprint(module, (rest, options))
         if key is None:
-            return export_graph(module, *rest)
+            return export_graph(module, *rest, **options)
         kept = folder / f"{key}.onnx"
         if not kept.exists():
-            keep(kept.name, export_graph(module, *rest).SerializeToString())
+            keep(kept.name, export_graph(module, *rest, **options).SerializeToString())
         return onnx.ModelProto.FromString(kept.read_bytes())  # a copy: weights are compressed in place
 
     def save_once(module: nn.Module, path: Path, *rest: Any, **options: Any) -> None:

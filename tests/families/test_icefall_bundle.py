@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,20 +29,26 @@ from families.icefall_models import (
 )
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
-from tritone.errors import ExportError
+from tritone.errors import ExportError, InputError
 from tritone.families.drift import read_recordings
+from tritone.families.exportable import follow
 from tritone.families.icefall.checkpoint import load_model
 from tritone.families.icefall.drift import TransducerDrift
+from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.graphs import (
     PADDING,
     JoinerGraph,
     OfflineGraph,
     PredictorGraph,
+    StreamingGraph,
     make_fbank,
 )
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
+from tritone.families.icefall.sherpa_layout import export_sherpa_layout
 from tritone.families.icefall.tokens import describe, read_table
 from tritone.families.report import ExportReport
+from tritone.pipelines import open_streaming
+from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 
 ROLES = ["encoder", "streaming_encoder", "predictor", "joiner"]
@@ -94,7 +101,7 @@ def test_a_report_says_what_was_taken_for_granted(icefall_reports: Reports) -> N
     assert "taken to have 2,2 heads" in icefall_reports["ctc"].notes[0]
 
 
-@pytest.mark.parametrize("name", ["onnx", "script"])
+@pytest.mark.parametrize("name", ["onnx", "script", "torch"])
 def test_an_utterance_gives_what_the_network_gives_it_alone(
     icefall_reports: Reports, network: IcefallModel, name: str
 ) -> None:
@@ -182,10 +189,70 @@ def test_negative_ids_have_no_vector(icefall_reports: Reports, network: IcefallM
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("chunk", "left", "right", "kernel"), [(3, 5, 0, 5), (4, 64, 0, 31), (2, 7, 2, 5), (5, 3, 4, 15), (1, 1, 4, 5)]
+)
+def test_the_chosen_sizes_are_those_of_the_steps(chunk: int, left: int, right: int, kernel: int) -> None:
+    """Of any proportion, and to the last step of the flush, which may begin after all audio."""
+    torch.manual_seed(0)
+    encoder = replace(CONFORMER, causal=True, kernel=kernel)
+    network = IcefallModel.from_config(IcefallConfig(encoder=encoder, predictor=PREDICTOR)).eval()
+    graph = StreamingGraph(network, make_fbank(80), "transducer", chunk, left, right).eval()
+    assert graph.shift_samples == chunk * 4 * 160
+    assert graph.window_samples == ((chunk + 2 + right) * 4 + 2) * 160 + 400
+    silent_steps = 0
+    for samples in (0, 900, 4321, 8000):
+        waveform = babble(samples, seed=samples)
+        run = graph.hearing(waveform)
+        silent_steps += sum(int(step["num_samples"]) == 0 for step in run.steps)
+        states, found = list(run.states.values()), []
+        with torch.no_grad():
+            for step in run.steps:
+                encoded, count, *states = graph(*step.values(), *states)
+                found.append(encoded[0, : int(count)])
+        expected = _encode_in_steps(network, graph.step, waveform)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected, strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
+    assert silent_steps or right == 0
+
+
+@torch.no_grad()
+def test_a_ctc_head_is_streamed_with_the_frames_of_its_network(icefall_reports: Reports) -> None:
+    bundle = icefall_reports["ctc"].bundle
+    model = load_model([bundle.path.parent / "zipformer" / "pretrained.pt"])
+    assert model.ctc is not None
+    waveform = babble(16000)
+    graph = StreamingGraph(model, make_fbank(80), "ctc", CHUNK, LEFT, 0).eval()
+    steps = list(follow(graph, open_graph(bundle.artifact("streaming_encoder"), threads=1), graph.hearing(waveform)))
+    assert {len(found["log_probs"][0]) for _, found in steps} == {CHUNK // 2}
+    feats, count = make_fbank(80)(torch.from_numpy(waveform[None]), torch.tensor([len(waveform)]))
+    encoded, _ = model.encoder(feats, count, CHUNK, LEFT)
+    expected = model.ctc(encoded)[0]
+    streamed = np.concatenate([found["log_probs"][0] for _, found in steps])
+    untouched = len(expected) - 2 * CHUNK  # by what comes after the end of the audio
+    np.testing.assert_allclose(streamed[:untouched], expected[:untouched], atol=1e-3)
+
+
+def test_streams_of_a_ctc_head_do_not_depend_on_the_pieces_they_come_in(icefall_reports: Reports) -> None:
+    bundle = icefall_reports["ctc"].bundle
+    waveforms = [babble(samples, seed=samples) for samples in (16000, 7000, 100)]
+    pipeline = open_streaming(bundle, threads=1)
+    together = [pipeline.open() for _ in waveforms]
+    whole = pipeline.advance([Step(slot, each, True) for slot, each in zip(together, waveforms, strict=True)])
+    for waveform, expected in zip(waveforms, whole, strict=True):
+        slot = pipeline.open()
+        for start in range(0, len(waveform), 1111):
+            [found] = pipeline.advance([Step(slot, waveform[start : start + 1111], start + 1111 >= len(waveform))])
+        assert found.text == expected.text
+        assert found.tokens == expected.tokens
+    assert whole[0].text
+
+
 def test_a_ctc_head_makes_a_bundle_of_kind_ctc(icefall_reports: Reports) -> None:
     bundle = icefall_reports["ctc"].bundle
-    assert (bundle.manifest.kind, bundle.manifest.transducer, bundle.manifest.streaming) == ("ctc", None, None)
-    assert [each.role for each in bundle.manifest.artifacts] == ["encoder"]
+    assert (bundle.manifest.kind, bundle.manifest.transducer) == ("ctc", None)
+    assert [each.role for each in bundle.manifest.artifacts] == ROLES[:2]
     assert bundle.manifest.encoder.tail_samples == 4800
     model = load_model([bundle.path.parent / "zipformer" / "pretrained.pt"])
     inputs = feed([16000, 9000])
@@ -219,7 +286,8 @@ def test_drift_of_every_narrow_graph_is_measured_on_real_audio(icefall_reports: 
     assert set(icefall_reports["script"].drifts) == {f"{role}.fp16.ts" for role in ROLES}
     for name in ("onnx", "script"):
         drifts = {graph.split(".")[0]: drift for graph, drift in icefall_reports[name].drifts.items()}
-        assert drifts["encoder"].count == drifts["predictor"].count == drifts["joiner"].count > 600
+        frames = 600 if name == "onnx" else 40
+        assert drifts["encoder"].count == drifts["predictor"].count == drifts["joiner"].count > frames
         assert all(drift.moved < (0.1 if name == "onnx" else 0.01) for drift in drifts.values())
         assert drifts["encoder"].moved > 0
     assert icefall_reports["onnx"].drifts["predictor.int8.onnx"].moved < 1e-5, "it stays float32"
@@ -276,7 +344,6 @@ def conformer_files(tmp_path_factory: pytest.TempPathFactory) -> Files:
         ({"head": "ctc", "start_context": [-1, 0]}, r"a CTC head has none"),
         ({"num_heads": [4]}, r"num_heads cannot be given"),
         ({"average": "running"}, r"taken between two files"),
-        ({"tokens": None}, r"either tokens.txt .* or bpe.model"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_is_traced(
@@ -288,12 +355,44 @@ def test_what_cannot_be_is_refused_before_anything_is_traced(
     assert not (tmp_path / "b").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tokens": None}, r"either tokens.txt .* or bpe.model"),
+        ({"tokens": Path("absent")}, r"table of tokens not found: absent"),
+        ({"left_context": 8}, r"add --streaming"),
+        ({"streaming": True, "left_context": 4097}, r"at most 4096 frames each, got 4097"),
+    ],
+)
+def test_what_no_model_can_have_is_refused_before_one_is_read(
+    conformer_files: Files, tmp_path: Path, options: dict[str, Any], said: str
+) -> None:
+    given = {"checkpoint": tmp_path / "absent.pt", "tokens": conformer_files.tokens} | options
+    for export in (export_icefall, export_sherpa_layout):
+        with pytest.raises(ExportError, match=said):
+            export(output=tmp_path / "b", **given)
+
+
+def test_audio_that_cannot_be_read_is_found_out_before_anything_is_traced(
+    conformer_files: Files, tmp_path: Path
+) -> None:
+    said: list[str] = []
+    options = {"precisions": ("fp16",), "check_audio": tmp_path / "absent", "progress": said.append}
+    with pytest.raises(InputError, match="absent"):
+        export_files(conformer_files, tmp_path / "b", **options)
+    assert said == ["reading the checkpoint"]
+
+
 def test_a_graph_that_drifts_too_far_is_refused(conformer_files: Files, tmp_path: Path) -> None:
     soundfile.write(tmp_path / "a.wav", babble(8000), 16000)
-    options: dict[str, Any] = {"runtimes": ("torchscript",), "precisions": ("fp16",), "check_audio": tmp_path}
-    with pytest.raises(ExportError, match=r"encoder\.fp16\.ts drifts too far .* the limit is 1e-09"):
+    options: dict[str, Any] = {"runtimes": ("torchscript",), "precisions": ("bf16",), "check_audio": tmp_path}
+    with pytest.raises(ExportError, match=r"encoder\.bf16\.ts drifts too far .* the limit is 1e-09"):
         export_files(conformer_files, tmp_path / "b", max_drift=1e-9, **options)
     assert not (tmp_path / "b").exists()
+    drifts = export_files(conformer_files, tmp_path / "b", max_drift=1e-9, force=True, **options).drifts
+    most = max(drift.moved for drift in drifts.values())
+    assert 1e-9 < most < 0.1
+    export_files(conformer_files, tmp_path / "at-the-limit", max_drift=most, **options)
 
 
 def test_the_command_exports_and_says_what_it_took_for_granted(conformer_files: Files, tmp_path: Path) -> None:
@@ -316,6 +415,34 @@ def test_the_command_exports_and_says_what_it_took_for_granted(conformer_files: 
     assert {each.runtime for each in manifest.artifacts} == {"torchscript"}
     wrong = CliRunner().invoke(app, [*command, "--start-context", "a,b"])
     assert wrong.exit_code == 2
+
+
+def test_the_command_writes_a_folder_for_sherpa_onnx_that_comes_back_with_the_same_results(
+    conformer_files: Files, tmp_path: Path
+) -> None:
+    def run(*arguments: object) -> Any:
+        return CliRunner().invoke(app, ["export", *map(str, arguments)])
+
+    given = ["--checkpoint", conformer_files.checkpoint, "--tokens", conformer_files.tokens, "--layout", "sherpa-onnx"]
+    result = run("icefall", *given, "--output", tmp_path / "m")
+    assert result.exit_code == 0, result.output
+    assert result.stdout == f"{tmp_path / 'm'}\n"
+    assert "note: nobody said whether the conformer's convolutions are causal" in result.stderr
+    assert run("sherpa-onnx", tmp_path / "m", "--output", tmp_path / "b").exit_code == 0
+    bundle = Bundle.open(tmp_path / "b")
+    model, inputs = load_model([conformer_files.checkpoint]), feed([9000, 5000])
+    assert bundle.vocabulary.tokens == tuple(TOKENS)
+    found, frames = open_graph(bundle.artifact("encoder"), threads=1)(inputs, ["encoder_out", "num_frames"])
+    offline = OfflineGraph(model, make_fbank(80), "transducer").eval()
+    with torch.no_grad():
+        expected, counts = offline(*(torch.from_numpy(value) for value in inputs.values()))
+    assert frames.tolist() == counts.tolist()
+    for ours, theirs, count in zip(found, expected.numpy(), frames, strict=True):
+        np.testing.assert_allclose(ours[:count], theirs[:count], atol=1e-3)
+    into_a_bundle = run("icefall", *given, "--output", tmp_path / "b")
+    assert "is a bundle; name another folder" in into_a_bundle.stderr
+    unfit = run("icefall", *given, "--output", tmp_path / "m", "--precision", "fp16")
+    assert unfit.exit_code == 2
 
 
 def table(folder: Path, tokens: Sequence[str]) -> Path:

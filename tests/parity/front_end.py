@@ -71,7 +71,7 @@ def _for_wenet(config: ModelConfig) -> FeaturesAsSamples:
     return FeaturesAsSamples(config.num_mel_bins)
 
 
-ICEFALL_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "torchscript")
+ICEFALL_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torchscript")
 
 
 def icefall_sizes(case: Case) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def icefall_sizes(case: Case) -> dict[str, Any]:
 def export_icefall_case(case: Case, output: Path) -> Path:
     """Sizes are those that the case was streamed with; all else is read off its tensors.
 
-    The smallest network of all is for every runtime, the others for onnxruntime.
+    The smallest network of all is for torchscript too, the others for onnxruntime.
     """
     sizes = icefall_sizes(case)
     small = "conformer" in sizes["kind"] and not sizes["streaming"]

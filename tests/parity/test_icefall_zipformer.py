@@ -392,6 +392,8 @@ def test_heads_that_do_not_divide_are_refused_by_name() -> None:
     state = tiny(False).state_dict()
     with pytest.raises(ExportError, match=r"linear_pos.weight has 8 rows.*3 heads.*--num-heads"):
         ZipformerConfig.from_state(state, num_heads=[3])
+    with pytest.raises(ExportError, match="0 heads: every stack has at least one"):
+        ZipformerConfig.from_state(state, num_heads=[0])
     assert ZipformerConfig.from_state(state, num_heads=[1]).stacks[0].position_size == 8
 
 

@@ -85,5 +85,6 @@ def write_layout(layout: str, unfit: Sequence[str], network: Mapping[str, Any]) 
         from tritone.families.icefall.sherpa_layout import export_sherpa_layout
     except ModuleNotFoundError as error:
         refuse(error)
-    export_sherpa_layout(**network)
+    for note in export_sherpa_layout(**network, progress=progress):
+        typer.echo(f"note: {note}", err=True)
     typer.echo(network["output"])

@@ -132,6 +132,8 @@ class GraphFiles:
     def write(self) -> None:
         """Write all graphs that the options ask for, and say which of them cannot be had."""
         planned = self.options.planned
+        if any(set(precisions) - {"fp32"} for precisions in planned.values()):
+            _ = self._recordings  # what cannot be read is found out before anything is traced
         for runtime, made in planned.items():
             if left_out := [each for each in self.options.precisions if each not in made]:
                 had = f"{runtime} has {', '.join(PRECISIONS[runtime])}"

@@ -11,6 +11,7 @@ another precision if it drifts too far on audio.
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from torch import nn
 
@@ -56,6 +57,9 @@ from tritone.runtime import Graph
 # Chunk size, left and right context where none are given, in upstream's units: encoder frames of 40 ms for conformers,
 # frames of 20 ms for zipformers. Upstream's defaults, or where it has none, what its published models were made with.
 DEFAULT_SIZES: dict[Architecture, tuple[int, int, int]] = {"conformer": (16, 64, 0), "zipformer2": (16, 128, 0)}
+MAX_SIZE = 4096  # frames; every stream keeps its left context in memory for every layer
+
+Sizes: TypeAlias = tuple[int | None, int | None, int | None]
 
 
 def export_icefall(
@@ -121,6 +125,8 @@ def export_icefall(
         progress=progress,
     )
     paths = [checkpoint] if isinstance(checkpoint, Path) else list(checkpoint)
+    chosen = (chunk_size, left_context, right_context)
+    check_request(tokens, bpe_model, streaming, chosen)
     progress("reading the checkpoint")
     overrides = {} if num_heads is None else {"num_heads": list(num_heads)}
     model = load_model(paths, average=average, causal=causal, overrides=overrides)
@@ -132,12 +138,7 @@ def export_icefall(
     vocab_size = config.vocab_size if head == "transducer" else config.ctc_vocab_size or config.vocab_size
     units = read_table(tokens, bpe_model, vocab_size)
     vocabulary = describe(units)
-    chosen = (chunk_size, left_context, right_context)
-    sizes = tuple(
-        usual if size is None else size for size, usual in zip(chosen, DEFAULT_SIZES[config.architecture], strict=True)
-    )
-    if not streaming and any(size is not None for size in chosen):
-        raise ExportError("a chunk size and contexts are for streaming; add --streaming, or leave them out")
+    sizes = streaming_sizes(config.architecture, chosen)
     front_end = make_front_end(feature_bins(model))
 
     def graphs_of(model: IcefallModel) -> Graphs:
@@ -211,6 +212,7 @@ def export_icefall(
                         "chunk_size": sizes[0] if streaming else None,
                         "left_context": sizes[1] if streaming else None,
                         "right_context": sizes[2] if streaming else None,
+                        "num_heads": None if num_heads is None else ",".join(map(str, num_heads)),
                         "tail_padding_ms": tail_padding_ms,
                         **options.record(),
                     },
@@ -223,8 +225,35 @@ def export_icefall(
         bundle_bytes(bundle),
         written.differences,
         written.drifts,
-        tuple(_notes(model, causal, num_heads)),
+        tuple(taken_for_granted(model, causal, num_heads)),
     )
+
+
+def check_request(tokens: Path | None, bpe_model: Path | None, streaming: bool, sizes: Sizes) -> None:
+    """Refuse what cannot be, whatever the checkpoint holds; arguments as of `export_icefall`.
+
+    Raises:
+        ExportError: there is not one file of tokens, or sizes are given for no stream or are out of all proportion.
+    """
+    if (tokens is None) == (bpe_model is None):
+        raise ExportError("give the model's tokens: either tokens.txt (--tokens) or bpe.model (--bpe-model)")
+    table = tokens or bpe_model
+    assert table is not None
+    if not table.exists():
+        raise ExportError(f"table of tokens not found: {table}")
+    if not streaming and any(size is not None for size in sizes):
+        raise ExportError("a chunk size and contexts are for streaming; add --streaming, or leave them out")
+    if any(size is not None and size > MAX_SIZE for size in sizes):
+        given = ", ".join(str(size) for size in sizes if size is not None)
+        raise ExportError(f"a chunk size and contexts are of at most {MAX_SIZE} frames each, got {given}")
+
+
+def streaming_sizes(architecture: Architecture, chosen: Sizes) -> tuple[int, int, int]:
+    """Chunk size, left and right context: what was chosen, and the usual where nothing was."""
+    chunk, left, right = (
+        usual if size is None else size for size, usual in zip(chosen, DEFAULT_SIZES[architecture], strict=True)
+    )
+    return chunk, left, right
 
 
 def _transducer(model: IcefallModel, start: Sequence[int] | None, vocab_size: int) -> Transducer:
@@ -271,8 +300,8 @@ def _parameters(graphs: Graphs) -> int:
     return sum(parameter.numel() for parameter in found.values())
 
 
-def _notes(model: IcefallModel, causal: bool | None, num_heads: Sequence[int] | None) -> list[str]:
-    """What was taken for granted because no tensor tells it."""
+def taken_for_granted(model: IcefallModel, causal: bool | None, num_heads: Sequence[int] | None) -> list[str]:
+    """Notes on what no tensor tells and nobody said."""
     encoder = model.config.encoder
     if model.config.architecture == "conformer":
         if causal is None:

@@ -7,7 +7,7 @@ those of icefall's export-onnx scripts. Unlike theirs, graphs for whole utteranc
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -16,11 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tritone.bundle.bundle import MANIFEST
 from tritone.bundle.vocabulary import write_tokens
 from tritone.errors import ExportError
 from tritone.families.icefall.checkpoint import Average, load_model
 from tritone.families.icefall.conformer import Conformer
-from tritone.families.icefall.export import DEFAULT_SIZES
+from tritone.families.icefall.export import check_request, streaming_sizes, taken_for_granted
 from tritone.families.icefall.layers import ConformerLayer
 from tritone.families.icefall.model import CtcHead, IcefallModel
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
@@ -105,18 +106,24 @@ def export_sherpa_layout(
     chunk_size: int | None = None,
     left_context: int | None = None,
     right_context: int | None = None,
-) -> None:
-    """Write a checkpoint as a folder of sherpa-onnx; arguments and errors as of `export_icefall`."""
+    progress: Callable[[str], None] = lambda step: None,
+) -> list[str]:
+    """Write a checkpoint as a folder of sherpa-onnx; arguments and errors as of `export_icefall`.
+
+    Returns:
+        Notes on what was taken for granted.
+    """
     paths = [checkpoint] if isinstance(checkpoint, Path) else list(checkpoint)
+    sizes = (chunk_size, left_context, right_context)
+    check_request(tokens, bpe_model, streaming, sizes)
+    _refuse_bundle(output)
+    progress("reading the checkpoint")
     overrides = {} if num_heads is None else {"num_heads": list(num_heads)}
     model = load_model(paths, average=average, causal=causal, overrides=overrides)
     chosen = head or ("transducer" if model.config.predictor is not None else "ctc")
-    sizes = (chunk_size, left_context, right_context)
-    if any(size is not None for size in sizes) and not streaming:
-        raise ExportError("a chunk size and contexts are for streaming; add --streaming, or leave them out")
-    usual = DEFAULT_SIZES[model.config.architecture]
-    chunk, left, right = (value if size is None else size for size, value in zip(sizes, usual, strict=True))
+    chunk, left, right = streaming_sizes(model.config.architecture, sizes)
     table = read_table(tokens, bpe_model, model.config.vocab_size)
+    progress("tracing and checking the graphs")
     write_sherpa_layout(
         model,
         output,
@@ -127,6 +134,13 @@ def export_sherpa_layout(
         left_context=left,
         right_context=right,
     )
+    return taken_for_granted(model, causal, num_heads)
+
+
+def _refuse_bundle(folder: Path) -> None:
+    """Graphs of both have the same names: a bundle would be left with another's."""
+    if (folder / MANIFEST).exists():
+        raise ExportError(f"{folder} is a bundle; name another folder for the files of sherpa-onnx")
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ Source: egs/librispeech/ASR/zipformer/zipformer.py of icefall.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -229,7 +229,7 @@ class Zipformer(nn.Module):
         x = self.encoder_embed(feats, ends)
         # padded once, so that every stack, chunks and the output divide the frames evenly
         unit = max(config.max_downsampling, chunk_size)
-        groups = _plain_size((x.shape[1] + unit - 1) // unit)
+        groups = (x.shape[1] + unit - 1) // unit
         x = F.pad(x, (0, 0, 0, groups * unit - x.shape[1]))
         outputs: list[Tensor] = []
         for stack, module in zip(config.stacks, self.encoder.encoders, strict=True):
@@ -291,19 +291,6 @@ class Zipformer(nn.Module):
         from tritone.families.icefall.zipformer_streaming import StreamingZipformer
 
         return StreamingZipformer(self, chunk_size, left_context, right_context)
-
-
-def _plain_size(size: int) -> int:
-    """A size that torch.export reasons about as one unknown instead of as the formula that it comes from.
-
-    The formula is nested divisions of the number of samples, and every reshape of every layer would have it simplified
-    again: minutes instead of seconds.
-    """
-    if not torch.compiler.is_exporting():
-        return size
-    plain = torch.full((), size, dtype=torch.int64).item()  # which is no int yet, and must not be made one
-    torch._check(plain >= 1)
-    return cast(int, plain)
 
 
 def make_chunks(frames: Tensor, ends: Tensor, size: int, kernel: int) -> Chunks:

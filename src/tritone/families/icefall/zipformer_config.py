@@ -91,6 +91,8 @@ def _read_sizes(state: Mapping[str, Tensor], num_heads: Sequence[int] | None, in
         )
     if num_heads is not None and len(num_heads) not in (1, count):
         raise ExportError(f"{len(num_heads)} numbers of heads for {count} stacks; give one, or one for each stack")
+    if num_heads is not None and min(num_heads) < 1:
+        raise ExportError(f"{','.join(map(str, num_heads))} heads: every stack has at least one")
     embed = tensor("encoder_embed.out.weight", 2)
     if embed.shape[1] != embedded_bins(input_dim) * tensor("encoder_embed.conv.7.weight", 4).shape[0]:
         raise ExportError(
