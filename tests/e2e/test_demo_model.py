@@ -1,4 +1,4 @@
-"""The shipped model on real speech through a real Triton: its card's promises, with room for other machines."""
+"""The shipped models on real speech through a real Triton: their cards' promises, with room for other machines."""
 
 import io
 import itertools
@@ -14,6 +14,7 @@ from e2e.real_speech import SAMPLE_RATE, Recording, listed, need, tarred
 from serving import quiet_options
 from tritone.client import Client
 from tritone.evaluate.score import count_errors, pool
+from tritone.pipelines import Step
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 
@@ -67,6 +68,20 @@ def test_unseen_speakers_of_the_an4_test_set(client: Client) -> None:
 def test_isolated_digits_that_end_at_their_last_sound(client: Client) -> None:
     recordings = tarred("fsdd", "test")
     assert word_error_rate(recordings, offline_texts(client, recordings)) <= 0.03
+
+
+def test_the_transducer_hears_unseen_speakers_too() -> None:
+    recordings = tarred("an4", "test")
+    recognizer = tritone.load("demo-transducer", search="modified-beam")
+    offline = word_error_rate(recordings, [t.text for t in recognizer.transcribe([r.waveform for r in recordings])])
+    pipeline = recognizer.streaming
+    slots = [pipeline.open() for _ in recordings]
+    pieces = [(slot, np.array_split(r.waveform, 3)) for slot, r in zip(slots, recordings, strict=True)]
+    for part in range(3):
+        last = pipeline.advance([Step(slot, parts[part], final=part == 2) for slot, parts in pieces])
+    streaming = word_error_rate(recordings, [transcript.text for transcript in last])
+    assert offline <= 0.06
+    assert streaming <= 0.08
 
 
 def test_200_recordings_say_the_same_alone_in_any_batch_and_in_any_order() -> None:

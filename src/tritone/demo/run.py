@@ -20,6 +20,7 @@ from tritone.transcript import Transcript
 
 CONCURRENCY = 4
 CHUNK_MS = 160.0
+DRAIN_S = 15  # four models, of which some have just compiled their search, take seconds to go
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def run_demo(
         options = ModelOptions(max_batch_size=8, max_streams=16)
         built = [build_repository([bundle], repository, options=options) for bundle in bundles]
         http, grpc, metrics = free_ports(3)
-        ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=2)
+        ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=DRAIN_S)
         observer.stage("starting Triton")
         with TritonServer(repository, ports) as server:
             runs = [_measure(server.grpc_address, models, clips, observer, realtime) for models in built]
