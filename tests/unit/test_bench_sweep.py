@@ -285,6 +285,7 @@ def test_the_winners_command_line_builds_exactly_its_options(monkeypatch: pytest
         return []
 
     monkeypatch.setattr("tritone.cli.build.build_repository", build)
+    monkeypatch.setattr("tritone.cli.build.compiled_searches", lambda path: set())
     line = Setting(options).build_command("my model", "some where")
     assert shlex.split(line)[:5] == ["tritone", "build", "my model", "--output", "some where"]
     with pytest.raises(SystemExit) as ended:
