@@ -15,6 +15,7 @@ from torch import Tensor
 
 from benchmarks.random_model import babble
 from tritone.families.icefall.conformer import ConformerConfig
+from tritone.families.icefall.graphs import feature_bins, make_fbank
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.stateless import PredictorConfig
 from tritone.families.icefall.zipformer import StackConfig, ZipformerConfig
@@ -24,6 +25,7 @@ SPECIAL = ("<blk>", "<sos/eos>", "<unk>")
 NEVER = -40.0  # logit of special tokens
 SPREAD = 3.0  # standard deviation of a token's logit over frames
 BALANCED_ON_S = 10
+HALVINGS = 12
 
 
 def _stacks(
@@ -106,19 +108,42 @@ def _balance(model: IcefallModel) -> None:
     output.weight.mul_(scale.unsqueeze(1))
     output.bias.copy_((output.bias - logits.mean(dim=0)) * scale)
     output.bias[1 : len(SPECIAL)] = NEVER
-    logits = _logits(model)
-    lead = logits[:, len(SPECIAL) :].amax(dim=1) - logits[:, 0]
-    output.bias[0] += torch.quantile(lead, 1 - EMITTING)
+    # The blank's lead decides how often anything is said, and what was said decides the blank's lead.
+    low, high = -20 * SPREAD, 20 * SPREAD
+    usual = output.bias[0].item()
+    frames = _frames(model)
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        output.bias[0] = usual + middle
+        low, high = (middle, high) if _share_emitting(model, frames) > EMITTING else (low, middle)
+
+
+def _share_emitting(model: IcefallModel, frames: Tensor) -> float:
+    """Of frames in which greedy search says a token."""
+    context = [-1] * (model.predictor.context_size - 1) + [0]
+    predicted = None
+    said = 0
+    for frame in frames:
+        if predicted is None:
+            predicted = model.joiner.project_predictor(model.predictor(torch.tensor([context])))[0]
+        token = int(model.joiner(frame, predicted).argmax())
+        if token:
+            said += 1
+            context, predicted = [*context[1:], token], None
+    return said / len(frames)
 
 
 def _logits(model: IcefallModel) -> Tensor:
     """Logits (frames, vocab) of noise, with the context in which most frames of a real search are: some two tokens."""
-    from tritone.families.icefall.graphs import feature_bins, make_fbank
-
-    waveform = torch.from_numpy(babble(BALANCED_ON_S * 16000, seed=1))[None]
-    features, count = make_fbank(feature_bins(model))(waveform, torch.tensor([waveform.shape[1]]))
-    encoded, _ = model.encoder(features, count)
-    frames = model.joiner.project_encoder(encoded[0])
+    frames = _frames(model)
     vocab_size = model.predictor.config.vocab_size
     contexts = torch.randint(len(SPECIAL), vocab_size, (len(frames), model.predictor.context_size))
     return model.joiner(frames, model.joiner.project_predictor(model.predictor(contexts)))
+
+
+def _frames(model: IcefallModel) -> Tensor:
+    """Projected encoder frames (frames, dim) of noise."""
+    waveform = torch.from_numpy(babble(BALANCED_ON_S * 16000, seed=1))[None]
+    features, count = make_fbank(feature_bins(model))(waveform, torch.tensor([waveform.shape[1]]))
+    encoded, num_frames = model.encoder(features, count)
+    return model.joiner.project_encoder(encoded[0, : int(num_frames[0])])
