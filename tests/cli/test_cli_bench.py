@@ -183,6 +183,7 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--max-wer", "5"], "--max-wer needs references"),
         (["--url", "x", "--trans", "t"], "--trans goes with --wavscp"),
         (["--url", "x", "--audio", "a.wav", "--manifest", "m"], "both name files"),
+        (["--url", "x", "--audio", "a.wav", "--data-dir", "d"], "--audio takes folders"),
         (["--url", "x", "--window-s", "0"], "window_s must be above 0"),
         (["--url", "x", "--stability", "0"], "tolerance must be between 0 and 1"),
         (["--url", "x", "--label", "fast"], "'fast' is not NAME=VALUE"),
@@ -329,6 +330,27 @@ def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, served
         str(tmp_path / name) for name in ("offline_input.json", "online_input.json", "ab_input.bin")
     ]
     assert "ab -k" in out.splitlines()[-1]
+
+
+def test_input_files_are_made_of_a_folder_or_of_several_manifests(speech: Path, tmp_path: Path):
+    folder = speech.parent
+    rows = speech.read_text().splitlines()
+    (tmp_path / "one.json").write_text(rows[0])
+    (tmp_path / "rest.json").write_text("\n".join(rows[1:]))
+    seen = set()
+    for number, given in enumerate(
+        (
+            ("--audio", folder),
+            ("--data-dir", folder),
+            ("--manifest", f"{tmp_path}/one.json,{tmp_path}/rest.json", "--data-dir", folder),
+            ("--manifest", tmp_path / "one.json", "--manifest", tmp_path / "rest.json", "--data-dir", folder),
+        )
+    ):
+        code, out, err = run("input", *given, "--mode", "offline", "--output", tmp_path / str(number))
+        assert code == 0, err
+        seen.add(out.split("\t", 1)[1])
+    assert len(seen) == 1
+    assert f"{len(rows)} utterances" in seen.pop()
 
 
 def test_a_file_that_is_no_report_is_told_by_name(tmp_path: Path):

@@ -151,6 +151,29 @@ def test_failed_utterances_fail_the_command_after_the_report(toy_bundle: Path, t
     assert "not audio that can be read" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
+def test_a_folder_is_scored_by_the_texts_in_it_and_manifests_by_their_own(
+    toy_bundle: Path, toys: list[str | Path], tmp_path: Path
+):
+    rows = [
+        {"transcript": text, "files": [{"fname": f"{name}.wav", "speed": 1.0}], "original_duration": seconds}
+        for seconds, (name, text) in enumerate(REFERENCES.items())
+    ]
+    (tmp_path / "one.json").write_text(json.dumps(rows[:1]))
+    (tmp_path / "rest.json").write_text(json.dumps(rows[1:]))
+    for name, text in REFERENCES.items():
+        (tmp_path / f"{name}.txt").write_text(text)
+    folder = ("--data-dir", tmp_path)
+    both = ("--manifest", f"{tmp_path}/one.json,{tmp_path}/rest.json", *folder)
+    scored = []
+    for given in (folder, both, (*both, "--min-duration-s", 1, "--max-duration-s", 1)):
+        code, _, err = run("--bundle", toy_bundle, *given, "--json", tmp_path / "r.json")
+        assert code == 0, err
+        (system,) = result_of(tmp_path / "r.json")["systems"]
+        scored.append({(each["reference"], each["hypothesis"]) for each in system["utterances"]})
+    assert scored[0] == scored[1] == {(text, SAID[name]) for name, text in REFERENCES.items()}
+    assert scored[2] == {("seven 8", "seven 7")}
+
+
 def test_a_server_that_fails_is_told_and_what_came_before_is_reported(
     toy_bundle: Path, toys: list[str | Path], tmp_path: Path
 ):
@@ -174,6 +197,11 @@ def test_a_server_that_fails_is_told_and_what_came_before_is_reported(
         (["--url", "a", "--device", "cpu", "--manifest", "m"], "--device goes with --bundle"),
         (["--bundle", "b", "--realtime", "--manifest", "m"], "go with --streaming"),
         (["--bundle", "b"], "give the recordings"),
+        (["--bundle", "b", "--manifest", "m", "--wavscp", "w"], "give the recordings"),
+        (["--bundle", "b", "--manifest", "m,,n"], "has an empty name"),
+        (["--bundle", "b", "--manifest", "m,n", "--json", "n"], "n would be written over n"),
+        (["--bundle", "b", "--manifest", "m", "--min-duration-s", "3", "--max-duration-s", "2"], "got 3 and 2 s"),
+        (["--bundle", "b", "--data-dir", "d", "--max-duration-s", "2"], "only manifests tell durations"),
         (["--bundle", "b", "--wavscp", "w"], "--wavscp needs --trans"),
         (["--bundle", "b", "--manifest", "m", "--resume"], "--resume needs --journal"),
         (["--bundle", "b", "--manifest", "m", "--json", "/nowhere/r.json"], "there is no folder /nowhere"),

@@ -126,6 +126,44 @@ def test_a_bundle_transcribes_in_process(toy_bundle: Path, speech: list[Path], s
     assert (code, err) == (0, "")
 
 
+def test_folders_and_manifests_stand_for_the_files_in_them(toy_bundle: Path, speech: list[Path], tmp_path: Path):
+    texts = dict(zip(speech, ("hello world", "seven 7", "tritone"), strict=True))
+    (tmp_path / "notes.txt").write_text("no audio")
+    rows = [{"audio_filepath": path.name, "duration": 1.0} for path in speech]
+    (tmp_path / "nemo.json").write_text("\n".join(map(json.dumps, rows[:2])))
+    (tmp_path / "rest.json").write_text(json.dumps([{"files": [{"fname": speech[2].name, "speed": 1}]}]))
+    sets: list[tuple[list[str | Path], list[Path]]] = [
+        ([tmp_path], sorted(speech)),
+        (["--data-dir", tmp_path], sorted(speech)),
+        (["--manifest", f"{tmp_path}/rest.json,{tmp_path}/nemo.json"], [speech[2], *speech[:2]]),
+        (["--manifest", tmp_path / "rest.json", "--data-dir", tmp_path], [speech[2]]),
+    ]
+    for arguments, paths in sets:
+        code, out, err = run(*arguments, "--bundle", toy_bundle)
+        assert (code, err) == (0, "")
+        assert out.splitlines() == [f"{path}\t{texts[path]}" for path in paths]
+
+
+def test_lists_that_say_nothing_or_too_much_are_told_before_anything_runs(tmp_path: Path):
+    for arguments, complaint in (
+        ([], "say what to transcribe"),
+        (["a.wav", "--manifest", "m"], "stand in place of files"),
+        (["a.wav", "--data-dir", "d"], "stand in place of files"),
+    ):
+        code, out, err = run(*arguments, "--url", "localhost:1")
+        assert (code, out) == (2, "")
+        assert complaint in " ".join(err.replace("│", " ").split())
+    (tmp_path / "m.json").write_text('{"path": "/a.wav"}')
+    for arguments, complaint in (
+        ([tmp_path], "no audio in the folder"),
+        (["--manifest", tmp_path / "gone.json"], "cannot read"),
+        (["--manifest", tmp_path / "m.json", "--data-dir", tmp_path], "m.json:1: the audio is an absolute path"),
+    ):
+        code, out, err = run(*arguments, "--url", "localhost:1")
+        assert (code, out) == (1, "")
+        assert complaint in err
+
+
 @pytest.mark.parametrize("streaming", [False, True])
 def test_a_server_says_the_same_as_the_bundle_in_process(
     toy_bundle: Path, served_toy: TritonServer, speech: list[Path], streaming: bool

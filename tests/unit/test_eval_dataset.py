@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tritone.errors import InputError
-from tritone.evaluate import dataset
+from tritone.evaluate import list_file, utterance
 from tritone.evaluate.dataset import Utterance, read_utterances
 
 
@@ -109,6 +109,87 @@ def test_an_array_may_be_that_of_jaspers_librispeech(folder: Path) -> None:
     assert manifest(folder, json.dumps(rows, indent=2))[0].id == "a.wav"
 
 
+def test_a_reference_may_have_a_file_of_its_own(folder: Path) -> None:
+    (folder / "sub" / "c.txt").write_text("  so\n it goes\r\n", encoding="utf-8-sig")
+    rows = [{"files": [{"fname": "sub/c.flac", "speed": 1.0}], "text_filepath": "sub/c.txt", "original_duration": 2}]
+    (found,) = manifest(folder, rows)
+    assert (found.text, found.duration_s) == ("so it goes", 2.0)
+    (folder / "lists").mkdir()
+    assert manifest(folder / "lists", rows, data_dir=folder) == [found]
+
+
+def test_several_manifests_are_one_list(folder: Path) -> None:
+    (folder / "one.json").write_text('[{"path": "a.wav", "text": "x"}]')
+    (folder / "sub" / "two.json").write_text('{"path": "c.flac", "text": "y"}\n')
+    both = [folder / "one.json", folder / "sub" / "two.json"]
+    assert [each.audio for each in read_utterances(manifest=both)] == [folder / "a.wav", folder / "sub" / "c.flac"]
+    with pytest.raises(InputError, match=r"two\.json:1: .*c\.flac is missing\. .*the data folder that was given"):
+        read_utterances(manifest=both, data_dir=folder)
+    with pytest.raises(InputError, match=r"one\.json, item 1: 'a\.wav' was listed in item 1 already"):
+        read_utterances(manifest=[both[0], both[0]])
+    (folder / "three.json").write_text('{"path": "a.wav", "text": "x"}\n')
+    with pytest.raises(InputError, match=r"three\.json:1: 'a\.wav' was listed in .*one\.json, item 1 already"):
+        read_utterances(manifest=[both[0], folder / "three.json"])
+
+
+@pytest.mark.parametrize("path", ["/a.wav", "../a.wav", "sub/../../a.wav", "sub/.."])
+@pytest.mark.parametrize("form", ["path", "fname"])
+def test_with_a_data_folder_a_manifest_cannot_lead_out_of_it(folder: Path, path: str, form: str) -> None:
+    row = {"path": path, "text": "x"} if form == "path" else {"files": [{"fname": path}], "transcript": "x"}
+    with pytest.raises(
+        InputError, match=r"item 1: the audio is (an absolute path|a path with '\.\.'), .*leave that away"
+    ):
+        manifest(folder, [row], data_dir=folder)
+
+
+def test_without_a_data_folder_a_manifest_may_name_any_audio(folder: Path) -> None:
+    rows = [{"audio_filepath": f"{folder}/a.wav", "text": "x"}, {"audio_filepath": "../b b.wav", "text": "y"}]
+    assert [each.audio.resolve() for each in manifest(folder / "sub", rows)] == [folder / "a.wav", folder / "b b.wav"]
+
+
+def test_utterances_are_chosen_by_the_durations_of_manifests(folder: Path) -> None:
+    rows = [{"path": name, "text": "x", "duration": s} for name, s in (("a.wav", 1), ("b b.wav", 2.5), ("gone.wav", 9))]
+    assert [each.id for each in manifest(folder, rows, max_duration_s=2.5)] == ["a.wav", "b b.wav"]
+    assert [each.id for each in manifest(folder, rows, min_duration_s=2.5, max_duration_s=3)] == ["b b.wav"]
+    with pytest.raises(InputError, match=r"lists no utterances of 3 to 4 s"):
+        manifest(folder, rows, min_duration_s=3, max_duration_s=4)
+    with pytest.raises(InputError, match=r"'a\.wav' has no 'duration' to choose by"):
+        manifest(folder, [{"path": "a.wav", "text": "x"}], min_duration_s=1)
+    with pytest.raises(ValueError, match="0 <= min <= max, got 3 and 2"):
+        manifest(folder, rows, min_duration_s=3, max_duration_s=2)
+    with pytest.raises(ValueError, match="only manifests tell durations"):
+        kaldi(folder, "u1 a.wav", need_text=False, min_duration_s=1)
+
+
+def test_a_folder_is_a_list_of_what_is_in_it_with_the_texts_beside(folder: Path) -> None:
+    (folder / "sub" / "1-2.trans.txt").write_text("c SO IT GOES\nd NOT HERE\n")
+    (folder / "a.txt").write_text("what a\nday\n")
+    os.mkfifo(folder / "sub" / "2.trans.txt")  # nobody writes to it
+    for name in (".hidden.wav", "notes.md", "sub/.cache/x.wav"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    assert read_utterances(data_dir=folder, need_text=False) == [
+        Utterance("a.wav", folder / "a.wav", "what a day"),
+        Utterance("b b.wav", folder / "b b.wav", None),
+        Utterance("sub/c.flac", folder / "sub" / "c.flac", "SO IT GOES"),
+    ]
+    with pytest.raises(
+        InputError, match=r"b b\.wav: 'b b\.wav' has no reference beside it \(\*\.trans\.txt, or b b\.txt\)"
+    ):
+        read_utterances(data_dir=folder)
+    (folder / "sub" / "3.trans.txt").write_text("c AGAIN\n")
+    with pytest.raises(InputError, match=r"3\.trans\.txt:1: 'c' has a reference already, .*1-2\.trans\.txt:1"):
+        read_utterances(data_dir=folder, need_text=False)
+
+
+def test_a_folder_without_audio_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").touch()
+    with pytest.raises(InputError, match=r"no audio in the folder .*\.flac"):
+        read_utterances(data_dir=tmp_path)
+    with pytest.raises(InputError, match=r"cannot read the folder .*gone: No such file"):
+        read_utterances(data_dir=tmp_path / "gone")
+
+
 @pytest.mark.parametrize(
     ("scp", "trans", "complaint"),
     [
@@ -159,8 +240,15 @@ GOOD = '{"path": "a.wav", "text": "x"}'
         ('{"path": "a.wav", "text": "x", "duration": "5"}', "'duration' must be a number, 0 or more, got '5'"),
         ('{"path": "a.wav", "text": "x", "duration": NaN}', "'duration' must be a number"),
         ('{"path": "a.wav", "text": "x", "duration": -1}', "'duration' must be a number"),
+        (f'{{"path": "a.wav", "text": "x", "duration": {"9" * 400}}}', "'duration' must be a number"),
         ('{"path": "a.wav", "text": "x", "offset": 1.5}', "cut the audio into files"),
-        ('{"path": "a.wav", "text_filepath": "a.txt"}', "put the words themselves under 'text'"),
+        ('{"path": "a.wav", "text_filepath": "a.txt"}', r"manifest\.json:1: cannot read .*a\.txt: No such file"),
+        ('{"path": "a.wav", "text_filepath": "../a.txt"}', r"'text_filepath' is a path with '\.\.', '\.\./a\.txt'"),
+        ('{"path": "a.wav", "text_filepath": "/etc/hosts"}', "'text_filepath' is an absolute path, '/etc/hosts'"),
+        (f'{{"path": "a.wav", "text_filepath": "{"x" * 5000}"}}', "cannot read .*File name too long"),
+        ('{"path": "a.wav", "text_filepath": "\\ud83d"}', r"cannot read '.*\\ud83d'"),
+        ('{"path": "a.wav", "text_filepath": "sub"}', "sub is not a file"),
+        ('{"path": "a.wav", "text_filepath": "a\\u0000.txt"}', "cannot read 'a|cannot read .*null"),
         ('{"path": "a.wav", "text": "\\ud83d"}', r"half a character, '\\ud83d'"),
         ('{"files": [{"fname": "a.wav", "speed": 0.9}], "transcript": "x"}', r"has none with speed 1\.0"),
         ('{"files": [{"speed": 1}], "transcript": "x"}', "a file without 'fname'"),
@@ -181,13 +269,13 @@ def test_a_list_that_is_missing_too_large_or_a_folder_is_an_error(
         read_utterances(wavscp=folder / "gone.scp", need_text=False)
     with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
         read_utterances(manifest=folder)
-    monkeypatch.setattr(dataset, "MAX_LIST_MB", 0)
+    monkeypatch.setattr(list_file, "MAX_LIST_MB", 0)
     with pytest.raises(InputError, match="larger than 0 MB"):
         kaldi(folder, "u1 a.wav", need_text=False)
 
 
 def test_a_reference_without_end_is_an_error(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dataset, "MAX_TEXT", 10)
+    monkeypatch.setattr(utterance, "MAX_TEXT", 10)
     for read in (
         lambda: kaldi(folder, "u1 a.wav", f"u1 {'x' * 11}"),
         lambda: manifest(folder, [{"path": "a.wav", "text": "x" * 11}]),
@@ -220,6 +308,10 @@ def test_a_list_may_come_from_a_pipe(folder: Path) -> None:
 def test_any_bytes_are_utterances_or_an_input_error(folder: Path, content: bytes, trans: bytes) -> None:
     (folder / "list").write_bytes(content)
     (folder / "trans").write_bytes(trans)
-    for lists in ({"wavscp": folder / "list", "trans": folder / "trans"}, {"manifest": folder / "list"}):
+    for lists in (
+        {"wavscp": folder / "list", "trans": folder / "trans"},
+        {"manifest": folder / "list"},
+        {"manifest": folder / "list", "data_dir": folder},
+    ):
         with suppress(InputError):
             assert all(each.audio.is_file() for each in read_utterances(**lists, need_text=False))

@@ -15,10 +15,11 @@ NORMALIZATIONS = st.builds(
     units=st.sampled_from(["auto", "words", "characters", "mixed"]),
     unicode=st.sampled_from(["nfkc", "keep"]),
     tags=st.sampled_from(["keep", "remove"]),
+    spelling=st.sampled_from(["keep", "english"]),
     count_spaces=st.booleans(),
 )
 AWKWARD = st.text(
-    st.one_of(st.characters(), st.sampled_from("aB9 '’´`.,-%<>|/ßİΣς\u0301\u200d\ufe0f你カﾞが한ั👍½①ŉ＜ｕ＞"))
+    st.one_of(st.characters(), st.sampled_from("aB9 $£&+'’´`.,-%<>|/ßİΣς\u0301\u200d\ufe0f你カﾞが한ั👍½①ŉ＜ｕ＞"))
 )
 
 
@@ -128,10 +129,17 @@ def test_mandarin_and_latin_are_split_as_compute_wer_splits_them(text: str) -> N
 def test_a_normalization_tells_what_it_does() -> None:
     assert Normalization().summary() == "lower case, punctuation removed, NFKC, units: auto"
     other = Normalization(
-        case="keep", punctuation="keep", units="mixed", unicode="keep", tags="remove", count_spaces=True
+        case="keep",
+        punctuation="keep",
+        units="mixed",
+        unicode="keep",
+        tags="remove",
+        spelling="english",
+        count_spaces=True,
     )
     assert other.summary() == (
-        "case kept, punctuation kept, Unicode as it is, units: mixed, tags removed, spaces counted as characters"
+        "case kept, punctuation kept, Unicode as it is, units: mixed, spelled out in English, tags removed, "
+        "spaces counted as characters"
     )
 
 

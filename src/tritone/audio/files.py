@@ -33,6 +33,12 @@ OGG_MAX_PAGE = 65307  # bytes
 OGG_LAST_PAGE = 4  # flag in the page header
 KNOWN_FORMATS = "WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile reads"
 
+# What files of these formats are called; a folder holds other files too.
+SUFFIXES: frozenset[str] = frozenset(
+    {".wav", ".wave", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
+    | {".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".sph", ".nist", ".voc"}
+)
+
 Source = str | os.PathLike[str] | bytes | BinaryIO
 
 
@@ -56,6 +62,31 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
         with _open(Path(source)) as file:
             return _read(file, str(source), sample_rate, max_audio_s)
     return _read(source, getattr(source, "name", None) or "the audio data", sample_rate, max_audio_s)
+
+
+def find_audio(folder: Path) -> list[Path]:
+    """The audio files in a folder and all folders below it, by their names (`SUFFIXES`).
+
+    Sorted: the files of a folder before those of the folders in it. Hidden files and folders are left out, as are the
+    shadows that macOS leaves beside every file, and links to folders are not followed.
+
+    Raises:
+        AudioError: there is no such folder, one of the folders cannot be read, or there is no audio in them.
+    """
+
+    def refuse(error: OSError) -> None:
+        raise AudioError(f"cannot read the folder {error.filename}: {error.strerror}") from error
+
+    found: list[Path] = []
+    for home, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        audible = (name for name in sorted(names) if Path(name).suffix.lower() in SUFFIXES)
+        found += [Path(home, name) for name in audible if not name.startswith(".")]
+    if not found:
+        raise AudioError(
+            f"no audio in the folder {folder}. Known are files of the names *{', *'.join(sorted(SUFFIXES))}."
+        )
+    return found
 
 
 def resample(waveform: Waveform, from_rate: int, to_rate: int) -> Waveform:

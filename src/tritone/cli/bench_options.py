@@ -11,6 +11,7 @@ from tritone.bench.generator import Audio, Method
 from tritone.bench.plan import LatencyLimit, Percentile, parse_counts, parse_numbers
 from tritone.bench.ramp import Limit
 from tritone.bench.sweep import parse_option, short, text_of
+from tritone.cli import recordings
 from tritone.errors import InputError
 from tritone.evaluate.dataset import Utterance, read_utterances
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units
@@ -48,12 +49,13 @@ Lengths = Annotated[
     ),
 ]
 AudioFiles = Annotated[
-    list[Path] | None, typer.Option("--audio", help="A file to send, once for each; with lengths: to cut them from.")
+    list[Path] | None,
+    typer.Option("--audio", help="A file or folder to send, once for each; with lengths: to cut them from."),
 ]
 Wavscp = Annotated[Path | None, typer.Option(help="Files to send as a Kaldi wav.scp: one 'id path' a line.")]
 Trans = Annotated[Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line, for the WER.")]
-Manifest = Annotated[Path | None, typer.Option(help="Files to send: JSON objects with audio_filepath and text.")]
-DataDir = Annotated[Path | None, typer.Option(help="Where relative paths of these lists start.")]
+Manifest = recordings.Manifests
+DataDir = recordings.DataDir
 WarmupS = Annotated[float, typer.Option(min=0, help="Warm-up before each point, in seconds.")]
 WindowS = Annotated[float, typer.Option(help="Length of a window of measurement, in seconds.")]
 Stability = Annotated[float, typer.Option(help="How far windows that agree may be from their mean, in percent.")]
@@ -93,7 +95,7 @@ def audio_of(
     files: Sequence[Path] | None,
     wavscp: Path | None,
     trans: Path | None,
-    manifest: Path | None,
+    manifest: Sequence[str] | None,
     data_dir: Path | None,
     seed: int = 0,
 ) -> Audio:
@@ -103,13 +105,18 @@ def audio_of(
         raise typer.BadParameter(f"{' and '.join(given)} both name files; give one of them")
     if trans is not None and wavscp is None:
         raise typer.BadParameter("--trans goes with --wavscp")
+    if files and data_dir is not None:
+        raise typer.BadParameter("--data-dir goes with --wavscp or --manifest, or stands alone; --audio takes folders")
+    given += ["--data-dir"] if data_dir is not None else []
+    manifests = recordings.manifests_of(manifest)
+    specs: list[str] = []
     try:
-        if wavscp is not None or manifest is not None:
-            utterances = read_utterances(
-                wavscp=wavscp, trans=trans, manifest=manifest, data_dir=data_dir, need_text=trans is not None
-            )
+        if files or not given:
+            utterances = [Utterance(str(path), path) for path in recordings.files_of(files or ())]
         else:
-            utterances = [Utterance(str(path), path) for path in files or ()]
+            utterances = read_utterances(
+                wavscp=wavscp, trans=trans, manifest=manifests, data_dir=data_dir, need_text=trans is not None
+            )
         specs = [f"{number:g}" for number in parse_numbers(seconds)] if seconds is not None else []
         specs += lengths or []
         return Audio(lengths=specs or ([] if given else [DEFAULT_SECONDS]), utterances=utterances, seed=seed)

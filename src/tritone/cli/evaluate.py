@@ -1,11 +1,13 @@
 """`tritone evaluate`: how many errors a model makes, and what another precision, runtime or search changes."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
+from tritone.cli import recordings
 from tritone.cli.evaluation_printer import EvaluationPrinter
 from tritone.cli.interrupts import INTERRUPTED, interrupts
 from tritone.cli.outputs import check_outputs
@@ -13,7 +15,7 @@ from tritone.cli.search_options import parse_parameters
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.evaluate.compare import compare, gate
 from tritone.evaluate.dataset import read_utterances
-from tritone.evaluate.normalize import Case, Normalization, Punctuation, Tags, Unicode, Units
+from tritone.evaluate.normalize import Case, Normalization, Punctuation, Spelling, Tags, Unicode, Units
 from tritone.evaluate.page import DEFAULT_AUDIO_BUDGET_MB, write_page
 from tritone.evaluate.result import Report
 from tritone.evaluate.series import evaluate_each, read_baseline
@@ -72,11 +74,13 @@ def evaluate(
     ] = None,
     wavscp: Annotated[Path | None, typer.Option(help="Kaldi wav.scp: one 'id path' a line.")] = None,
     trans: Annotated[Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Where relative paths start; the folder of the list if not given.")
-    ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(help="In place of --wavscp: JSON objects with audio_filepath and text.")
+    manifest: recordings.Manifests = None,
+    data_dir: recordings.DataDir = None,
+    min_duration_s: Annotated[
+        float, typer.Option(min=0, help="With --manifest: leave out what it says is shorter, in seconds.")
+    ] = 0.0,
+    max_duration_s: Annotated[
+        float | None, typer.Option(min=0, help="With --manifest: leave out what it says is longer.")
     ] = None,
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
     streaming: Annotated[
@@ -97,6 +101,9 @@ def evaluate(
     ] = DEFAULTS.units,
     unicode: Annotated[Unicode, typer.Option(help="Unicode normalisation.")] = DEFAULTS.unicode,
     tags: Annotated[Tags, typer.Option(help="What to do with tags like <unk>.")] = DEFAULTS.tags,
+    spelling: Annotated[
+        Spelling, typer.Option(help="english: numbers, signs and abbreviations as English words, accents off.")
+    ] = DEFAULTS.spelling,
     count_spaces: Annotated[bool, typer.Option("--count-spaces", help="Count spaces in the CER.")] = False,
     confidence: Annotated[float, typer.Option(help="Of the confidence intervals, in percent.")] = 95.0,
     worst: Annotated[int, typer.Option(min=0, help="Utterances and confusions to show; 0 shows none.")] = 5,
@@ -118,7 +125,8 @@ def evaluate(
     with references. With --compare, several systems on the same recordings. Exit code 0 only if every utterance was
     recognised and no limit was passed; 130 after Ctrl-C, with a report on what is there.
     """
-    check_outputs((json, html, journal), (wavscp, trans, manifest, baseline))
+    manifests = recordings.manifests_of(manifest)
+    check_outputs((json, html, journal), (wavscp, trans, *manifests, baseline))
     if journal is None:
         journal = _beside(json or html)
     for wrong, complaint in (
@@ -135,7 +143,10 @@ def evaluate(
             "--chunk-ms and --realtime go with --streaming; in --compare write NAME=WHAT,mode=streaming",
         ),
         (not 50 <= confidence < 100, f"--confidence is in percent, from 50 to below 100, got {confidence:g}"),
-        ((wavscp is None) == (manifest is None), "give the recordings: --wavscp with --trans, or --manifest"),
+        (
+            (wavscp is not None) + bool(manifests) != 1 and not (wavscp is None and not manifests and data_dir),
+            "give the recordings: --wavscp with --trans, or --manifest, or --data-dir alone",
+        ),
         (wavscp is not None and trans is None, "--wavscp needs --trans, the references"),
         (resume and journal is None, "--resume needs --journal, or --json or --html, beside which the journal is"),
     ):
@@ -144,10 +155,23 @@ def evaluate(
     stamp = Stamp.here()
     printer = EvaluationPrinter()
     normalization = Normalization(
-        case=case, punctuation=punctuation, units=units, unicode=unicode, tags=tags, count_spaces=count_spaces
+        case=case,
+        punctuation=punctuation,
+        units=units,
+        unicode=unicode,
+        tags=tags,
+        spelling=spelling,
+        count_spaces=count_spaces,
     )
     try:
-        utterances = read_utterances(wavscp=wavscp, trans=trans, manifest=manifest, data_dir=data_dir)[:limit]
+        utterances = read_utterances(
+            wavscp=wavscp,
+            trans=trans,
+            manifest=manifests,
+            data_dir=data_dir,
+            min_duration_s=min_duration_s,
+            max_duration_s=math.inf if max_duration_s is None else max_duration_s,
+        )[:limit]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     before = None if baseline is None else read_baseline(baseline, normalization, utterances)

@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tritone.cli import recordings
 from tritone.cli import search_options as options
 from tritone.cli.transcript_printer import TranscriptPrinter
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
@@ -22,9 +24,14 @@ WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run
 @options.takes_search_options(before="lm")
 def transcribe(
     files: Annotated[
-        list[str],
-        typer.Argument(metavar="FILE", help="Audio of any format libsndfile reads, any rate; channels are averaged."),
-    ],
+        list[str] | None,
+        typer.Argument(
+            metavar="FILE",
+            help="Audio of any format libsndfile reads, any rate; channels are averaged. Of a folder all audio in it.",
+        ),
+    ] = None,
+    manifest: recordings.Manifests = None,
+    data_dir: recordings.DataDir = None,
     url: Annotated[
         str | None,
         typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
@@ -45,7 +52,7 @@ def transcribe(
     device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
     runtime: Annotated[
         str | None,
-        typer.Option(help="With --bundle: onnxruntime, torch or torchscript; its first that can run if not given."),
+        typer.Option(help="With --bundle: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
     ] = None,
     precision: Annotated[
         str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
@@ -78,7 +85,8 @@ def transcribe(
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle in this process (--bundle). How it searches is its own affair unless
+    A running server does it (--url), or a bundle in this process (--bundle). Which files is said by their names, by
+    --manifest, or by --data-dir. How it searches is its own affair unless
     options from --search to --hotwords say otherwise. Exit code 0 only if every file worked.
     """
     if (url is None) == (bundle is None):
@@ -102,7 +110,12 @@ def transcribe(
     asked = options.given(**search, hotwords=hotwords)
     if bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
-    printer = TranscriptPrinter(num_files=len(files), as_json=json, timestamps=timestamps, details=details)
+    paths = _recordings(files, manifest, data_dir)
+    # Of one file that was named alone, everybody knows which it is.
+    told = paths != (files or [])
+    printer = TranscriptPrinter(
+        num_files=len(paths), names=told or len(paths) > 1, as_json=json, timestamps=timestamps, details=details
+    )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     system: System
     try:
@@ -121,17 +134,30 @@ def transcribe(
     with closing(system):
         if streaming:
             # One file after the other, since each shows its text as it grows.
-            for index, path in enumerate(files):
+            for index, path in enumerate(paths):
                 with printer.partials(path) as show:
                     (outcome,) = system.transcribe([path], lambda _, transcript: show(transcript))
                 printer.show(replace(outcome, index=index))
         else:
             with printer.progress() as advance:
-                for outcome in system.transcribe(files):
+                for outcome in system.transcribe(paths):
                     printer.show(outcome)
                     advance()
     if printer.failed:
         raise typer.Exit(1)
+
+
+def _recordings(files: list[str] | None, manifest: list[str] | None, data_dir: Path | None) -> list[str]:
+    """The paths of all recordings. Files are handed on as they were written, so that messages are in those words."""
+    if files:
+        if manifest or data_dir is not None:
+            raise typer.BadParameter("--manifest and --data-dir stand in place of files; give one or the other")
+        if not any(Path(path).is_dir() for path in files):
+            return files
+        return [str(path) for path in recordings.files_of(files)]
+    if not manifest and data_dir is None:
+        raise typer.BadParameter("say what to transcribe: audio files or folders, or --manifest, or --data-dir")
+    return [str(each.audio) for each in recordings.listed(manifest, data_dir)]
 
 
 # Either way brings imports that the other one should not wait for.

@@ -22,8 +22,12 @@ class TranscriptPrinter:
     `details` or where they have alternatives.
     """
 
-    def __init__(self, *, num_files: int, as_json: bool, timestamps: bool, details: bool = False) -> None:
+    def __init__(
+        self, *, num_files: int, as_json: bool, timestamps: bool, details: bool = False, names: bool | None = None
+    ) -> None:
+        """Prepare for so many files; `names`: whether their paths stand before the texts, by default of several."""
         self.failed = False
+        self._names = num_files > 1 if names is None else names
         self._num_files = num_files
         self._as_json = as_json
         self._timestamps = timestamps
@@ -86,7 +90,7 @@ class TranscriptPrinter:
             self._line({"path": outcome.path} | self._fields(outcome.transcript))
         else:
             transcript = outcome.transcript
-            print(transcript.text if self._num_files == 1 else f"{outcome.path}\t{transcript.text}", flush=True)
+            print(f"{outcome.path}\t{transcript.text}" if self._names else transcript.text, flush=True)
             for line in self._more(transcript):
                 print(line, flush=True)
 

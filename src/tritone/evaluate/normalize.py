@@ -3,8 +3,8 @@
     "Don't panic, it's 5%!"  ->  "don't panic it's 5 %"  ->  don't · panic · it's · 5 · %
     "我用 GPU 训练。"         ->  "我用 gpu 训练"          ->  我 · 用 · gpu · 训 · 练
 
-A score compares texts after this and after nothing else: numbers are not spelled out, contractions and spellings not
-unified. Normalising twice changes nothing more.
+A score compares texts after this and after nothing else: numbers are not spelled out unless that is asked for,
+contractions and spellings not unified. Normalising twice changes nothing more.
 """
 
 import re
@@ -14,11 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, get_args
 
+from tritone.evaluate.spelling import spell_out
+
 Case = Literal["lower", "upper", "keep"]
 Punctuation = Literal["remove", "keep"]
 Units = Literal["auto", "words", "characters", "mixed"]
 Unicode = Literal["nfkc", "keep"]
 Tags = Literal["keep", "remove"]
+Spelling = Literal["keep", "english"]
 
 APOSTROPHES = "'\u2019\u2018\u02bc\uff07\u00b4`\u2032\u201b"  # what people and models type for one
 SPOKEN = "%&@#+=°§×÷"  # signs that are read aloud; so are the currencies, Unicode category Sc
@@ -69,6 +72,8 @@ class Normalization:
         unicode: `nfkc` (full width to half width, ligatures, composed accents), or `keep`.
         tags: what to do with tags such as <unk>, <noise> or </s>: `keep` each as one unit, whatever happens to
             punctuation, or `remove`. An <unk> in a hypothesis is an error that removal may hide.
+        spelling: `english` writes numbers, the signs & + % $ £ and some abbreviations ("Dr.") as English words, and
+            takes accents off Latin letters, see `spelling.py`; `keep` does not.
         count_spaces: whether the character error rate counts the spaces between words, as some tools do.
     """
 
@@ -77,10 +82,18 @@ class Normalization:
     units: Units = "auto"
     unicode: Unicode = "nfkc"
     tags: Tags = "keep"
+    spelling: Spelling = "keep"
     count_spaces: bool = False
 
     def __post_init__(self) -> None:
-        choices = {"case": Case, "punctuation": Punctuation, "units": Units, "unicode": Unicode, "tags": Tags}
+        choices = {
+            "case": Case,
+            "punctuation": Punctuation,
+            "units": Units,
+            "unicode": Unicode,
+            "tags": Tags,
+            "spelling": Spelling,
+        }
         for name, choice in choices.items():
             value, allowed = getattr(self, name), get_args(choice)
             if value not in allowed:
@@ -94,6 +107,7 @@ class Normalization:
                 "punctuation kept" if self.punctuation == "keep" else "punctuation removed",
                 "Unicode as it is" if self.unicode == "keep" else "NFKC",
                 f"units: {self.units}",
+                *(["spelled out in English"] if self.spelling == "english" else []),
                 *(["tags removed"] if self.tags == "remove" else []),
                 *(["spaces counted as characters"] if self.count_spaces else []),
             ]
@@ -134,6 +148,9 @@ class Normalizer:
             token = "".join("'" if each in APOSTROPHES else each for each in token if not _is_invisible(each))
         if how.unicode == "nfkc":
             token = unicodedata.normalize("NFKC", token)
+        if how.spelling == "english":
+            parts = enumerate(TAG.split(token))
+            token = "".join(part if number % 2 else spell_out(part) for number, part in parts)
         if how.case != "keep":
             token = token.lower() if how.case == "lower" else token.upper()
             if how.unicode == "nfkc":
