@@ -112,8 +112,10 @@ def random_bundle(
     seed: int = 7,
     runtimes: Sequence[Runtime] = ("onnxruntime",),
     precisions: Sequence[Precision] = ("fp32",),
+    streaming: bool = True,
+    stages: bool = False,
 ) -> Bundle:
-    """Export a random model, offline and streaming, into the bundle `output`; an older bundle there is replaced."""
+    """Export a random model into the bundle `output`; an older bundle there is replaced."""
     with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
         files = Path(folder)
         write_checkpoint(size, files, seed)
@@ -122,7 +124,8 @@ def random_bundle(
             config=files / "train.yaml",
             tokens=files / "units.txt",
             output=output,
-            streaming=True,
+            streaming=streaming,
+            stages=stages,
             chunk_size=chunk_size,
             left_chunks=left_chunks,
             name=name,

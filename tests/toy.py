@@ -6,7 +6,9 @@ with the past, so a stream that got another stream's state says something else. 
 one before. Each frame's token has probability 0.95.
 
     write_toy_bundle(path)  ->  a bundle with both roles, weights in a shared external file; `runtimes`: for torch too;
-                                `decoder`: with one that gives points for letters, see `LEFT_POINTS`
+                                `decoder`: with one that gives points for letters, see `LEFT_POINTS`; `stages`: with
+                                features, which are levels, and acoustic network apart; `blank_last`: ids are one
+                                less, so that the blank is the last one
     toy_waveform("hello")   ->  audio that it transcribes to "hello"
 """
 
@@ -41,6 +43,7 @@ CHUNK = 4  # frames per streaming step
 MIN_SAMPLES = FRAME + CONTEXT
 WINDOW = CHUNK * FRAME + CONTEXT
 SHIFT = CHUNK * FRAME
+BINS = 2  # of its features: all are the level
 LEVELS = 64  # per unit of amplitude
 CONFIDENCE = 0.95
 # What the left and the right decoder give for each token of a hypothesis, whatever was said, and for its end.
@@ -54,15 +57,19 @@ def write_toy_bundle(
     name: str = "toy",
     runtimes: Sequence[Runtime] = ("onnxruntime",),
     decoder: bool = False,
+    stages: bool = False,
+    blank_last: bool = False,
 ) -> Path:
     """Write the bundle to `path` and return `path`; without `streaming` it has the offline role alone."""
     size = len(TOKENS)
     with BundleWriter(path) as writer:
         table = np.full((size, size), np.log((1 - CONFIDENCE) / (size - 1)), dtype=np.float32)
         np.fill_diagonal(table, np.log(CONFIDENCE))
+        if blank_last:
+            table = np.roll(table, -1, axis=1)
         if "onnxruntime" in runtimes:
             (writer.folder / "weights.bin").write_bytes(table.tobytes())
-        writer.write_tokens(TOKENS)
+        writer.write_tokens([*TOKENS[1:], TOKENS[0]] if blank_last else TOKENS)
         roles: list[Role] = ["encoder", "streaming_encoder"] if streaming else ["encoder"]
         artifacts = []
         for runtime in runtimes:
@@ -75,6 +82,11 @@ def write_toy_bundle(
 
                     save_toy_program(writer.folder / f"{role}.pt2", table, streaming=role != "encoder")
                     artifacts.append(writer.artifact(role, f"{role}.pt2", runtime=runtime))
+        if stages:
+            for role, graph in (("features", _features()), ("acoustic", _acoustic())):
+                onnx.save(graph, writer.folder / f"{role}.onnx")
+                files = ("weights.bin",) if role == "acoustic" else ()
+                artifacts.append(writer.artifact(role, f"{role}.onnx", *files))  # type: ignore[arg-type]
         if decoder:
             onnx.save(_decoder(), writer.folder / "decoder.onnx")
             artifacts.append(writer.artifact("decoder", "decoder.onnx"))
@@ -83,10 +95,16 @@ def write_toy_bundle(
             name=name,
             kind="ctc",
             sample_rate=SAMPLE_RATE,
-            features=Features(frame_length=400, frame_shift=160),
+            features=Features(frame_length=400, frame_shift=160, num_mel_bins=BINS),
             encoder=Encoder(subsampling_rate=4, output_dim=1, min_samples=MIN_SAMPLES),
             vocabulary=Vocabulary(
-                size=size, units="char", blank_id=0, unk_id=1, sos_id=size - 1, eos_id=size - 1, connect_symbol=""
+                size=size,
+                units="char",
+                blank_id=size - 1 if blank_last else 0,
+                unk_id=0 if blank_last else 1,
+                sos_id=size - 2 if blank_last else size - 1,
+                eos_id=size - 2 if blank_last else size - 1,
+                connect_symbol="",
             ),
             streaming=Streaming(
                 chunk_size=CHUNK, left_chunks=1, window_samples=WINDOW, shift_samples=SHIFT, states=states
@@ -123,6 +141,75 @@ def frames_waveform(frame_tokens: Sequence[int]) -> npt.NDArray[np.float32]:
 
 
 def _graph(*, streaming: bool) -> onnx.ModelProto:
+    nodes, constants = _nodes()
+    return _model(nodes, constants, streaming=streaming)
+
+
+def _features() -> onnx.ModelProto:
+    """Waveforms to levels: a part of the nodes of the encoder."""
+    nodes, constants = _nodes()
+    nodes = nodes[: next(place for place, each in enumerate(nodes) if "level_of_frame" in each.output) + 1]
+    counted = {"counted_beyond", "counted_steps", "counted", "too_short", "num_frames"}
+    nodes = [each for each in nodes if not counted & set(each.output)]
+    constants["repeats"] = np.array([1, 1, BINS], np.int64)
+    # Rows that end before the others are not cut here, and an input must be used.
+    nodes += [
+        helper.make_node("Unsqueeze", ["level_of_frame", "last_axis"], ["levels_alone"]),
+        helper.make_node("Mul", ["num_samples", "zero"], ["nothing"]),
+        helper.make_node("Cast", ["nothing"], ["nothing_real"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["nothing_real", "behind"], ["nothing_for_all"]),
+        helper.make_node("Add", ["levels_alone", "nothing_for_all"], ["levels_used"]),
+        helper.make_node("Tile", ["levels_used", "repeats"], ["features"]),
+    ]
+    constants["behind"] = np.array([1, 2], np.int64)
+    value = helper.make_tensor_value_info
+    inputs = [
+        value("waveform", TensorProto.FLOAT, ["batch", "samples"]),
+        value("num_samples", TensorProto.INT64, ["batch"]),
+    ]
+    outputs = [value("features", TensorProto.FLOAT, ["batch", "frames", BINS])]
+    return _finished(nodes, constants, inputs, outputs, external=False)
+
+
+def _acoustic() -> onnx.ModelProto:
+    """Levels to what the encoder says: the other part of its nodes."""
+    nodes, constants = _nodes()
+    place = next(place for place, each in enumerate(nodes) if "level_of_frame" in each.output)
+    counting = [each for each in nodes[:place] if {"counted_beyond", "counted_steps", "counted"} & set(each.output)]
+    counting += [each for each in nodes[:place] if {"too_short", "num_frames"} & set(each.output)]
+    constants["any_bin"] = np.array(0, np.int64)
+    nodes = [
+        *counting,
+        helper.make_node("Gather", ["features", "any_bin"], ["level_of_frame"], axis=2),
+        helper.make_node("Gather", ["level_of_frame", "first"], ["level_at_start"], axis=1),
+        helper.make_node("Mul", ["level_at_start", "no_level"], ["level_before"]),
+        *nodes[place + 1 :],
+    ]
+    value = helper.make_tensor_value_info
+    inputs = [
+        value("features", TensorProto.FLOAT, ["batch", "frames", BINS]),
+        value("num_samples", TensorProto.INT64, ["batch"]),
+    ]
+    outputs = [
+        value("log_probs", TensorProto.FLOAT, ["batch", "frames", len(TOKENS)]),
+        value("num_frames", TensorProto.INT64, ["batch"]),
+        value("encoder_out", TensorProto.FLOAT, ["batch", "frames", 1]),
+    ]
+    return _finished(nodes, constants, inputs, outputs, external=True)
+
+
+def _finished(
+    nodes: list[onnx.NodeProto], constants: dict[str, npt.NDArray[Any]], inputs: Any, outputs: Any, *, external: bool
+) -> onnx.ModelProto:
+    used = {name for each in nodes for name in each.input}
+    initializers = [numpy_helper.from_array(array, name) for name, array in constants.items() if name in used]
+    tables = [_external_table(len(TOKENS))] if external else []
+    graph = helper.make_graph(nodes, "toy stage", inputs, outputs, [*initializers, *tables])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _nodes() -> tuple[list[onnx.NodeProto], dict[str, npt.NDArray[Any]]]:
+    """What both encoders do, after "level_before" is known."""
     size = len(TOKENS)
     node = helper.make_node
     constants: dict[str, npt.NDArray[Any]] = {
@@ -163,6 +250,12 @@ def _graph(*, streaming: bool) -> onnx.ModelProto:
         node("Gather", ["table", "tokens"], ["log_probs"]),
         node("Unsqueeze", ["difference", "last_axis"], ["encoder_out"]),
     ]
+    return nodes, constants
+
+
+def _model(nodes: list[onnx.NodeProto], constants: dict[str, npt.NDArray[Any]], *, streaming: bool) -> onnx.ModelProto:
+    size = len(TOKENS)
+    node = helper.make_node
     inputs = [
         helper.make_tensor_value_info("waveform", TensorProto.FLOAT, ["batch", WINDOW if streaming else "samples"]),
         helper.make_tensor_value_info("num_samples", TensorProto.INT64, ["batch"]),

@@ -26,7 +26,7 @@ import numpy.typing as npt
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from toy import FRAME, LEVELS, SAMPLE_RATE, TOKENS
+from toy import BINS, FRAME, LEVELS, SAMPLE_RATE, TOKENS
 from tritone.bundle import BundleWriter
 from tritone.bundle.manifest import (
     Encoder,
@@ -56,8 +56,13 @@ START = (-1, 0)
 DIM = SIZE + 1  # logits, and whether the predictor is asked
 
 
-def write_toy_transducer(path: Path, *, streaming: bool = True, name: str = "toy-transducer") -> Path:
-    """Write the bundle to `path` and return `path`; without `streaming` it has no streaming encoder."""
+def write_toy_transducer(
+    path: Path, *, streaming: bool = True, name: str = "toy-transducer", stages: bool = False
+) -> Path:
+    """Write the bundle to `path` and return `path`; without `streaming` it has no streaming encoder.
+
+    `stages`: with features, which are levels, and acoustic network apart.
+    """
     with BundleWriter(path) as writer:
         writer.write_tokens(TOKENS)
         graphs: dict[Role, onnx.ModelProto] = {
@@ -67,6 +72,8 @@ def write_toy_transducer(path: Path, *, streaming: bool = True, name: str = "toy
         }
         if streaming:
             graphs["streaming_encoder"] = _encoder(streaming=True)
+        if stages:
+            graphs |= {"features": _stage(acoustic=False), "acoustic": _stage(acoustic=True)}
         for role, graph in graphs.items():
             onnx.save(graph, writer.folder / f"{role}.onnx")
         states = (
@@ -80,7 +87,9 @@ def write_toy_transducer(path: Path, *, streaming: bool = True, name: str = "toy
                 name=name,
                 kind="transducer",
                 sample_rate=SAMPLE_RATE,
-                features=Features(frame_length=400, frame_shift=160, snip_edges=False, sample_scale=1.0),
+                features=Features(
+                    frame_length=400, frame_shift=160, snip_edges=False, sample_scale=1.0, num_mel_bins=BINS
+                ),
                 encoder=Encoder(subsampling_rate=4, output_dim=DIM, min_samples=MIN_SAMPLES),
                 vocabulary=Vocabulary(
                     size=SIZE, units="char", blank_id=BLANK, unk_id=UNK, sos_id=ASK, eos_id=ASK, connect_symbol=""
@@ -241,6 +250,40 @@ def _encoder(*, streaming: bool) -> onnx.ModelProto:
         inputs += [value(state, *shape) for state, shape in shapes.items()]
         outputs += [value(f"next_{state}", *shape) for state, shape in shapes.items()]
     return _model("toy encoder", nodes, inputs, outputs, constants)
+
+
+def _stage(*, acoustic: bool) -> onnx.ModelProto:
+    """A part of the offline encoder: waveforms to levels of frames, or these to what it says."""
+    whole = _encoder(streaming=False)
+    constants = {each.name: numpy_helper.to_array(each) for each in whole.graph.initializer}
+    nodes = list(whole.graph.node)
+    end = next(place for place, each in enumerate(nodes) if "frame_levels" in each.output) + 1
+    counting = {"valid_and_more", "num_frames"}
+    node, value = helper.make_node, helper.make_tensor_value_info
+    num_samples = value("num_samples", TensorProto.INT64, ["batch"])
+    features = value("features", TensorProto.FLOAT, ["batch", "frames", BINS])
+    if acoustic:
+        constants["any_bin"] = np.array(0, np.int64)
+        nodes = [
+            node("Gather", ["features", "any_bin"], ["frame_levels"], axis=2),
+            node("Slice", ["frame_levels", "first", "second", "second"], ["some"]),
+            node("Mul", ["some", "silence"], ["level_before"]),
+            *nodes[end:],
+        ]
+        return _model("toy acoustic", nodes, [features, num_samples], list(whole.graph.output), constants)
+    constants |= {"behind": np.array([1, 2], np.int64), "repeats": np.array([1, 1, BINS], np.int64)}
+    constants["no_count"] = np.array(0, np.int64)
+    nodes = [
+        *(each for each in nodes[:end] if not {"some", "level_before", *counting} & set(each.output)),
+        node("Unsqueeze", ["frame_levels", "third"], ["alone"]),
+        node("Mul", ["num_samples", "no_count"], ["nothing"]),
+        node("Cast", ["nothing"], ["nothing_real"], to=TensorProto.FLOAT),
+        node("Unsqueeze", ["nothing_real", "behind"], ["nothing_for_all"]),
+        node("Add", ["alone", "nothing_for_all"], ["used_levels"]),
+        node("Tile", ["used_levels", "repeats"], ["features"]),
+    ]
+    inputs = [value("waveform", TensorProto.FLOAT, ["batch", "samples"]), num_samples]
+    return _model("toy features", nodes, inputs, [features], constants)
 
 
 def _predictor() -> onnx.ModelProto:

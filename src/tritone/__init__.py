@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     __version__: str
 
     from tritone.client import Client
+    from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.recognizer import Recognizer, Stream
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
@@ -25,6 +26,7 @@ __all__ = [
     "Alternative",
     "Client",
     "EndpointRules",
+    "FrameScores",
     "Recognizer",
     "SearchOptions",
     "Span",
@@ -41,6 +43,7 @@ LAZY = {
     "Alternative": "tritone.transcript",
     "Client": "tritone.client",
     "EndpointRules": "tritone.search.endpoint",
+    "FrameScores": "tritone.pipelines.frames",
     "Recognizer": "tritone.pipelines.recognizer",
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
@@ -82,7 +85,8 @@ def load(
         bundle: a bundle folder, or the name of a shipped bundle.
         device: `cpu`, `cuda` or `cuda:<index>`.
         threads: CPU threads per graph call; None takes every CPU this process may use.
-        runtime: `onnxruntime`, `torch` or `torchscript`; None takes the bundle's first that can run on the device.
+        runtime: `onnxruntime`, `torch`, `torchscript` or `tensorrt`; None takes the bundle's first that can run on the
+            device, but no engine of TensorRT.
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
         search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,

@@ -14,9 +14,10 @@ from torch import Tensor, nn
 
 from parity.golden_cases import Case
 from tritone.bundle.manifest import Runtime
-from tritone.families.fbank import count_windows
+from tritone.families.framing import count_windows
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.graphs import PADDING
+from tritone.families.jasper.export import export_jasper
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.export import export_wenet
 
@@ -36,10 +37,13 @@ class FeaturesAsSamples(nn.Module):
 
     window_samples = flush_samples = least_samples
 
+    def num_frames(self, num_samples: Tensor) -> Tensor:
+        return count_windows(num_samples, self.frame_length, self.frame_shift)
+
     def forward(self, waveform: Tensor, num_samples: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
         frames = waveform.shape[1] // self.frame_shift
         features = waveform[:, : frames * self.frame_shift].reshape(waveform.shape[0], frames, self.frame_shift)
-        num_frames = count_windows(num_samples, self.frame_length, self.frame_shift)
+        num_frames = self.num_frames(num_samples)
         if self.padding is not None:
             beyond = torch.arange(frames) >= num_frames.unsqueeze(1)
             features = features.masked_fill(beyond.unsqueeze(2), self.padding)
@@ -114,6 +118,17 @@ def export_icefall_case(case: Case, output: Path) -> Path:
 
 def _for_icefall(bins: int) -> FeaturesAsSamples:
     return FeaturesAsSamples(bins, PADDING)
+
+
+JASPER_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "torchscript")
+UNMASKED = "unmasked"  # the folder beside the bundle
+
+
+def export_jasper_case(case: Case, output: Path) -> Path:
+    """These cases have samples of their own. Beside the bundle is one that hears what upstream's unmasked net hears."""
+    files = {"checkpoint": case.path / "checkpoint.pt", "config": case.path / "config.yaml"}
+    export_jasper(**files, output=output.with_name(UNMASKED), masked=False)
+    return export_jasper(**files, output=output, masked=True, runtimes=JASPER_RUNTIMES).bundle.path
 
 
 def as_samples(case: Case) -> list[np.ndarray]:

@@ -31,8 +31,9 @@ def engine_of(program: Path) -> Engine:
 
 
 def test_everything_is_fine_where_the_suite_runs() -> None:
-    http_port, grpc_port, metrics_port = free_ports(3)
-    found = run_checks(options=ServerOptions(http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port))
+    options = ServerOptions.on_free_ports(drain_s=3)
+    assert (options.drain_s, options.host) == (3, ServerOptions().host)
+    found = run_checks(options=options)
     assert [check for check in found if check.status == "broken"] == []
     assert {"libpython", "shared memory", "tritonserver", "python backend", "http port"} <= {c.name for c in found}
 

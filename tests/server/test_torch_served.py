@@ -90,6 +90,7 @@ def test_what_the_bundle_does_not_have_is_told_when_it_is_built(both: Path, toy_
 def test_a_gpu_that_only_torch_can_use_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "nvidiactl").touch()
     reasons = {"onnxruntime": "onnxruntime is without CUDA", "torch": None, "torchscript": "torch is too old"}
+    reasons["tensorrt"] = "TensorRT is not installed"
     monkeypatch.setattr(checks, "obstacle", lambda runtime, device: reasons[runtime] if device == "cuda" else None)
     assert check_gpu(tmp_path / "absent").seen == "no NVIDIA GPU: models run on the CPU"
     assert (check_gpu(tmp_path / "nvidiactl").status, check_gpu(tmp_path / "nvidiactl").seen) == (

@@ -12,8 +12,9 @@ import soundfile
 
 import toy
 import tritone
+from toy_transducer import write_toy_transducer
 from tritone.audio import resample
-from tritone.errors import AudioError, BundleError, StreamError
+from tritone.errors import AudioError, BundleError, InputError, StreamError
 from tritone.pipelines import Step
 
 NOTHING_HEAVY = """
@@ -55,6 +56,27 @@ def test_an_error_names_the_input(recognizer: tritone.Recognizer, tmp_path: Path
         recognizer.transcribe([tmp_path / "none.wav", good])
     with pytest.raises(AudioError, match="input 0: empty audio"):
         recognizer.transcribe([np.zeros(0, np.float32)])
+
+
+def test_what_the_model_says_of_every_frame_can_be_looked_at(recognizer: tritone.Recognizer, tmp_path: Path) -> None:
+    scores = recognizer.log_probs(toy.toy_waveform("to be"))
+    assert [token for token in scores.best if token != scores.tokens[scores.blank]] == ["t", "o", "▁", "b", "e"]
+    assert scores.log_probs.shape == (len(scores.start_s), len(toy.TOKENS))
+    np.testing.assert_allclose(scores.log_probs.max(axis=1), np.log(toy.CONFIDENCE), rtol=1e-6)
+    (transcript,) = recognizer.transcribe([toy.toy_waveform("to be")])
+    begins = {frame: start for frame, start in zip(scores.best, scores.start_s, strict=True) if frame in "tob▁e"}
+    assert [begins[span.text] for span in transcript.tokens] == [span.start_s for span in transcript.tokens]
+    soundfile.write(tmp_path / "a.flac", toy.toy_waveform("x"), toy.SAMPLE_RATE)
+    assert "x" in recognizer.log_probs(tmp_path / "a.flac").best
+    assert recognizer.log_probs(np.zeros(100, np.float32)).log_probs.shape == (0, len(toy.TOKENS))
+    with pytest.raises(AudioError, match="empty audio"):
+        recognizer.log_probs(np.zeros(0, np.float32))
+
+
+def test_a_transducer_has_nothing_to_say_of_single_frames(tmp_path: Path) -> None:
+    recognizer = tritone.load(write_toy_transducer(tmp_path / "transducer"), threads=1)
+    with pytest.raises(InputError, match="kind transducer has no probabilities of single frames"):
+        recognizer.log_probs(np.zeros(16000, np.float32))
 
 
 def test_a_single_input_must_be_put_in_a_list(recognizer: tritone.Recognizer) -> None:

@@ -23,7 +23,7 @@ ROOMS = re.findall(
 # Packages that only one room may import, and who of the rooms below may be imported by few.
 OWNERS = {
     "torch": {"families", "runtime"},
-    "onnx": {"families"},
+    "onnx": {"families", "engines"},
     "onnxscript": {"families"},
     "onnxruntime": {"runtime"},
     "triton_python_backend_utils": {"backend"},
@@ -120,13 +120,13 @@ def test_a_heavy_package_is_imported_by_its_own_room_alone(package: str) -> None
 
 
 def test_torch_is_imported_by_its_own_runtime_alone() -> None:
-    """Whoever serves with onnxruntime does without it."""
+    """Whoever serves with onnxruntime does without it. Engines of TensorRT use its memory."""
     users = {
         path.name
         for path in (PACKAGE / "runtime").glob("*.py")
         if any(n.split(".")[0] == "torch" for n in imports(path))
     }
-    assert {name.split("_")[0].removesuffix(".py") for name in users} == {"torch"}
+    assert {name.split("_")[0].removesuffix(".py") for name in users} == {"torch", "tensorrt"}
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
         ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.engines", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),
         ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy", "matplotlib", "jinja2", "rapidfuzz")),
         ("tritone.report.page", ("matplotlib", "jinja2", "rich", "numpy")),

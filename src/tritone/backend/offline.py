@@ -1,18 +1,15 @@
 """The model that Triton runs for whole utterances: one pipeline call for each ragged batch of requests."""
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
-from tritone.backend.metrics import Metrics, outcome_of
+from tritone.backend.batch import BatchModel
+from tritone.backend.metrics import Metrics
 from tritone.backend.placement import placement
-from tritone.backend.replies import error_reply, reply
-from tritone.backend.requests import Waveform, parameters_of, waveforms_of
+from tritone.backend.replies import reply
+from tritone.backend.requests import Waveform, options_of, waveforms_of
 from tritone.backend.wire import OFFLINE_AXES
-from tritone.errors import TritoneError
 from tritone.pipelines import open_offline
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
@@ -26,7 +23,7 @@ class Job:
     options: SearchOptions
 
 
-class TritonPythonModel:
+class TritonPythonModel(BatchModel[Job, list[Transcript]]):
     """Triton's interface; the names are its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -35,59 +32,27 @@ class TritonPythonModel:
         self._settings = place.settings
         self._axes = OFFLINE_AXES[place.bundle.manifest.kind]
         self._pipeline = open_offline(
-            place.bundle,
-            device=place.device,
-            threads=place.threads,
-            runtime=place.settings.runtime or None,
-            precision=place.settings.precision or None,
-            max_audio_s=place.settings.max_audio_s,
-            search=place.search,
+            place.bundle, **place.graphs, max_audio_s=place.settings.max_audio_s, search=place.search
         )
         self._pipeline.warm_up()
         self._pipeline.work.take()  # nobody asked for that
         self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
 
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """Answer a batch: good requests share one pipeline call, bad ones get an error each."""
-        start = time.perf_counter()
-        parsed = [self._parse(request) for request in requests]
-        good = [item for item in parsed if not isinstance(item, TritoneError)]
-        results = iter(self._recognize(good))
-        outcomes = [item if isinstance(item, TritoneError) else next(results) for item in parsed]
-        answers = [
-            error_reply(outcome) if isinstance(outcome, Exception) else reply(request, outcome, axes=self._axes)
-            for request, outcome in zip(requests, outcomes, strict=True)
-        ]
-        told = [outcome_of(outcome) for outcome in outcomes]
-        self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)
-        return answers
-
-    def finalize(self) -> None:
-        """Tell the last numbers."""
-        self._metrics.tell()
-
-    def _parse(self, request: Any) -> Job | TritoneError:
-        try:
-            searching = self._pipeline.searching
-            options = searching.options
-            if parameters := parameters_of(request):
-                options = searching.check(options.changed(parameters))
-            rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
-        except TritoneError as error:
-            return error
+    def parse(self, request: Any) -> Job:
+        """See `BatchModel`."""
+        options = options_of(request, self._pipeline.searching)
+        rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
+        for row in rows:
+            self._pipeline.check(row)
         return Job(rows, options)
 
-    def _recognize(self, jobs: Sequence[Job]) -> list[list[Transcript] | Exception]:
-        if not jobs:
-            return []
-        try:
-            waveforms = [waveform for job in jobs for waveform in job.rows]
-            options = [job.options for job in jobs for _ in job.rows]
-            transcripts = iter(self._pipeline.recognize(waveforms, options))
-            return [[next(transcripts) for _ in job.rows] for job in jobs]
-        except Exception as error:
-            pb_utils.Logger.log_error(f"a batch of {len(jobs)} requests failed: {type(error).__name__}: {error}")
-            if len(jobs) == 1:
-                return [error]
-        # Whoever broke the batch shall break only its own request.
-        return [outcome for job in jobs for outcome in self._recognize([job])]
+    def run(self, jobs: Sequence[Job]) -> list[list[Transcript]]:
+        """See `BatchModel`."""
+        waveforms = [waveform for job in jobs for waveform in job.rows]
+        options = [job.options for job in jobs for _ in job.rows]
+        transcripts = iter(self._pipeline.recognize(waveforms, options))
+        return [[next(transcripts) for _ in job.rows] for job in jobs]
+
+    def answer(self, request: Any, result: list[Transcript]) -> Any:
+        """See `BatchModel`."""
+        return reply(request, result, axes=self._axes)

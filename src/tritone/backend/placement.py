@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
@@ -25,6 +26,16 @@ class Placement:
     threads: int
     max_batch: int
     warmups: int
+
+    @property
+    def graphs(self) -> dict[str, Any]:
+        """Which graphs a pipeline runs, and where: arguments of every pipeline."""
+        return {
+            "device": self.device,
+            "threads": self.threads,
+            "runtime": self.settings.runtime or None,
+            "precision": self.settings.precision or None,
+        }
 
 
 def placement(args: Mapping[str, str]) -> Placement:

@@ -12,18 +12,19 @@ from tritone.errors import InputError, RetryError, TritoneError
 from tritone.transcript import Transcript
 
 
-def reply(request: Any, transcripts: Sequence[Transcript], *, axes: int = 1) -> Any:
+def reply(request: Any, transcripts: Sequence[Transcript], *, axes: int = 1, more: Sequence[Any] = ()) -> Any:
     """Answer `request` with one transcript for each of its rows; `DETAILS` only if the request names it.
 
     Args:
         axes: of the outputs, 1 or 2: (rows,) or (rows, 1).
+        more: further tensors to send.
     """
     # Of a stream with endpoints all that was said: no client shall lose text because it looks at nothing else.
     tensors = [_strings(TRANSCRIPTS, [transcript.whole_text for transcript in transcripts], axes)]
     if DETAILS in request.requested_output_names():
         details = [json.dumps(transcript.to_dict(), ensure_ascii=False) for transcript in transcripts]
         tensors.append(_strings(DETAILS, details, axes))
-    return pb_utils.InferenceResponse(output_tensors=tensors)
+    return pb_utils.InferenceResponse(output_tensors=[*tensors, *more])
 
 
 def error_reply(error: Exception) -> Any:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tritone.audio.waveform import check_waveform
 from tritone.backend.wire import WAV, WAV_LENS
 from tritone.errors import AudioError, InputError
-from tritone.search.options import PARAMETERS
+from tritone.search.options import PARAMETERS, SearchOptions
 
 Waveform = npt.NDArray[np.float32]
 
@@ -77,6 +77,25 @@ def parameters_of(request: Request) -> dict[str, Any]:
             f"the request's parameters cannot be read ({error}); send finite numbers, text, true or false"
         ) from error
     return {name: value for name, value in found.items() if not _is_foreign(name)}
+
+
+class Searches(Protocol):
+    """What knows how to search: `options` where a request asks for nothing else, and `check` of what it asks for."""
+
+    @property
+    def options(self) -> SearchOptions: ...
+
+    def check(self, options: SearchOptions) -> SearchOptions: ...
+
+
+def options_of(request: Request, searching: Searches) -> SearchOptions:
+    """How to search in the audio of a request: the usual way, with what the request asks for, checked.
+
+    Raises:
+        InputError: it asks for what the model does not have.
+    """
+    parameters = parameters_of(request)
+    return searching.check(searching.options.changed(parameters)) if parameters else searching.options
 
 
 def _is_foreign(name: str) -> bool:

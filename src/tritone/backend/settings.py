@@ -23,6 +23,9 @@ from tritone.search.options import (
 )
 
 Mode = Literal["offline", "streaming"]
+Stage = Literal["features", "acoustic", "decoder"]
+STAGES: tuple[Stage, ...] = get_args(Stage)
+ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
 DEFAULTS = SearchOptions()
 
@@ -107,10 +110,13 @@ class Settings(SearchParameters):
     the model's version folder, as are `lm` and `hotwords`. `threads`: of one instance, 0 shares the machine's cores
     among the instances. `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can.
     `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
-    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed.
+    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `stage`: which part of
+    an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least.
     """
 
     sample_rate: int
+    stage: str = ""
+    min_padded_s: float = 0.0
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -124,15 +130,20 @@ class Settings(SearchParameters):
         for name in ("sample_rate", "max_audio_s", "max_streams", "idle_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
+        if self.stage not in ("", ENSEMBLE, *STAGES):
+            raise ValueError(f"stage must be one of {', '.join((ENSEMBLE, *STAGES))}, got {self.stage!r}")
+        if not 0 <= self.min_padded_s < math.inf:
+            raise ValueError(f"min_padded_s must be 0 or more, got {self.min_padded_s}")
         if self.threads < 0:
             raise ValueError(f"threads must be 0 (automatic) or more, got {self.threads}")
 
     def to_parameters(self) -> dict[str, str]:
         """The settings as Triton keeps them: text by name.
 
-        What is empty or None is left out, and what only transducers look at where it is as usual.
+        What is empty or None is left out, and what only transducers or stages look at where it is as usual.
         """
         usual = set(TRANSDUCER_OPTIONS) - set(given_to_transducers(self.options()))
+        usual |= set() if self.min_padded_s else {"min_padded_s"}
         names = [field.name for field in fields(self) if field.name not in usual]
         return {name: text for name in names if (text := to_text(getattr(self, name)))}
 

@@ -44,10 +44,7 @@ class TritonPythonModel:
         self._settings = place.settings
         self._pipeline = open_streaming(
             place.bundle,
-            device=place.device,
-            threads=place.threads,
-            runtime=place.settings.runtime or None,
-            precision=place.settings.precision or None,
+            **place.graphs,
             capacity=place.settings.max_streams,
             max_batch=place.max_batch,
             search=place.search,

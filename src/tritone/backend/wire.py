@@ -4,6 +4,9 @@ WAV = "WAV"  # FP32 (samples,) in [-1, 1]
 WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV
 TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
+# INT32 (frames,), the best token of each frame; of decoder stages that are built for it, for clients that make text of
+# it themselves, as NVIDIA's for Jasper do.
+CLASS_IDS = "CLASS_IDS"
 
 # Axes of the outputs of offline models of a kind, by the clients that people have: those of WeNet's runtime take the
 # first element for the text, those of sherpa's join the elements of the first row. Outputs of streams have one axis,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.build import Modes
-from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.server import ServerOptions, TritonServer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,8 +40,7 @@ def serve_bundle(bundle: str | Path, options: ModelOptions, *, mode: Modes = "bo
     with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
         repository = Path(folder) / "repository"
         build_repository([bundle], repository, modes=mode, options=options, link=True)
-        http, grpc, metrics = free_ports(3)
-        addresses = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics)
+        addresses = ServerOptions.on_free_ports()
         with TritonServer(repository, addresses) as server:
             yield Served(
                 grpc_address=server.grpc_address,

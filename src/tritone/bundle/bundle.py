@@ -20,13 +20,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tritone.bundle.manifest import SCHEMA_VERSION, Artifact, Manifest, Precision, Role, Runtime, WeightStorage
+from tritone.bundle.manifest import SCHEMA_VERSION, Artifact, Engine, Manifest, Precision, Role, Runtime, WeightStorage
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
 
 MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
 MAX_MANIFEST_BYTES = 4 * 2**20
+EXPORTED_WITH = {"streaming_encoder": "--streaming", "features": "--stages", "acoustic": "--stages"}
 SHIPPED = Path(__file__).resolve().parent.parent / "bundles"  # package data
 
 
@@ -112,9 +113,11 @@ class Bundle:
         held = [f"{a.role} ({a.runtime}, {a.precision})" for a in self.manifest.artifacts]
         wanted = ", ".join(each for each in (runtime, precision) if each)
         if not self.has(role):
-            advice = " Export the checkpoint with --streaming." if role == "streaming_encoder" else ""
+            advice = f" Export the checkpoint with {EXPORTED_WITH[role]}." if role in EXPORTED_WITH else ""
             if role == "encoder" and self.has("streaming_encoder"):
                 advice = " It is for streams alone, as with `tritone transcribe --streaming`."
+        elif runtime == "tensorrt":
+            advice = f" Build one with `tritone engine {self.path}{f' --precision {precision}' if precision else ''}`."
         elif runtime is not None and runtime not in self.runtimes:
             advice = f" Export the checkpoint with --runtimes {','.join((*self.runtimes, runtime))}."
         else:
@@ -215,6 +218,7 @@ class BundleWriter:
         runtime: Runtime = "onnxruntime",
         precision: Precision = "fp32",
         weight_storage: WeightStorage = "fp32",
+        engine: Engine | None = None,
     ) -> Artifact:
         """Describe a graph whose `files` were written to `folder`, the one to open first; computes the checksums."""
         return Artifact(
@@ -224,6 +228,7 @@ class BundleWriter:
             weight_storage=weight_storage,
             files=files,
             sha256=tuple(_sha256(self.folder / name) for name in files),
+            engine=engine,
         )
 
     def commit(self, manifest: Manifest) -> Bundle:

@@ -24,8 +24,8 @@ ALL_LEFT = -1  # as `left_chunks`: all of the past
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner"]
-Runtime = Literal["onnxruntime", "torch", "torchscript"]
+Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic"]
+Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 
@@ -39,19 +39,23 @@ class Features(_Part):
 
     `frame_length`, `frame_shift` are in samples; `low_freq`, `high_freq` in Hz, a `high_freq` of 0 or below counts from
     Nyquist. `snip_edges`: only whole windows make a frame; without it frames are centred, and the signal is mirrored
-    at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first.
+    at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
+    of the utterance, of each band or of all together.
+
+    `kind`: `kaldi-fbank`, or `log-mel` of librosa's bands.
     """
 
-    kind: Literal["kaldi-fbank"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
-    window: Literal["povey", "hamming", "hanning", "rectangular", "blackman"] = "povey"
+    window: Literal["povey", "hamming", "hanning", "rectangular", "blackman", "bartlett"] = "povey"
     preemphasis: Annotated[float, Field(ge=0, le=1)] = 0.97
     low_freq: float = 20.0
     high_freq: float = 0.0
     snip_edges: bool = True
     sample_scale: Annotated[float, Field(gt=0)] = 32768.0
+    normalize: Literal["none", "per-feature", "all-features"] = "none"
 
 
 class Encoder(_Part):
@@ -193,11 +197,26 @@ class Transducer(_Part):
         return self
 
 
+class Engine(_Part):
+    """What a TensorRT engine was built with. It runs nowhere else.
+
+    `library`: TensorRT, or TensorRT for RTX, which are not the same. `version`: of it, whole. `gpu`: the name of the
+    GPU, `compute_capability` its, like "9.0"; None where the engine was built without one. `profiles`: the sizes it
+    takes, as they were asked for, like "1x2s 16x7s 64x16.7s".
+    """
+
+    library: Literal["tensorrt", "tensorrt-rtx"]
+    version: Annotated[str, Field(min_length=1, max_length=64)]
+    gpu: Annotated[str, Field(max_length=256)] | None = None
+    compute_capability: Annotated[str, Field(max_length=16)] | None = None
+    profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
+
+
 class Artifact(_Part):
     """One exported graph. `files` are relative to the bundle, the first is the one to open; `sha256` in that order.
 
     `precision`: of the network's arithmetic; what goes in and comes out is the same for all. The first artifact of a
-    role is its default.
+    role is its default. `engine`: of runtime tensorrt, and no other.
     """
 
     role: Role
@@ -206,6 +225,13 @@ class Artifact(_Part):
     weight_storage: WeightStorage = "fp32"
     files: Annotated[tuple[str, ...], Field(min_length=1)]
     sha256: tuple[str, ...]
+    engine: Engine | None = None
+
+    @model_validator(mode="after")
+    def _engine_is_told(self) -> "Artifact":
+        if (self.runtime == "tensorrt") != (self.engine is not None):
+            raise ValueError("graphs for tensorrt, and no others, say in `engine` what they were built with")
+        return self
 
     @model_validator(mode="after")
     def _same_length(self) -> "Artifact":

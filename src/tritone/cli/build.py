@@ -1,17 +1,22 @@
 """`tritone build`: bundles to a Triton model repository."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from tritone.cli.search_options import takes_search_options
 from tritone.pipelines.kinds import compile_search
-from tritone.repository import ModelOptions, build_repository, compiled_searches
+from tritone.repository import EnsembleOptions, ModelOptions, build_repository, compiled_searches, parse_stages
 from tritone.repository.build import Modes
-from tritone.repository.config import Device
+from tritone.repository.ensemble import TensorNames, native_backends
+from tritone.repository.instances import Device
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import LmUnit, used_by
+from tritone.server import has_backends
+
+Layout = Literal["fused", "ensemble"]
+Acoustic = Literal["native", "python"]
 
 DEFAULTS = ModelOptions()
 RULES = EndpointRules()
@@ -33,7 +38,7 @@ def build(
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
     gpus: Annotated[str, typer.Option(help="With --device gpu: indices like 0,1; every GPU if not given.")] = "",
     runtime: Annotated[
-        str, typer.Option(help="onnxruntime, torch or torchscript; the bundle's first that can run there if not given.")
+        str, typer.Option(help="onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
     ] = DEFAULTS.runtime,
     precision: Annotated[
         str, typer.Option(help="fp32, fp16, bf16 or int8; the bundle's first if not given.")
@@ -85,6 +90,35 @@ def build(
     endpoint_max_segment_s: Annotated[
         float | None, typer.Option(help=f"Streaming: end a segment at this length ({RULES.max_segment_s:g}).")
     ] = DEFAULTS.endpoint_max_segment_s,
+    layout: Annotated[
+        Layout,
+        typer.Option(
+            help="fused: one model for whole utterances. ensemble: NAME of NAME-features, NAME-acoustic and "
+            "NAME-decoder, which takes a bundle exported with --stages."
+        ),
+    ] = "fused",
+    stage: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="STAGE=COUNT[@PLACE]",
+            help="Ensemble: processes of a stage, such as acoustic=2@0,1 or decoder=4@cpu; as --instances says if not "
+            "given, and the decoder on the CPU.",
+        ),
+    ] = None,
+    acoustic: Annotated[
+        Acoustic | None,
+        typer.Option(
+            help="Ensemble: who runs the network, Triton's native backend for its runtime, or python, our own. "
+            "Default: native if a tritonserver with that backend is found here."
+        ),
+    ] = None,
+    tensors: Annotated[
+        TensorNames,
+        typer.Option(
+            help="Ensemble: names of tensors, triton (WAV to TRANSCRIPTS) or jasper (AUDIO_SIGNAL to TRANSCRIPT, the "
+            "class ids)."
+        ),
+    ] = "triton",
     link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
     **search: Any,
@@ -121,8 +155,17 @@ def build(
             endpoint_silence_after_speech_s=endpoint_silence_after_speech_s,
             endpoint_max_segment_s=endpoint_max_segment_s,
         )
+        stages = None
+        if layout == "ensemble":
+            if mode == "streaming":
+                raise ValueError("--layout ensemble is for whole utterances; --mode streaming builds none of them")
+            native = has_backends(native_backends(bundles, options)) if acoustic is None else acoustic == "native"
+            placed = parse_stages(stage or [], options.usual_instances)
+            stages = EnsembleOptions(stages=placed, native=native, tensors=tensors)
+        elif stage or acoustic or tensors != "triton":
+            raise ValueError("--stage, --acoustic and --tensors are for --layout ensemble")
         built = build_repository(
-            bundles, output, names=name or None, modes=mode, options=options, link=link, force=force
+            bundles, output, names=name or None, modes=mode, options=options, layout=stages, link=link, force=force
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

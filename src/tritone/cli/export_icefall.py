@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tritone.cli.export_engines import plan_runtimes
 from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
 from tritone.cli.export_sherpa_onnx import write_layout
 
@@ -46,6 +47,10 @@ def icefall(
         typer.Option(help="Token ids before the first token, newest last; -1 is none. Default: -1,…,-1,0."),
     ] = None,
     streaming: Annotated[bool, typer.Option("--streaming", help="Export a streaming encoder too.")] = False,
+    stages: Annotated[
+        bool,
+        typer.Option("--stages", help="Export features and network apart too, to be served as models of their own."),
+    ] = False,
     chunk_size: Annotated[
         int | None,
         typer.Option(
@@ -69,7 +74,8 @@ def icefall(
     runtimes: Annotated[
         str,
         typer.Option(
-            help="What to write graphs for: onnxruntime, torch, torchscript or several; the first is the default."
+            help="What to write graphs for: onnxruntime, torch, torchscript, tensorrt or several; the first is the "
+            "default."
         ),
     ] = "onnxruntime",
     precision: Annotated[
@@ -126,6 +132,7 @@ def icefall(
     }
     if layout != "bundle":
         of_bundles = {
+            "--stages": stages,
             "--start-context": start_context is not None,
             "--name": name is not None,
             "--tail-padding-ms": tail_padding_ms != 0,
@@ -139,13 +146,15 @@ def icefall(
         write_layout(layout, [option for option, given in of_bundles.items() if given], network)
         return
     try:
+        planned = plan_runtimes(names(runtimes), names(precision))
         report = export_icefall(
             **network,
+            stages=stages,
             start_context=_numbers("--start-context", start_context),
             name=name,
             tail_padding_ms=tail_padding_ms,
             weight_storage=checked_storage(weights),  # type: ignore[arg-type]
-            runtimes=names(runtimes),  # type: ignore[arg-type]
+            runtimes=planned.runtimes,  # type: ignore[arg-type]
             precisions=names(precision),  # type: ignore[arg-type]
             check_audio=check_audio,
             max_drift=max_drift,
@@ -155,6 +164,7 @@ def icefall(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     print_report(report, "log probability; vectors and logits of a transducer")
+    planned.build_engines(report.bundle)
 
 
 def _numbers(option: str, text: str | None) -> list[int] | None:

@@ -15,7 +15,7 @@ from tritone.demo.clips import Clip
 from tritone.demo.score import Measured
 from tritone.errors import OperatorError, TritoneError
 from tritone.repository import BuiltModel, ModelOptions, build_repository
-from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.server import ServerOptions, TritonServer
 from tritone.transcript import Transcript
 
 CONCURRENCY = 4
@@ -70,8 +70,7 @@ def run_demo(
         observer.stage(f"building a model repository from {' and '.join(map(str, bundles))}")
         options = ModelOptions(max_batch_size=8, max_streams=16)
         built = [build_repository([bundle], repository, options=options) for bundle in bundles]
-        http, grpc, metrics = free_ports(3)
-        ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=DRAIN_S)
+        ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
         observer.stage("starting Triton")
         with TritonServer(repository, ports) as server:
             runs = [_measure(server.grpc_address, models, clips, observer, realtime) for models in built]

@@ -34,12 +34,14 @@ class ExportableGraph(nn.Module, ABC):
 
     `compared`: the outputs that must be those of the network. `counted`: the output that says how many rows of these
     are valid, along their second axis; None if all are. `quantised`: whether int8 is for its products; if not, it stays
-    float32 among the graphs in int8. An attribute `front_end` is what makes features of waveforms.
+    float32 among the graphs in int8. `precise`: whether it computes in float32 in every precision, so that it must
+    reproduce the network in each. An attribute `front_end` is what makes features of waveforms.
     """
 
     compared: tuple[str, ...] = ()
     counted: str | None = "num_frames"
     quantised: bool = True
+    precise: bool = False
 
     @property
     @abstractmethod

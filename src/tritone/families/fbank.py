@@ -11,7 +11,6 @@ the few samples beyond the ends are gathered one by one and put in place; frames
 Source of the method: Kaldi src/feat/feature-window.cc and mel-computations.cc; dither is 0.
 """
 
-import math
 from typing import Protocol
 
 import numpy as np
@@ -20,17 +19,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.audio.fbank import SAMPLE_SCALE, mel_banks, window
+from tritone.families.framing import count_windows, cut_frames, mirror_image
 
 LOG_FLOOR = float(np.finfo(np.float32).eps)
-
-
-def count_windows(length: Tensor, width: int, step: int) -> Tensor:
-    """Whole windows of `width` that fit into `length` (int64) when moved by `step`; 0 when none does.
-
-    Never divides a negative number, and never in floating point: ONNX truncates where torch floors, and float32
-    miscounts audio of more than ten minutes.
-    """
-    return torch.clamp(length - (width - step), min=0) // step
 
 
 class FrontEnd(Protocol):
@@ -48,6 +39,9 @@ class FrontEnd(Protocol):
 
     def least_samples(self, frames: int) -> int:
         """The shortest waveform that gives so many frames."""
+
+    def num_frames(self, num_samples: Tensor) -> Tensor:
+        """Frames of utterances of so many samples, (batch,) int64 both."""
 
     def window_samples(self, frames: int) -> int:
         """Samples of a stream that hold exactly so many frames."""
@@ -144,18 +138,8 @@ class Fbank(nn.Module):
         return (num_samples + self.frame_shift // 2) // self.frame_shift
 
     def frames(self, waveform: Tensor) -> Tensor:
-        """Cut (batch, samples) into overlapping frames (batch, frames, frame_length).
-
-        Frames are put together from hops of the greatest common divisor, which export as plain slices: onnxruntime
-        runs them several times faster than a gather or a convolution with an identity kernel.
-        """
-        hop = math.gcd(self.frame_length, self.frame_shift)
-        step, width = self.frame_shift // hop, self.frame_length // hop
-        count = (waveform.shape[1] - self.frame_length) // self.frame_shift + 1
-        used = (count - 1) * self.frame_shift + self.frame_length
-        hops = waveform[:, :used].reshape(waveform.shape[0], (count - 1) * step + width, hop)
-        parts = [hops[:, i : i + (count - 1) * step + 1 : step] for i in range(width)]
-        return torch.cat(parts, dim=2)
+        """Cut (batch, samples) into overlapping frames (batch, frames, frame_length)."""
+        return cut_frames(waveform, self.frame_length, self.frame_shift)
 
     def _mirrored(self, waveform: Tensor, end: Tensor, first: Tensor | None) -> Tensor:
         """Put mirror images in place of what lies before the signal and after it.
@@ -167,12 +151,9 @@ class Fbank(nn.Module):
         """
         lead = self.lead_samples
         length = torch.clamp(end - lead, min=0).unsqueeze(1)
-        period = torch.clamp(2 * length, min=1)
 
         def image(index: Tensor) -> Tensor:
-            # Short signals are mirrored again at their other end, hence with a period of twice their length.
-            place = index % period
-            return lead + torch.minimum(place, period - 1 - place)
+            return lead + mirror_image(index, length, edge_twice=True)
 
         before = torch.arange(lead - 1, -1, -1, device=waveform.device).unsqueeze(0)
         after = torch.arange(self._reach, device=waveform.device).unsqueeze(0)

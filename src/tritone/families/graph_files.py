@@ -79,7 +79,7 @@ class GraphOptions:
     progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:
-        _check_choices("runtime", self.runtimes, get_args(Runtime))
+        _check_choices("runtime", self.runtimes, tuple(PRECISIONS))
         _check_choices("precision", self.precisions, get_args(Precision))
         if not self.drift_limit >= 0:
             raise ValueError(f"the limit of the drift must be 0 or more, got {self.drift_limit}")
@@ -225,6 +225,9 @@ class GraphFiles:
         """Compare an opened graph with float32, and refuse it if it drifts too far."""
         self.differences[name] = difference(self.graphs[role], opened, name)
         if precision == "fp32":
+            return
+        if self.graphs[role].precise:
+            _require_exact(name, self.differences[name], "torch and onnxruntime")
             return
         if not math.isfinite(self.differences[name]):
             raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")

@@ -6,6 +6,7 @@ A word starts with its first token and ends with its last; its confidence is the
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from tritone.bundle.bundle import Bundle
 from tritone.bundle.vocabulary import Speller, Vocabulary, Word
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions
@@ -123,6 +124,13 @@ def transcript(
     best, *_ = alternatives = tuple(shown.values())
     told = alternatives if options.nbest > 1 and options.mode != "greedy" else ()
     return Transcript(best.text, best.tokens, best.words, best.confidence, audio_s, alternatives=told)
+
+
+def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
+    """The final transcript of a whole utterance of so many samples; see `transcript`."""
+    builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s)
+    seconds = num_samples / bundle.manifest.sample_rate
+    return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
 
 
 def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:

@@ -6,6 +6,7 @@ Padding costs time, large calls cost memory, and new shapes cost set-up; the pla
 alone, and since a graph's rows do not depend on each other, it never changes a result.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -63,7 +64,13 @@ def bucket_length(num_samples: int, steps_per_octave: int) -> int:
 
 
 def plan_batches(
-    lengths: Sequence[int], limits: BatchLimits, *, sample_rate: int, min_samples: int = 1, equal: bool = False
+    lengths: Sequence[int],
+    limits: BatchLimits,
+    *,
+    sample_rate: int,
+    min_samples: int = 1,
+    max_samples: int | None = None,
+    equal: bool = False,
 ) -> list[Batch]:
     """Group utterances for graph calls, longest first.
 
@@ -72,6 +79,7 @@ def plan_batches(
         limits: what one call may take.
         sample_rate: in Hz.
         min_samples: the shortest length the graph accepts.
+        max_samples: the longest; no utterance may be longer. None where there is no limit.
         equal: only utterances of one length share a call, and none is padded beyond `min_samples`.
 
     Returns:
@@ -96,7 +104,7 @@ def plan_batches(
         if not members:
             padded = max(lengths[index], min_samples)
             if not equal:
-                padded = bucket_length(padded, limits.steps_per_octave)
+                padded = min(bucket_length(padded, limits.steps_per_octave), max_samples or sys.maxsize)
         members.append(index)
         used += lengths[index]
     if members:

@@ -3,13 +3,15 @@
 bundle, role, runtime?, precision?, device  ->  artifact, opened graph
 """
 
-from typing import get_args
+from typing import Any, get_args
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
 from tritone.errors import OperatorError
 from tritone.pipelines.contract import check_graph
 from tritone.runtime import Graph, obstacle, open_graph
+
+UNASKED = "engines run only where they are asked for: runtime tensorrt"
 
 
 def open_chosen(
@@ -26,7 +28,7 @@ def open_chosen(
 
     Args:
         runtime, precision: as in the manifest; None takes the first graph, in the manifest's order, whose runtime can
-            run on the device.
+            run on the device. Engines of TensorRT are taken only where `runtime` says so.
         device, threads, split_calls: see `tritone.runtime.open_graph`.
 
     Raises:
@@ -36,7 +38,8 @@ def open_chosen(
     """
     artifact = choose(bundle, role, runtime, precision, device)
     path = bundle.file(artifact.files[0])
-    graph = open_graph(path, device, threads, split_calls=split_calls)
+    stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
+    graph = open_graph(path, device, threads, split_calls=split_calls, **stamp)
     check_graph(graph, bundle, role, path)
     return artifact, graph
 
@@ -47,7 +50,9 @@ def choose(bundle: Bundle, role: Role, runtime: str | None, precision: str | Non
     reasons: dict[str, str | None] = {}
     for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked just now
         if artifact.runtime not in reasons:
-            reasons[artifact.runtime] = obstacle(artifact.runtime, device)
+            # A plan is code for a GPU, and runs where somebody has said so.
+            unasked = artifact.runtime == "tensorrt" and runtime is None
+            reasons[artifact.runtime] = UNASKED if unasked else obstacle(artifact.runtime, device)
         if reasons[artifact.runtime] is None:
             return artifact
     told = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())

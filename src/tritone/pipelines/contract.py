@@ -27,7 +27,7 @@ def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
     Raises:
         BundleError: a tensor is missing, unknown, or of another type or shape; the message names all of them.
     """
-    inputs, outputs = _tensors(bundle.manifest, role)
+    inputs, outputs = tensors(bundle.manifest, role)
     outputs |= {name: spec for name, spec in OPTIONAL.items() if name in graph.outputs}
     faults = [*_faults("input", graph.inputs, inputs), *_faults("output", graph.outputs, outputs)]
     faults += [f"input {name} is unknown to the manifest" for name in graph.inputs if name not in inputs]
@@ -35,7 +35,8 @@ def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
         raise BundleError(f"{path} does not fit its manifest: {'; '.join(faults)}. Export the bundle again.")
 
 
-def _tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
+def tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
+    """The inputs and outputs that a graph for a role must have, by the contract."""
     float32, int64 = np.dtype(np.float32), np.dtype(np.int64)
     if role == "decoder":
         return _decoder_tensors(manifest, float32, int64)
@@ -43,10 +44,15 @@ def _tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
         return _transducer_tensors(manifest, role, float32, int64)
     streaming = manifest.streaming if role == "streaming_encoder" else None
     window = streaming.window_samples if streaming and not streaming.flexible else None
+    features = TensorSpec(float32, (None, None, manifest.features.num_mel_bins))
     inputs = {
         "waveform": TensorSpec(float32, (None, window)),
         "num_samples": TensorSpec(int64, (None,)),
     }
+    if role == "features":
+        return inputs, {"features": features}
+    if role == "acoustic":
+        inputs = {"features": features, "num_samples": inputs["num_samples"]}
     if manifest.kind == "transducer":
         outputs = {"encoder_out": TensorSpec(float32, (None, None, manifest.encoder.output_dim))}
     else:

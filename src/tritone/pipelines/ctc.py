@@ -5,7 +5,7 @@ log_probs or best tokens, encoder_out of some utterances or streams  ->  hypothe
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
@@ -13,15 +13,35 @@ from tritone.pipelines.assembly import ReadingBuilder
 from tritone.pipelines.rescoring import Candidate, Rescorer
 from tritone.pipelines.searching import Searching, SearchSettings
 from tritone.pipelines.segment import Segment
-from tritone.runtime.graph import Array, Graph
+from tritone.runtime.graph import Array
 from tritone.search.ctc import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import SearchOptions, given_to_transducers
+from tritone.search.options import SearchMode, SearchOptions, given_to_transducers
 
 if TYPE_CHECKING:
     from tritone.search.prefix_beam import PrefixBeam
 
 BEST = ("best_tokens", "best_log_probs")
+
+
+class Says(Protocol):
+    """Something with outputs, by name."""
+
+    @property
+    def outputs(self) -> Iterable[str]: ...
+
+
+def ctc_outputs(modes: Iterable[SearchMode], *, has_best: bool) -> tuple[str, ...]:
+    """What an encoder is asked for to search in these ways; `has_best`: whether it gives the best tokens by itself."""
+    chosen = set(modes)
+    wanted = ["num_frames"]
+    if chosen - {"greedy"} or not has_best:
+        wanted.append("log_probs")
+    if "greedy" in chosen and has_best:
+        wanted += BEST
+    if "rescoring" in chosen:
+        wanted.append("encoder_out")
+    return tuple(wanted)
 
 
 class CtcSearching(Searching):
@@ -30,15 +50,16 @@ class CtcSearching(Searching):
     def __init__(
         self,
         bundle: Bundle,
-        graph: Graph,
+        graph: Says,
         settings: SearchSettings | None = None,
         *,
         threads: int | None = None,
         open_rescorer: Callable[[], Rescorer] | None = None,
     ) -> None:
-        """Prepare for a bundle's encoder graph.
+        """Prepare for a bundle's encoder.
 
         Args:
+            graph: the encoder, or whatever else tells what there is of its outputs.
             settings, threads: as of `Searching`, errors too.
             open_rescorer: opens the decoder; None takes the bundle's on the CPU.
         """
@@ -60,17 +81,14 @@ class CtcSearching(Searching):
             _ = self._rescorer
         return checked
 
+    @property
+    def max_rescored_s(self) -> float:
+        """See `Searching.max_rescored_s`."""
+        return self._rescorer.max_frames * self._bundle.manifest.frame_s
+
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
         """See `Searching.outputs`."""
-        modes = {each.mode for each in options}
-        wanted = ["num_frames"]
-        if modes - {"greedy"} or not self._has_best:
-            wanted.append("log_probs")
-        if "greedy" in modes and self._has_best:
-            wanted += BEST
-        if "rescoring" in modes:
-            wanted.append("encoder_out")
-        return tuple(wanted)
+        return ctc_outputs((each.mode for each in options), has_best=self._has_best)
 
     def search(self, results: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
         """See `Searching.search`."""

@@ -103,6 +103,32 @@ class Geometry:
             max_history=longest,
         )
 
+    def within(self, inputs: Mapping[str, TensorSpec], max_batch: int) -> int:
+        """How many streams a call of a graph may advance: `max_batch`, or what the graph takes where that is less.
+
+        Args:
+            inputs: of the graph, which may have limits of its own, as engines do.
+
+        Raises:
+            BundleError: it takes no such steps.
+        """
+        least, most = self.max_history, self.max_history
+        if self.left_frames is None:
+            least = min(self.chunk_size * -(-SHORTEST_HISTORY // self.chunk_size), self.max_history)
+        wanted = {"waveform": (self.window_samples, self.window_samples)}
+        wanted |= {name: (least, most) for name, spec in self.states.items() if _is_open(inputs[name], spec)}
+        for name, (low, high) in wanted.items():
+            spec = inputs[name]
+            axis = 1 if name == "waveform" else spec.shape.index(None, 1)
+            if spec.most and not spec.least[axis] <= low <= high <= spec.most[axis]:
+                what = "windows of samples" if name == "waveform" else "past frames"
+                raise BundleError(
+                    f"the engine takes {what} from {spec.least[axis]} to {spec.most[axis]}, but chunk_size "
+                    f"{self.chunk_size} and left_chunks {self.left_chunks} mean {low} to {high}: an engine is for what "
+                    "its bundle's manifest says alone. Leave them out, or run the bundle with another runtime."
+                )
+        return min([max_batch, *(spec.most[0] for spec in inputs.values() if spec.most)])
+
     def history(self, position: int) -> int:
         """Past frames that the next step is given, where histories grow: at least all that there are, and its own.
 
@@ -119,6 +145,11 @@ class Geometry:
         while length < needed:
             length *= 2
         return min(length, self.max_history)
+
+
+def _is_open(found: TensorSpec, state: TensorSpec) -> bool:
+    """Whether a graph leaves the length of a state open."""
+    return bool(state.shape) and None in found.shape[1:]
 
 
 def _spec(state: State, left_frames: int | None) -> TensorSpec:

@@ -1,22 +1,22 @@
 """How models of each kind are searched."""
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.ctc import CtcSearching
+from tritone.pipelines.ctc import BEST, CtcSearching, Says, ctc_outputs
 from tritone.pipelines.rescoring import Rescorer
 from tritone.pipelines.searching import Searching, SearchSettings
-from tritone.pipelines.transducer import GraphNetwork, TransducerSearching
-from tritone.runtime.graph import Graph
+from tritone.pipelines.transducer import OUTPUTS, GraphNetwork, TransducerSearching
 from tritone.search.options import SearchMode
 
 
-def open_searching(bundle: Bundle, graph: Graph, settings: SearchSettings | None, place: dict[str, Any]) -> Searching:
+def open_searching(bundle: Bundle, graph: Says, settings: SearchSettings | None, place: dict[str, Any]) -> Searching:
     """Open what a bundle's kind is searched with.
 
     Args:
-        graph: the encoder, offline or streaming.
+        graph: the encoder, offline or streaming, or whatever else tells what there is of its outputs.
         settings: how to search; None takes greedy.
         place: where graphs run: `runtime`, `precision`, `device` and `threads` as of `open_chosen`.
 
@@ -29,6 +29,13 @@ def open_searching(bundle: Bundle, graph: Graph, settings: SearchSettings | None
     return CtcSearching(
         bundle, graph, settings, threads=place["threads"], open_rescorer=partial(Rescorer, bundle, **place)
     )
+
+
+def outputs_for(kind: str, mode: SearchMode, available: Iterable[str]) -> tuple[str, ...]:
+    """What the encoder of a model of a kind is asked for to search in this way, of the outputs that there are."""
+    if kind == "transducer":
+        return OUTPUTS
+    return ctc_outputs([mode], has_best=set(BEST) <= set(available))
 
 
 def is_compiled(kind: str, mode: SearchMode) -> bool:

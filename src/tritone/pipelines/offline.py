@@ -12,8 +12,10 @@ import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.assembly import ReadingBuilder, transcript
-from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
+from tritone.errors import InputError
+from tritone.pipelines.assembly import utterance
+from tritone.pipelines.batching import Batch, BatchLimits
+from tritone.pipelines.blocks import Blocks
 from tritone.pipelines.choice import open_chosen
 from tritone.pipelines.kinds import open_searching
 from tritone.pipelines.searching import SearchSettings
@@ -47,7 +49,8 @@ class OfflinePipeline:
         Args:
             bundle: an opened bundle.
             device, threads, runtime, precision: see `open_chosen`.
-            max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it.
+            max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it. It becomes
+                that of the graph, where this has a shorter one of its own, as engines do.
             limits: what one graph call may take; by default what suits the device.
             search: how to search where a call asks for nothing else; by default greedily.
 
@@ -60,16 +63,19 @@ class OfflinePipeline:
         """
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
-        self.max_audio_s = max_audio_s
-        self.limits = limits or BatchLimits.for_device(device)
         self.work = WorkLog(self.sample_rate)
         place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
         self.artifact, self._graph = open_chosen(bundle, "encoder", **place)
         self._empty = self._graph.empty
         self.searching = open_searching(bundle, self._graph, search, place)
         self._crew = Crew(self._graph.concurrency)
-        self._min_samples = bundle.manifest.encoder.min_samples
-        self._tail = bundle.manifest.encoder.tail_samples
+        self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
+        self.limits = self._blocks.within(limits or BatchLimits.for_device(device))
+        self.max_audio_s = min(max_audio_s, self._blocks.max_audio_s)
+
+    def check(self, waveform: Waveform) -> None:
+        """Make sure that the graph takes a waveform; raises `InputError` if an engine was built for shorter ones."""
+        self._blocks.check(len(waveform))
 
     def recognize(
         self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None
@@ -82,21 +88,17 @@ class OfflinePipeline:
             options: how to search in each; None takes the pipeline's own.
 
         Raises:
-            InputError: options ask for what the model does not have; `searching.check` tells it beforehand.
+            InputError: options ask for what the model does not have, or a waveform is longer than the graph takes;
+                `searching.check` and `check` tell it beforehand.
         """
+        for waveform in waveforms:
+            self.check(waveform)
         chosen = [self.searching.check(each) for each in options or [None] * len(waveforms)]
         if len(chosen) != len(waveforms):
             raise ValueError(f"{len(waveforms)} waveforms need as many options, got {len(chosen)}")
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in waveforms]
-        audible = [index for index, waveform in enumerate(waveforms) if self._is_audible(len(waveform))]
-        lengths = [len(waveforms[index]) + self._tail for index in audible]
-        plan = plan_batches(
-            lengths,
-            self.limits,
-            sample_rate=self.sample_rate,
-            min_samples=self._min_samples,
-            equal=self.bundle.manifest.encoder.equal_lengths,
-        )
+        audible = [index for index, waveform in enumerate(waveforms) if self._blocks.is_audible(len(waveform))]
+        plan = self._blocks.plan([len(waveforms[index]) for index in audible], self.limits)
 
         def run(batch: Batch) -> CallWork:
             indices = [audible[position] for position in batch.indices]
@@ -111,39 +113,50 @@ class OfflinePipeline:
         calls = self._crew.map(run, plan)
         self.work.add(calls, time.perf_counter() - start)
         return [
-            self._transcript(found, len(waveform), each)
+            utterance(self.bundle, found, len(waveform), each)
             for found, waveform, each in zip(hypotheses, waveforms, chosen, strict=True)
         ]
+
+    def log_probs(self, waveform: Waveform) -> Array:
+        """What a CTC model says of each frame of one utterance.
+
+        Args:
+            waveform: as of `recognize`.
+
+        Returns:
+            (frames, vocab) float32, natural logarithms; no frames where the audio is too short for one. The silence
+            that every utterance gets at its end has frames too.
+
+        Raises:
+            InputError: the model is no CTC model, or the waveform is longer than its graph takes.
+        """
+        self.check(waveform)
+        if "log_probs" not in self._graph.outputs:
+            kind = self.bundle.manifest.kind
+            raise InputError(f"a model of kind {kind} has no probabilities of single frames; CTC models have")
+        if not self._blocks.is_audible(len(waveform)):
+            return np.zeros((0, len(self.bundle.vocabulary.tokens)), np.float32)
+        (batch,) = self._blocks.plan([len(waveform)], self.limits)
+        inputs = self._blocks.fill(self._empty, [waveform], batch.num_samples)
+        log_probs, num_frames = self._graph(inputs, ("log_probs", "num_frames"))
+        result: Array = log_probs[0, : num_frames[0]]
+        return result
 
     def warm_up(self, max_audio_s: float = 30.0) -> None:
         """Run silence of several lengths up to `max_audio_s`, so that the first real request finds everything ready."""
         self.searching.warm_up()
         longest = int(min(max_audio_s, self.max_audio_s) * self.sample_rate)
-        lengths = [longest]
-        while lengths[-1] >= 2 * self._min_samples:
-            lengths.append(lengths[-1] // 2)
-        for length in reversed(lengths):
-            padded = bucket_length(max(length, self._min_samples), self.limits.steps_per_octave)
+        for padded in self._blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave):
             silence = [np.zeros(padded, dtype=np.float32)]
             # As many calls at once as there will be later, so that the memory for all of them is found now.
             run = partial(self._run, padded=padded, options=[self.searching.options])
             self._crew.map(run, [silence] * self._crew.size)
 
-    def _is_audible(self, num_samples: int) -> bool:
-        """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""
-        manifest = self.bundle.manifest
-        return num_samples >= manifest.features.frame_length and num_samples + self._tail >= self._min_samples
-
     def _run(
         self, waveforms: Sequence[Waveform], padded: int, options: Sequence[SearchOptions]
     ) -> tuple[list[list[Hypothesis]], CallWork]:
         start = time.perf_counter()
-        block = self._empty((len(waveforms), padded), np.float32)
-        for row, waveform in zip(block, waveforms, strict=True):
-            row[: len(waveform)] = waveform
-            row[len(waveform) :] = 0
-        num_samples = np.array([min(len(waveform) + self._tail, padded) for waveform in waveforms], dtype=np.int64)
-        inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
+        inputs = self._blocks.fill(self._empty, waveforms, padded)
         filled = time.perf_counter()
         outputs = self.searching.outputs(options)
         results = dict(zip(outputs, self._graph(inputs, outputs), strict=True))
@@ -151,9 +164,5 @@ class OfflinePipeline:
         hypotheses = self.searching.search(results, options)
         found = time.perf_counter()
         audio = sum(map(len, waveforms))
-        return hypotheses, CallWork(audio, block.size - audio, computed - filled, found - computed, found - start)
-
-    def _transcript(self, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
-        builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
-        seconds = num_samples / self.sample_rate
-        return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
+        padding = inputs["waveform"].size - audio
+        return hypotheses, CallWork(audio, padding, computed - filled, found - computed, found - start)

@@ -2,6 +2,7 @@
 
 recognizer = Recognizer(Bundle.open("demo-asr"))
 recognizer.transcribe(["a.wav", "b.flac"])  ->  [Transcript, Transcript]
+recognizer.log_probs("a.wav").log_probs     ->  (frames, vocab)
 with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 """
 
@@ -24,6 +25,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, StreamError
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.choice import check_names
+from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
 from tritone.pipelines.searching import SearchSettings
 from tritone.pipelines.streaming import Step, StreamingPipeline
@@ -124,6 +126,28 @@ class Recognizer:
         for pile in self._piles(inputs, rate):
             transcripts += self.offline.recognize(pile, [options] * len(pile))
         return transcripts
+
+    def log_probs(self, source: Input, sample_rate: int | None = None) -> FrameScores:
+        """Tell what a CTC model says of every frame: how sure it is of which token, and when.
+
+        Args:
+            source: a path or an array, and
+            sample_rate: the rate of the array, as of `transcribe`.
+
+        Raises:
+            AudioError: the audio cannot be used.
+            InputError: the model is no CTC model.
+            ValueError: `sample_rate` is no rate that audio has.
+        """
+        rate = self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
+        log_probs = self.offline.log_probs(self._waveform(source, rate))
+        manifest, vocabulary = self.bundle.manifest, self.bundle.vocabulary
+        return FrameScores(
+            log_probs=log_probs,
+            frame_s=manifest.frame_s,
+            tokens=tuple(vocabulary.tokens),
+            blank=vocabulary.settings.blank_id,
+        )
 
     def stream(self, sample_rate: int | None = None, options: SearchOptions | None = None) -> "Stream":
         """Start a stream. Streams may be of any length.

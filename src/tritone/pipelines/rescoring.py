@@ -9,6 +9,7 @@ Source: wenet/transformer/search.py, `attention_rescoring`; the bonus of the lan
 weight here, whatever the weight of CTC.
 """
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,7 +17,7 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Decoder
-from tritone.errors import BundleError
+from tritone.errors import BundleError, InputError
 from tritone.pipelines.choice import open_chosen
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
@@ -66,13 +67,26 @@ class Rescorer:
             raise BundleError(f"{bundle.path} has a decoder graph, but `decoder` in its manifest is empty")
         self._settings: Decoder = settings
         self._vocab_size = bundle.manifest.vocabulary.size
+        # An engine has limits of its own; calls with more rows it cuts itself.
+        most = self._graph.inputs["encoder_out"].most, self._graph.inputs["hypotheses"].most
+        self.max_frames = most[0][1] if most[0] else sys.maxsize
+        self._max_hypotheses = most[1][1] if most[1] else sys.maxsize
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
         """Score the hypotheses of some utterances anew.
 
         Returns:
             For each utterance its hypotheses, best first; equal scores keep their order.
+
+        Raises:
+            InputError: an utterance is longer than the decoder takes, which only engines refuse.
         """
+        if (longest := max((len(each.encoder_out) for each in candidates), default=0)) > self.max_frames:
+            raise InputError(
+                f"an utterance has {longest} encoder frames, and the engine of the decoder was built for up to "
+                f"{self.max_frames}. Cut the audio; or build the engine for more (`tritone engine --max`), or choose "
+                "another search or runtime."
+            )
         left: list[list[float]] = [[0.0] * len(each.hypotheses) for each in candidates]
         right = [list(row) for row in left]
         for batch in self._plan(candidates):
@@ -118,6 +132,7 @@ class Rescorer:
         frames, hypotheses = len(candidate.encoder_out), candidate.hypotheses
         tokens = max((len(each.tokens) for each in hypotheses), default=0) + 1
         most = max(1, min(MAX_LOGITS // (tokens * self._vocab_size), MAX_SCORES // (tokens * max(frames, tokens))))
+        most = min(most, self._max_hypotheses)
         cuts = [(first, min(first + most, len(hypotheses))) for first in range(0, len(hypotheses), most)]
         return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
 

@@ -6,6 +6,7 @@ Rows of one batch may search in different ways. `Searching` is what all kinds of
 how it searches (`ctc.py`, `transducer.py`). A stream is searched segment by segment, see `segment.py`.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -140,6 +141,11 @@ class Searching(ABC):
         What only other options need comes with the first request that has them: a greedy model shall not carry a
         compiler and a decoder that nobody asks for.
         """
+
+    @property
+    def max_rescored_s(self) -> float:
+        """The longest utterance that can be rescored, in seconds; only engines of decoders have a limit."""
+        return math.inf
 
     def check(self, options: SearchOptions | None) -> SearchOptions:
         """The options to search with; None takes the model's own.

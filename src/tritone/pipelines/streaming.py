@@ -96,7 +96,7 @@ class StreamingPipeline:
 
         Raises:
             BundleError: the bundle was exported without a streaming encoder, or with one that cannot be opened
-                or does not fit its manifest, or that is for another chunk size or number of left chunks alone; or it
+                or does not fit its manifest, or that is for other chunk sizes or numbers of left chunks alone; or it
                 has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
@@ -111,7 +111,6 @@ class StreamingPipeline:
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.capacity = capacity
-        self.max_batch = max_batch
         self.work = WorkLog(self.sample_rate)
         self.geometry = Geometry.choose(bundle, settings, chunk_size, left_chunks, max_history_s)
         self._lead = np.zeros(settings.lead_samples, dtype=np.float32)
@@ -120,6 +119,7 @@ class StreamingPipeline:
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
         place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
         self.artifact, graph = open_chosen(bundle, "streaming_encoder", **place, split_calls=False)
+        self.max_batch = self.geometry.within(graph.inputs, max_batch)
         self.searching = open_searching(bundle, graph, search, place)
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
@@ -146,7 +146,10 @@ class StreamingPipeline:
         options = self.searching.check(options)
         rules = self._rules
         if options.mode == "rescoring":
-            rules = replace(rules, max_segment_s=min(rules.max_segment_s, MAX_RESCORED_S))
+            # A segment may get twice as long as it should, and the step that ends it is in it.
+            frame_s = self.bundle.manifest.frame_s
+            room = (self.searching.max_rescored_s - self.geometry.chunk_size * frame_s) / 2
+            rules = replace(rules, max_segment_s=min(rules.max_segment_s, MAX_RESCORED_S, max(room, frame_s)))
         stream = _Stream(self._new_segment(options, 0), rules)  # before a slot is taken, should it fail
         stream.pending.push(self._lead)
         with self._lock:

@@ -25,6 +25,7 @@ from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modifi
 from tritone.search.transducer.network import Contexts, Network, Vectors
 from tritone.search.transducer.predictor import PredictorCache
 
+OUTPUTS = ("encoder_out", "num_frames")  # of the encoder, however it is searched
 WARM_UP_FRAMES = 8
 # What a call of the joiner costs on top on a GPU, in rows: launches and copies take some 0.2 ms, a row 1 us.
 GPU_CALL_ROWS = 200
@@ -98,7 +99,7 @@ class TransducerSearching(Searching):
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
         """See `Searching.outputs`."""
-        return "encoder_out", "num_frames"
+        return OUTPUTS
 
     def search(self, results: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
         """See `Searching.search`."""

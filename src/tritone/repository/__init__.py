@@ -1,22 +1,29 @@
 """Triton model repositories: writing them from bundles, reading them back."""
 
-from tritone.repository.build import (
-    BuiltModel,
-    build_repository,
+from tritone.repository.build import build_repository
+from tritone.repository.config import ModelOptions
+from tritone.repository.ensemble import EnsembleOptions, parse_stages
+from tritone.repository.folder import BuiltModel
+from tritone.repository.instances import Instances
+from tritone.repository.models import (
+    backends_of,
     compiled_searches,
     is_all_ours,
     read_repository,
     runtimes_of,
     shared_memory_bytes,
 )
-from tritone.repository.config import ModelOptions
 
 __all__ = [
     "BuiltModel",
+    "EnsembleOptions",
+    "Instances",
     "ModelOptions",
+    "backends_of",
     "build_repository",
     "compiled_searches",
     "is_all_ours",
+    "parse_stages",
     "read_repository",
     "runtimes_of",
     "shared_memory_bytes",

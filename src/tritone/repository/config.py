@@ -8,17 +8,16 @@ A misspelt field fails where it is written, and Triton reads exactly what was me
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend.settings import Mode, SearchParameters, Settings
+from tritone.backend.settings import STAGES, Mode, SearchParameters, Settings, Stage
 from tritone.backend.wire import DETAILS, TRANSCRIPTS, WAV, WAV_LENS
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.errors import OperatorError
-
-Device = Literal["cpu", "gpu"]
+from tritone.repository.instances import Device, Instances
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
 # model is asked and can refuse with the limit. A refused stream holds its candidate until END or the idle time, so the
@@ -73,17 +72,17 @@ class ModelOptions(SearchParameters):
         for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        if self.device not in ("cpu", "gpu"):
-            raise ValueError(f"device must be cpu or gpu, got {self.device!r}")
         for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
             if getattr(self, name) not in ("", *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
-        if self.device == "cpu" and self.gpus:
-            raise ValueError(f"gpus {self.gpus} are named, but the device is cpu")
-        if len(set(self.gpus)) < len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
-            raise ValueError(f"gpus must be different indices from 0, got {self.gpus}")
+        _ = self.usual_instances
         if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
             raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
+
+    @property
+    def usual_instances(self) -> Instances:
+        """How many processes, and where."""
+        return Instances(self.instances, self.device, self.gpus)
 
     @property
     def streams_per_instance(self) -> int:
@@ -105,10 +104,32 @@ def model_config(
     Returns:
         `tritonclient.grpc.model_config_pb2.ModelConfig`.
     """
+    settings = settings_of(mode, options, sample_rate=sample_rate, files=files)
+    config = pb.ModelConfig(
+        name=name,
+        backend="python",
+        max_batch_size=options.max_batch_size,
+        input=audio_inputs(),
+        output=text_outputs(),
+        instance_group=[options.usual_instances.group()],
+        model_warmup=[warmup(options, sample_rate)],
+        parameters=parameters_of(settings),
+    )
+    if mode == "offline":
+        config.dynamic_batching.CopyFrom(dynamic_batching(options))
+    else:
+        config.sequence_batching.CopyFrom(_sequence_batching(options))
+    return config
+
+
+def settings_of(
+    mode: Mode, options: ModelOptions, *, sample_rate: int, files: Mapping[str, str] | None = None
+) -> Settings:
+    """What a model of ours is told; arguments as of `model_config`."""
     search = {field.name: getattr(options, field.name) for field in fields(SearchParameters)}
     if mode == "offline":
         search |= dict.fromkeys(OF_STREAMS)
-    settings = Settings(
+    return Settings(
         **search | dict(files or {}),
         sample_rate=sample_rate,
         threads=options.threads,
@@ -118,29 +139,26 @@ def model_config(
         max_streams=options.streams_per_instance,
         idle_timeout_s=options.stream_idle_timeout_s,
     )
-    warmup_samples = int(min(WARMUP_S, options.max_audio_s) * sample_rate)
-    config = pb.ModelConfig(
-        name=name,
-        backend="python",
-        max_batch_size=options.max_batch_size,
-        input=[
-            # Ragged: requests of different lengths share a batch, and nobody pads.
-            pb.ModelInput(name=WAV, data_type=pb.TYPE_FP32, dims=[-1], allow_ragged_batch=True),
-            pb.ModelInput(name=WAV_LENS, data_type=pb.TYPE_INT32, dims=[1]),
-        ],
-        output=[
-            pb.ModelOutput(name=TRANSCRIPTS, data_type=pb.TYPE_STRING, dims=[1]),
-            pb.ModelOutput(name=DETAILS, data_type=pb.TYPE_STRING, dims=[1]),
-        ],
-        instance_group=[_instances(options)],
-        model_warmup=[_warmup(warmup_samples)],
-        parameters={key: pb.ModelParameter(string_value=value) for key, value in settings.to_parameters().items()},
-    )
-    if mode == "offline":
-        config.dynamic_batching.CopyFrom(_dynamic_batching(options))
-    else:
-        config.sequence_batching.CopyFrom(_sequence_batching(options))
-    return config
+
+
+def parameters_of(settings: Settings) -> dict[str, Any]:
+    """Settings as the parameters of a configuration."""
+    return {key: pb.ModelParameter(string_value=value) for key, value in settings.to_parameters().items()}
+
+
+def audio_inputs(names: tuple[str, str] = (WAV, WAV_LENS)) -> list[Any]:
+    """Waveforms and their lengths."""
+    wav, lens = names
+    return [
+        # Ragged: requests of different lengths share a batch, and nobody pads.
+        pb.ModelInput(name=wav, data_type=pb.TYPE_FP32, dims=[-1], allow_ragged_batch=True),
+        pb.ModelInput(name=lens, data_type=pb.TYPE_INT32, dims=[1]),
+    ]
+
+
+def text_outputs() -> list[Any]:
+    """Texts, and what there is to say about them."""
+    return [pb.ModelOutput(name=name, data_type=pb.TYPE_STRING, dims=[1]) for name in (TRANSCRIPTS, DETAILS)]
 
 
 def to_text(config: Any) -> str:
@@ -160,8 +178,16 @@ def from_text(text: str) -> Any:
         raise OperatorError(f"not a Triton model configuration: {error}") from error
 
 
-def mode_of(config: Any) -> Mode:
-    """Whether a configuration is of an offline or a streaming model."""
+def parameter(config: Any, name: str) -> str:
+    """A parameter of a configuration; empty if there is none."""
+    return str(config.parameters[name].string_value) if name in config.parameters else ""
+
+
+def mode_of(config: Any) -> Mode | Stage:
+    """Whether a configuration is of an offline or a streaming model, or which stage of one."""
+    for stage in STAGES:
+        if parameter(config, "stage") == stage:
+            return stage
     return "streaming" if config.HasField("sequence_batching") else "offline"
 
 
@@ -171,21 +197,18 @@ def device_of(config: Any) -> Device:
     return "gpu" if pb.ModelInstanceGroup.KIND_GPU in kinds else "cpu"
 
 
-def _instances(options: ModelOptions) -> Any:
-    if options.device == "cpu":
-        return pb.ModelInstanceGroup(count=options.instances, kind=pb.ModelInstanceGroup.KIND_CPU)
-    # Without `gpus` Triton puts instances on every GPU that it sees.
-    return pb.ModelInstanceGroup(count=options.instances, kind=pb.ModelInstanceGroup.KIND_GPU, gpus=options.gpus)
-
-
 def warmup_files(config: Any) -> dict[str, bytes]:
     """The files that the configuration's warm-up reads, by their name in the model's folder `warmup`."""
+    if not config.model_warmup:
+        return {}
     (sample,) = config.model_warmup
     (num_samples,) = sample.inputs[WAV].dims
     return {sample.inputs[WAV_LENS].input_data_file: num_samples.to_bytes(4, "little")}
 
 
-def _warmup(num_samples: int) -> Any:
+def warmup(options: ModelOptions, sample_rate: int) -> Any:
+    """A request that Triton sends to a model before anybody else does."""
+    num_samples = int(min(WARMUP_S, options.max_audio_s) * sample_rate)
     # Pipelines warm themselves up; this request goes through Triton's own path, whose first use costs some 20 ms.
     inputs = {
         WAV: pb.ModelWarmup.Input(data_type=pb.TYPE_FP32, dims=[num_samples], zero_data=True),
@@ -194,7 +217,8 @@ def _warmup(num_samples: int) -> Any:
     return pb.ModelWarmup(name="silence", batch_size=1, count=1, inputs=inputs)
 
 
-def _dynamic_batching(options: ModelOptions) -> Any:
+def dynamic_batching(options: ModelOptions) -> Any:
+    """How requests become batches."""
     batching = pb.ModelDynamicBatching(
         preferred_batch_size=options.preferred_batch_sizes,
         max_queue_delay_microseconds=_microseconds(options.queue_delay_ms),

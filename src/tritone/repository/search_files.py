@@ -7,7 +7,6 @@ copied into it.
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
 from tritone.backend.settings import Mode, SearchParameters
@@ -74,26 +73,22 @@ def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
         Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
 
 
-def copy_files(options: SearchParameters, version: Path, *, link: bool) -> dict[str, str]:
-    """Put the files that the options name into a model's version folder.
+def places(options: SearchParameters) -> dict[str, str]:
+    """Where the files that the options name are in a model's version folder: option name -> path relative to it."""
+    return {name: os.path.join(FOLDER, Path(path).name) for name in FILES if (path := getattr(options, name))}
+
+
+def copy_files(options: SearchParameters, version: Path, *, link: bool) -> None:
+    """Put the files that the options name into a model's version folder, where `places` says.
 
     Args:
         version: the folder.
         link: point at the files instead of copying them.
-
-    Returns:
-        Option name -> path relative to `version`.
     """
-    assert set(FILES) <= {field.name for field in fields(SearchParameters)}
-    placed = {}
-    for name in FILES:
-        if path := getattr(options, name):
-            relative = os.path.join(FOLDER, Path(path).name)
-            target = version / relative
-            target.parent.mkdir(exist_ok=True)
-            if link:
-                target.symlink_to(Path(path).resolve())
-            else:
-                shutil.copyfile(path, target)
-            placed[name] = relative
-    return placed
+    for name, relative in places(options).items():
+        source, target = Path(getattr(options, name)), version / relative
+        target.parent.mkdir(exist_ok=True)
+        if link:
+            target.symlink_to(source.resolve())
+        else:
+            shutil.copyfile(source, target)

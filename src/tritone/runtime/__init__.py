@@ -10,9 +10,9 @@ from typing import Any
 
 from tritone.errors import MissingDependencyError
 from tritone.runtime.device import cuda_index
-from tritone.runtime.graph import Graph, Slots, TensorSpec
+from tritone.runtime.graph import EngineStamp, Graph, Slots, TensorSpec
 
-__all__ = ["RUNTIMES", "Graph", "Slots", "TensorSpec", "obstacle", "open_graph"]
+__all__ = ["RUNTIMES", "EngineStamp", "Graph", "Slots", "TensorSpec", "obstacle", "open_graph"]
 
 
 @dataclass(frozen=True)
@@ -20,6 +20,7 @@ class Runtime:
     """Where a runtime is: our module, with the class of its graphs and a function `obstacle(device)`, and its package.
 
     `suffix`: of its files. `requirement`: what to install. `oldest`: the first version of the package that will do.
+    `on_cpu`: whether it runs there, too.
     """
 
     module: str
@@ -28,19 +29,33 @@ class Runtime:
     package: str
     requirement: str
     oldest: tuple[int, ...] = ()
+    on_cpu: bool = True
 
 
 RUNTIMES: Mapping[str, Runtime] = {
     "onnxruntime": Runtime("tritone.runtime.onnx", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
     "torch": Runtime("tritone.runtime.torch", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
     "torchscript": Runtime("tritone.runtime.torch_script", "ScriptGraph", ".ts", "torch", "'tritone[torch]'", (2, 11)),
+    "tensorrt": Runtime(
+        "tritone.runtime.tensorrt", "TensorRtGraph", ".plan", "torch", "'tritone[torch]'", (2, 11), on_cpu=False
+    ),
 }
 
 
-def open_graph(path: Path, device: str = "cpu", threads: int | None = None, *, split_calls: bool = True) -> Graph:
+def open_graph(
+    path: Path,
+    device: str = "cpu",
+    threads: int | None = None,
+    *,
+    split_calls: bool = True,
+    engine: EngineStamp | None = None,
+) -> Graph:
     """Open an exported graph with the runtime that its file name calls for.
 
     Arguments and errors as of `OnnxGraph` and `TorchGraph`.
+
+    Args:
+        engine: what an engine was built with, as its manifest says; of no other graph.
 
     Raises:
         MissingDependencyError: the runtime is not installed.
@@ -50,7 +65,8 @@ def open_graph(path: Path, device: str = "cpu", threads: int | None = None, *, s
         raise ValueError(f"graphs are files {', '.join(each.suffix for each in RUNTIMES.values())}, got {path}")
     if lack := _lack(runtime):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
-    graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls)
+    told = {} if engine is None else {"engine": engine}
+    graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls, **told)
     return graph
 
 
@@ -67,8 +83,10 @@ def obstacle(name: str, device: str) -> str | None:
     runtime, on_cpu = RUNTIMES[name], cuda_index(device) is None
     if lack := _lack(runtime):
         return f"it needs {lack}"
-    # The CPU is always there, and a runtime takes its time to load.
-    return None if on_cpu else _module(runtime).obstacle(device)
+    if on_cpu:  # the CPU is always there, and a runtime takes its time to load
+        return None if runtime.on_cpu else "it runs on NVIDIA GPUs alone: device cuda, or --device gpu"
+    reason: str | None = _module(runtime).obstacle(device)
+    return reason
 
 
 def _lack(runtime: Runtime) -> str | None:

@@ -12,10 +12,32 @@ Array = npt.NDArray[Any]
 
 @dataclass(frozen=True)
 class TensorSpec:
-    """An input or output of a graph; an axis of any length is None in `shape`."""
+    """An input or output of a graph; an axis of any length is None in `shape`.
+
+    `least`, `most`: the sizes that such an axis may have, where the graph has limits of its own, as engines do; one
+    number for each axis, or nothing at all.
+    """
 
     dtype: np.dtype[Any]
     shape: tuple[int | None, ...]
+    least: tuple[int, ...] = ()
+    most: tuple[int, ...] = ()
+
+
+class EngineStamp(Protocol):
+    """What an engine of TensorRT was built with; it runs nowhere else. `compute_capability` of the GPU like "9.0"."""
+
+    @property
+    def library(self) -> str: ...
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def gpu(self) -> str | None: ...
+
+    @property
+    def compute_capability(self) -> str | None: ...
 
 
 class Slots(Protocol):

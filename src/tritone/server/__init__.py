@@ -1,9 +1,18 @@
 """Running Triton: find `tritonserver`, check what it needs, start it, stop it."""
 
 from tritone.server.checks import Check, run_checks
-from tritone.server.engine import Engine, find_engine
+from tritone.server.engine import Engine, find_engine, has_backends
 from tritone.server.options import ServerOptions
 from tritone.server.ports import free_ports
 from tritone.server.process import TritonServer
 
-__all__ = ["Check", "Engine", "ServerOptions", "TritonServer", "find_engine", "free_ports", "run_checks"]
+__all__ = [
+    "Check",
+    "Engine",
+    "ServerOptions",
+    "TritonServer",
+    "find_engine",
+    "free_ports",
+    "has_backends",
+    "run_checks",
+]

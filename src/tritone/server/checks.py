@@ -44,6 +44,7 @@ def run_checks(
     options: ServerOptions | None = None,
     shared_memory: int = MIN_SHARED_MEMORY,
     runtimes: Collection[tuple[str, str]] | None = None,
+    backends: Collection[str] = (),
 ) -> list[Check]:
     """Look at everything a server needs.
 
@@ -53,6 +54,7 @@ def run_checks(
         shared_memory: bytes that /dev/shm should have free.
         runtimes: what models were built for, as (runtime, "cpu" or "gpu"); runtime "" means any. None asks what there
             is for GPUs.
+        backends: of Triton's own, which models need.
     """
     options = options or ServerOptions()
     try:
@@ -61,6 +63,7 @@ def run_checks(
         checks = [check_platform(), Check("tritonserver", "broken", "not found", str(error))]
     else:
         checks = [check_platform(wheel=engine.is_wheel), check_engine(engine), check_stub(engine)]
+        checks += [check_backend(engine, name) for name in sorted(backends)]
     checks += [check_packages(), check_libpython()]
     checks += [check_gpu()] if runtimes is None else [check_runtime(*each) for each in sorted(runtimes)]
     checks.append(check_shared_memory(shared_memory))
@@ -72,6 +75,7 @@ def require(
     options: ServerOptions | None = None,
     shared_memory: int = MIN_SHARED_MEMORY,
     runtimes: Collection[tuple[str, str]] | None = None,
+    backends: Collection[str] = (),
 ) -> tuple[Engine, list[Check]]:
     """Find the engine and make sure that it can start; arguments as of `run_checks`.
 
@@ -82,7 +86,7 @@ def require(
         ServerSetupError: something that is needed is broken; the message names every such thing and its fix.
     """
     engine = find_engine(server)
-    checks = run_checks(server, options, shared_memory, runtimes)
+    checks = run_checks(server, options, shared_memory, runtimes, backends)
     broken = [check for check in checks if check.status == "broken"]
     if broken:
         lines = "\n".join(f"  {check.name}: {check.seen}. {check.fix}" for check in broken)
@@ -196,6 +200,18 @@ def check_engine(engine: Engine) -> Check:
             "Install what it misses, or reinstall it (pip install --force-reinstall nvidia-pytriton).",
         )
     return Check("tritonserver", "ok", f"{engine.executable} ({engine.origin})")
+
+
+def check_backend(engine: Engine, name: str) -> Check:
+    """Whether the server has one of Triton's own backends, which models were built for."""
+    if engine.has_backend(name):
+        return Check(f"backend {name}", "ok", f"in {engine.root / 'backends'}")
+    return Check(
+        f"backend {name}",
+        "broken",
+        f"{engine.executable} has none",
+        "Build the models again with --acoustic python, or serve them with NVIDIA's container.",
+    )
 
 
 def check_stub(engine: Engine) -> Check:

@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -61,6 +62,10 @@ class Engine:
         versions = re.findall(rb"libpython(3\.\d+)\.so", self.stub.read_bytes())
         return tuple(sorted({version.decode() for version in versions}))
 
+    def has_backend(self, name: str) -> bool:
+        """Whether it has a backend of this name; that of Python is another matter, see `stub`."""
+        return (self.root / "backends" / name).is_dir()
+
     def assemble(self, folder: Path) -> Path:
         """Give the backend directory to start with; the wheel's is put together from links under `folder`."""
         if not self.is_wheel:
@@ -89,6 +94,14 @@ class Engine:
             # holes in each of them: memory creeps up for thousands of requests.
             "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", str(max(2, os.cpu_count() or 1))),
         }
+
+
+def has_backends(names: Collection[str]) -> bool:
+    """Whether there are names at all, and a tritonserver here has the backends that they are of."""
+    try:
+        return bool(names) and all(map(find_engine().has_backend, names))
+    except ServerSetupError:
+        return False
 
 
 def find_engine(path: str | Path | None = None) -> Engine:

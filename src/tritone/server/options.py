@@ -1,7 +1,9 @@
 """How a server is started: addresses, time limits, logging. The one place where the defaults are written."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
+
+from tritone.server.ports import free_ports
 
 LogLevel = Literal["error", "warning", "info", "verbose"]
 
@@ -33,6 +35,12 @@ class ServerOptions:
             raise ValueError(f"the ports must differ, got {', '.join(f'{k} {v}' for k, v in self.ports.items())}")
         if self.log_level not in ("error", "warning", "info", "verbose"):
             raise ValueError(f"log_level must be error, warning, info or verbose, got {self.log_level!r}")
+
+    @classmethod
+    def on_free_ports(cls, **others: Any) -> "ServerOptions":
+        """Options with three ports that are free on the host right now; the rest as of this class."""
+        http, grpc, metrics = free_ports(3, others.get("host", cls.host))
+        return cls(http_port=http, grpc_port=grpc, metrics_port=metrics, **others)
 
     @property
     def ports(self) -> dict[str, int]:

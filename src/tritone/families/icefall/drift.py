@@ -6,32 +6,25 @@ that is judged changes; all others are the float32 ones.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tritone.audio import Waveform
 from tritone.families.drift import Array, Drift, distribution_drift
-from tritone.families.exportable import ExportableGraph, follow, valid_rows
+from tritone.families.exportable import ExportableGraph
+from tritone.families.frame_drift import frame_drift, paired_frames
 from tritone.families.icefall.graphs import JoinerGraph, OfflineGraph, PredictorGraph, StreamingGraph
+from tritone.families.stages import AcousticStage
 from tritone.runtime import Graph
 
+Encoder: TypeAlias = OfflineGraph | StreamingGraph | AcousticStage
 
-def ctc_drift(graph: OfflineGraph | StreamingGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+
+def ctc_drift(graph: Encoder, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
     """Compare the log-probabilities of an encoder with a CTC head."""
-    return distribution_drift(_frames(graph, opened, recordings))
-
-
-def _frames(
-    graph: OfflineGraph | StreamingGraph, opened: Graph, recordings: Sequence[Waveform]
-) -> Iterator[tuple[Array, Array]]:
-    """What an encoder and its opened graph give for each recording: (frames, width) of both."""
-    [output] = graph.compared
-    for run in filter(None, map(graph.hearing, recordings)):
-        steps = [[valid_rows(each, output, graph.counted)[0] for each in both] for both in follow(graph, opened, run)]
-        expected, found = (np.concatenate(parts) for parts in zip(*steps, strict=True))
-        yield expected, found
+    return frame_drift(graph, opened, recordings)
 
 
 class TransducerDrift:
@@ -57,14 +50,14 @@ class TransducerDrift:
     @torch.no_grad()
     def __call__(self, graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
         """Compare what `graph` was exported to with it."""
-        if isinstance(graph, OfflineGraph | StreamingGraph):
+        if isinstance(graph, Encoder):
             return distribution_drift(self._of_encoder(graph, opened, recordings))
         return distribution_drift(self._of_part(graph, opened, recordings))
 
     def _of_encoder(
-        self, graph: OfflineGraph | StreamingGraph, opened: Graph, recordings: Sequence[Waveform]
+        self, graph: Encoder, opened: Graph, recordings: Sequence[Waveform]
     ) -> Iterator[tuple[Array, Array]]:
-        for expected, found in _frames(graph, opened, recordings):
+        for expected, found in paired_frames(graph, opened, recordings):
             _, predicted = self._greedy(torch.from_numpy(expected))
             yield (
                 self._distribution(torch.from_numpy(expected), predicted),

@@ -52,6 +52,7 @@ from tritone.families.icefall.graphs import (
 from tritone.families.icefall.model import Architecture, IcefallModel
 from tritone.families.icefall.tokens import BLANK_ID, describe, read_table
 from tritone.families.report import ExportReport, bundle_bytes, provenance
+from tritone.families.stages import AcousticStage, stage_graphs
 from tritone.runtime import Graph
 
 # Chunk size, left and right context where none are given, in upstream's units: encoder frames of 40 ms for conformers,
@@ -74,6 +75,7 @@ def export_icefall(
     head: Head | None = None,
     start_context: Sequence[int] | None = None,
     streaming: bool = False,
+    stages: bool = False,
     chunk_size: int | None = None,
     left_context: int | None = None,
     right_context: int | None = None,
@@ -102,6 +104,7 @@ def export_icefall(
         start_context: what stands for the tokens before the first, the newest last; -1 is none at all. None takes -1
             and at the end the blank, as upstream's searches do.
         streaming: also export a streaming encoder.
+        stages: also export features and acoustic network as graphs of their own, for serving them as separate models.
         chunk_size, left_context, right_context: its sizes; None takes those of `DEFAULT_SIZES`.
         name: the model's name; by default the output folder's.
         tail_padding_ms: silence that serving appends to every utterance; 0 gives upstream's result.
@@ -145,6 +148,8 @@ def export_icefall(
         graphs: dict[Role, ExportableGraph] = {"encoder": OfflineGraph(model, front_end, head)}
         if streaming:
             graphs["streaming_encoder"] = StreamingGraph(model, front_end, head, *sizes)
+        if stages:
+            graphs |= stage_graphs(graphs["encoder"])
         if head == "transducer":
             graphs["predictor"] = PredictorGraph(model.predictor, model.joiner)
             graphs["joiner"] = JoinerGraph(model.joiner)
@@ -158,7 +163,7 @@ def export_icefall(
     def drift(role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
         graph, predictor, joiner = graphs[role], graphs.get("predictor"), graphs.get("joiner")
         if transducer is None:
-            assert isinstance(graph, OfflineGraph | StreamingGraph)
+            assert isinstance(graph, OfflineGraph | StreamingGraph | AcousticStage)
             return ctc_drift(graph, opened, recordings)
         assert isinstance(predictor, PredictorGraph)
         assert isinstance(joiner, JoinerGraph)
@@ -209,6 +214,7 @@ def export_icefall(
                         "head": head,
                         "causal": getattr(config.encoder, "causal", None),
                         "streaming": streaming,
+                        "stages": stages,
                         "chunk_size": sizes[0] if streaming else None,
                         "left_context": sizes[1] if streaming else None,
                         "right_context": sizes[2] if streaming else None,

@@ -135,9 +135,13 @@ class OfflineGraph(ExportableGraph):
         """A recording as input; None if it is too short."""
         return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        """What is said of features (batch, frames, bins) of waveforms of so many samples; see `families.stages`."""
+        return self.output(*self.encoder(features, self.front_end.num_frames(num_samples)))
+
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
-        feats, lengths = self.front_end(waveform, num_samples)
-        return self.output(*self.encoder(feats, lengths))
+        features, _ = self.front_end(waveform, num_samples)
+        return self.acoustic(features, num_samples)
 
 
 class StreamingGraph(ExportableGraph):

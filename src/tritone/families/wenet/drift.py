@@ -1,28 +1,24 @@
 """What a WeNet graph in another precision makes of real audio, against the float32 network; see `families.drift`."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from tritone.audio import Waveform
-from tritone.families.drift import Array, Drift, distribution_drift, score_drift
-from tritone.families.exportable import follow, valid_rows
+from tritone.families.drift import Array, Drift, score_drift
+from tritone.families.frame_drift import frame_drift
+from tritone.families.stages import AcousticStage
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
 from tritone.families.wenet.rescoring import RescoringGraph
 from tritone.runtime import Graph
 
 
-def encoder_drift(graph: OfflineGraph | StreamingGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+def encoder_drift(
+    graph: OfflineGraph | StreamingGraph | AcousticStage, opened: Graph, recordings: Sequence[Waveform]
+) -> Drift:
     """Compare the log-probabilities of an opened graph with those of the float32 network `graph`, frame by frame."""
-
-    def pairs() -> Iterator[tuple[Array, Array]]:
-        for run in filter(None, map(graph.hearing, recordings)):
-            for both in follow(graph, opened, run):
-                expected, found = (valid_rows(each, "log_probs", graph.counted)[0] for each in both)
-                yield expected, found
-
-    return distribution_drift(pairs())
+    return frame_drift(graph, opened, recordings)
 
 
 @torch.no_grad()

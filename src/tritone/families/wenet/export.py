@@ -31,6 +31,7 @@ from tritone.families.exportable import ExportableGraph, Graphs
 from tritone.families.fbank import FrontEnd
 from tritone.families.graph_files import GraphFiles, GraphOptions
 from tritone.families.report import ExportReport, bundle_bytes, provenance
+from tritone.families.stages import AcousticStage, stage_graphs
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.drift import decoder_drift, encoder_drift
@@ -48,6 +49,7 @@ def export_wenet(
     output: Path,
     cmvn: Path | None = None,
     streaming: bool = False,
+    stages: bool = False,
     chunk_size: int = 16,
     left_chunks: int = 5,
     name: str | None = None,
@@ -69,6 +71,7 @@ def export_wenet(
         output: the bundle's folder; an older bundle there is replaced.
         cmvn: statistics file, when the checkpoint does not hold them and they do not lie beside it.
         streaming: also export the streaming graph.
+        stages: also export features and acoustic network as graphs of their own, for serving them as separate models.
         chunk_size, left_chunks: encoder frames a step, and past chunks a step may attend to (-1: all). The graph takes
             others as well: these are what serving uses when it is not asked for any.
         name: the model's name; by default the output folder's.
@@ -111,6 +114,8 @@ def export_wenet(
         graphs: dict[Role, ExportableGraph] = {"encoder": OfflineGraph(model, front_end).eval()}
         if streaming:
             graphs["streaming_encoder"] = StreamingGraph(model, front_end, chunk_size, left_chunks).eval()
+        if stages:
+            graphs |= stage_graphs(graphs["encoder"])
         if decoder and model.decoder is not None:
             graphs["decoder"] = _rescoring(model, vocabulary)
         return graphs
@@ -125,7 +130,7 @@ def export_wenet(
         graph = graphs[role]
         if isinstance(graph, RescoringGraph):
             return decoder_drift(graph, opened, offline, settings.blank_id, recordings)
-        assert isinstance(graph, OfflineGraph | StreamingGraph)
+        assert isinstance(graph, OfflineGraph | StreamingGraph | AcousticStage)
         return encoder_drift(graph, opened, recordings)
 
     with BundleWriter(output) as writer:
@@ -162,6 +167,7 @@ def export_wenet(
                     sources,
                     {
                         "streaming": streaming,
+                        "stages": stages,
                         "chunk_size": chunk_size,
                         "left_chunks": left_chunks,
                         "tail_padding_ms": tail_padding_ms,

@@ -82,10 +82,14 @@ class OfflineGraph(ExportableGraph):
         """A recording as input; None if it is too short."""
         return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        feats, lengths = self.front_end(waveform, num_samples)
-        encoded, num_frames = self.encoder(feats, lengths)
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """What is said of features (batch, frames, bins) of waveforms of so many samples; see `families.stages`."""
+        encoded, num_frames = self.encoder(features, self.front_end.num_frames(num_samples))
         return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
+
+    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        features, _ = self.front_end(waveform, num_samples)
+        return self.acoustic(features, num_samples)
 
 
 class StreamingGraph(ExportableGraph):

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tritone.families.fbank import count_windows
+from tritone.families.framing import count_windows
 from tritone.families.precision import as_dtype
 from tritone.families.wenet.config import EncoderConfig
 

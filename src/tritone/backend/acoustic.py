@@ -1,0 +1,47 @@
+"""The second of three models that Triton runs for whole utterances: features to what the network says of them.
+
+    features (rows, frames, bins), num_samples (rows,)  ->  those of the graph's outputs that the model declares
+
+It is what Triton's own backend would do with the graph, for where there is none.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from tritone.backend.batch import BatchModel
+from tritone.backend.metrics import Metrics
+from tritone.backend.placement import placement
+from tritone.pipelines.stages import AcousticPipeline
+from tritone.runtime.graph import Array
+
+Tensors = dict[str, Array]
+
+
+class TritonPythonModel(BatchModel[Tensors, Tensors]):
+    """Triton's interface; the names are its own."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Load the bundle and warm up. An error here is why the model does not load."""
+        place = placement(args)
+        self._outputs = [output["name"] for output in json.loads(args["model_config"])["output"]]
+        self._pipeline = AcousticPipeline(place.bundle, **place.graphs)
+        self._pipeline.warm_up(self._outputs, place.settings.max_audio_s)
+        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+
+    def parse(self, request: Any) -> Tensors:
+        """See `BatchModel`."""
+        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
+        return tensors | {"num_samples": tensors["num_samples"].ravel()}
+
+    def run(self, jobs: Sequence[Tensors]) -> list[Tensors]:
+        """See `BatchModel`."""
+        return self._pipeline.compute(jobs, self._outputs)
+
+    def answer(self, request: Any, result: Tensors) -> Any:
+        """See `BatchModel`."""
+        return pb_utils.InferenceResponse(
+            output_tensors=[pb_utils.Tensor(name, array) for name, array in result.items()]
+        )

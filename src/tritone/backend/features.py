@@ -1,0 +1,52 @@
+"""The first of three models that Triton runs for whole utterances: waveforms to features.
+
+WAV (rows, samples) float32, WAV_LENS (rows, 1) int32  ->  features (rows, frames, bins), num_samples (rows, 1)
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import triton_python_backend_utils as pb_utils
+
+from tritone.backend.batch import BatchModel
+from tritone.backend.metrics import Metrics
+from tritone.backend.placement import placement
+from tritone.backend.requests import Waveform, waveforms_of
+from tritone.pipelines.stages import FeaturePipeline
+from tritone.runtime.graph import Array
+
+
+class TritonPythonModel(BatchModel[list[Waveform], dict[str, Array]]):
+    """Triton's interface; the names are its own."""
+
+    def initialize(self, args: Mapping[str, str]) -> None:
+        """Load the bundle and warm up. An error here is why the model does not load."""
+        place = placement(args)
+        self._settings = place.settings
+        self._pipeline = FeaturePipeline(
+            place.bundle,
+            **place.graphs,
+            max_audio_s=place.settings.max_audio_s,
+            min_padded_s=place.settings.min_padded_s,
+        )
+        self._pipeline.warm_up()
+        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+
+    def parse(self, request: Any) -> list[Waveform]:
+        """See `BatchModel`."""
+        rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
+        for row in rows:
+            self._pipeline.check(row)
+        return rows
+
+    def run(self, jobs: Sequence[list[Waveform]]) -> list[dict[str, Array]]:
+        """See `BatchModel`."""
+        return self._pipeline.extract(jobs)
+
+    def answer(self, request: Any, result: dict[str, Array]) -> Any:
+        """See `BatchModel`."""
+        tensors = [
+            pb_utils.Tensor("features", result["features"]),
+            pb_utils.Tensor("num_samples", result["num_samples"][:, None]),
+        ]
+        return pb_utils.InferenceResponse(output_tensors=tensors)

@@ -1,0 +1,123 @@
+"""`tritone engine`: TensorRT engines of a bundle's ONNX graphs."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritone.cli.interrupts import interrupts
+
+if TYPE_CHECKING:
+    from tritone.bundle.bundle import Bundle
+    from tritone.engines.library import Tools
+    from tritone.engines.profile import Profile
+
+RTX = (
+    "these engines run with TensorRT for RTX alone, on RTX GPUs. For all other GPUs install TensorRT and build them "
+    "there"
+)
+
+
+def engine(
+    bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="Bundle folder, or name of a shipped bundle.")],
+    least: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--min", metavar="ROWSxSECONDS", help="Least size of a call, of one row, like 1x2s; default 1x0.5s."
+        ),
+    ] = None,
+    usual: Annotated[
+        list[str] | None,
+        typer.Option("--opt", metavar="ROWSxSECONDS", help="Usual size, which kernels are chosen for; default 8x7s."),
+    ] = None,
+    most: Annotated[
+        list[str] | None,
+        typer.Option("--max", metavar="ROWSxSECONDS", help="Largest size, which memory is taken for; default 32x30s."),
+    ] = None,
+    precision: Annotated[
+        str, typer.Option(help="fp32, fp16 or both, of which the bundle must have ONNX graphs.")
+    ] = "fp32",
+    roles: Annotated[str | None, typer.Option(help="Whose graphs, like encoder,decoder. Default: all.")] = None,
+    output: Annotated[
+        Path | None, typer.Option(help="Folder of a new bundle with the engines. Default: they are added to BUNDLE.")
+    ] = None,
+    workspace_mib: Annotated[
+        int | None, typer.Option(min=1, help="Memory that kernels may take. Default: as TensorRT likes.")
+    ] = None,
+    timing_cache: Annotated[
+        Path | None, typer.Option(help="File that keeps what was measured. Default: in the user's cache folder.")
+    ] = None,
+    level: Annotated[
+        int | None, typer.Option(min=0, max=5, help="How long to look for kernels. Default: TensorRT's, 3.")
+    ] = None,
+) -> None:
+    """Build TensorRT engines of a bundle's ONNX graphs.
+
+    They are for the GPU of this machine, and are added to the bundle for `tritone build --runtime tensorrt`. Give
+    --min, --opt and --max several times for several profiles of sizes.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.cli.export_report import names
+    from tritone.engines import build_engines
+
+    try:
+        profiles = _profiles(least or [], usual or [], most or [])
+        opened = Bundle.open(bundle)
+        opened.verify()
+        tools = announced_tools()
+        with interrupts():
+            built = build_engines(
+                opened,
+                profiles=profiles,
+                precisions=names(precision),  # type: ignore[arg-type]  # checked there
+                roles=None if roles is None else names(roles),  # type: ignore[arg-type]  # checked there
+                output=output,
+                tools=tools,
+                workspace_mib=workspace_mib,
+                timing_cache=timing_cache,
+                level=level,
+                progress=_progress,
+            )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    print_engines(built, tools)
+    typer.echo(built.path)
+
+
+def announced_tools() -> "Tools":
+    """What builds engines here; says what was found."""
+    from tritone.engines.library import find_tools
+
+    tools = find_tools()
+    where = f"{tools.gpu.name}, compute capability {tools.gpu.capability}" if tools.gpu else "no GPU here"
+    typer.echo(f"{tools.title}; {where}", err=True)
+    return tools
+
+
+def print_engines(bundle: "Bundle", tools: "Tools") -> None:
+    """Print which engines a bundle has."""
+    for artifact in bundle.manifest.artifacts:
+        if artifact.engine is not None:
+            size = bundle.file(artifact.files[0]).stat().st_size / 1e6
+            typer.echo(f"  {artifact.files[0]}: {size:.2f} MB, for {'; '.join(artifact.engine.profiles)}", err=True)
+    if tools.name == "tensorrt-rtx":
+        typer.echo(f"note: {RTX}", err=True)
+
+
+def _profiles(least: list[str], usual: list[str], most: list[str]) -> "list[Profile]":
+    from tritone.engines.profile import DEFAULT, Profile
+
+    count = max(len(least), len(usual), len(most), 1)
+    given = [
+        sizes or [str(default)]
+        for sizes, default in ((least, DEFAULT.least), (usual, DEFAULT.usual), (most, DEFAULT.most))
+    ]
+    if {len(sizes) for sizes in given} != {count}:
+        raise ValueError(
+            f"each profile has a --min, an --opt and a --max; got {len(least)}, {len(usual)} and {len(most)} of them"
+        )
+    return [Profile.parse(*sizes) for sizes in zip(*given, strict=True)]
+
+
+def _progress(step: str) -> None:
+    typer.echo(f"{step} ...", err=True)

@@ -1,0 +1,125 @@
+"""The two halves of an offline graph as graphs of their own, for serving them as separate models.
+
+FeaturesStage    waveform, num_samples   ->  features (batch, frames, bins)
+AcousticStage    features, num_samples   ->  what the offline graph gives
+
+One after the other they are the offline graph, whatever the family: its `front_end`, and its method `acoustic`.
+"""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Protocol, cast
+
+import torch
+from torch import Tensor, nn
+
+from tritone.audio import Waveform
+from tritone.bundle.manifest import Role
+from tritone.families.exportable import ExportableGraph, Run
+from tritone.families.fbank import FrontEnd
+
+
+class Offline(Protocol):
+    """The part of a family's offline graph that is used here, beside what every `ExportableGraph` has.
+
+    `acoustic`: features (batch, frames, bins), and samples (batch,) int64 of the waveforms that they were made of, to
+    what `forward` returns.
+    """
+
+    front_end: FrontEnd
+
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]: ...
+
+    def hearing(self, waveform: Waveform) -> Run | None: ...
+
+
+def stage_graphs(offline: ExportableGraph) -> dict[Role, ExportableGraph]:
+    """The stages of an offline graph (an `Offline`), by their roles; they share its weights."""
+    return {"features": FeaturesStage(offline).eval(), "acoustic": AcousticStage(offline).eval()}
+
+
+class FeaturesStage(ExportableGraph):
+    """Waveforms to features, float32 whatever the network computes in. What is behind a row's samples counts for 0."""
+
+    compared = ("features",)
+    counted = None
+    quantised = False
+    precise = True
+
+    def __init__(self, offline: ExportableGraph) -> None:
+        super().__init__()
+        self.front_end = cast(Offline, offline).front_end
+        self._offline = (offline,)  # not a part of this module
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["features"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return self._offline[0].dynamic
+
+    def example(self) -> dict[str, Tensor]:
+        return self._offline[0].example()
+
+    def trials(self) -> Iterator[Run]:
+        return self._offline[0].trials()
+
+    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor]:
+        # Not every front end looks at the counts, and a trace drops an input that nobody looks at.
+        places = torch.arange(waveform.shape[1], device=waveform.device)
+        heard = waveform.masked_fill(places >= num_samples.unsqueeze(1), 0.0)
+        features, _ = self.front_end(heard, num_samples)
+        return (features,)
+
+
+class AcousticStage(ExportableGraph):
+    """Features to what the encoder says; `num_samples` are of the waveforms, and the graph counts frames from it."""
+
+    def __init__(self, offline: ExportableGraph) -> None:
+        super().__init__()
+        self.network = _without_features(offline)
+        self.compared, self.counted = offline.compared, offline.counted
+        self._offline = (offline,)  # not a part of this module: its matrices are of no use here
+
+    @property
+    def outputs(self) -> list[str]:
+        return self._offline[0].outputs
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"features": {0: "batch", 1: "frames"}, "num_samples": {0: "batch"}}
+
+    def example(self) -> dict[str, Tensor]:
+        return self._heard(self._offline[0].example())
+
+    def trials(self) -> Iterator[Run]:
+        for run in self._offline[0].trials():
+            yield self._after_features(run)
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        """A recording as input; None if it is too short."""
+        run = cast(Offline, self._offline[0]).hearing(waveform)
+        return None if run is None else self._after_features(run)
+
+    def forward(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        return cast(Offline, self.network).acoustic(features, num_samples)
+
+    def _after_features(self, run: Run) -> Run:
+        return replace(run, steps=[self._heard(step) for step in run.steps])  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def _heard(self, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        features, _ = cast(Offline, self._offline[0]).front_end(inputs["waveform"], inputs["num_samples"])
+        return {"features": features, "num_samples": inputs["num_samples"]}
+
+
+def _without_features(offline: ExportableGraph) -> nn.Module:
+    """The same network with a front end that can only count: an exported program would keep its matrices."""
+    front_end = copy.copy(offline._modules["front_end"])
+    assert front_end is not None
+    front_end._buffers, front_end._modules = {}, {}
+    network = copy.copy(offline)
+    network._modules = {**offline._modules, "front_end": front_end}
+    return network

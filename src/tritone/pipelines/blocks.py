@@ -1,0 +1,102 @@
+"""Waveforms as blocks, which a model's graphs for whole utterances take.
+
+waveforms of any lengths  ->  which of them share a call, padded to what length
+waveforms, length         ->  {"waveform": (rows, samples) float32, "num_samples": (rows,) int64}
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.audio.waveform import Waveform
+from tritone.bundle.manifest import Manifest
+from tritone.errors import InputError
+from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
+from tritone.runtime.graph import Array, TensorSpec
+
+
+class Blocks:
+    """Knows what a model hears, and what its graphs take.
+
+    `sample_rate` in Hz; `min_samples`, `tail` in samples: the shortest a graph takes, and the silence that every
+    utterance gets. `max_samples`: the longest a graph takes, or None.
+    """
+
+    def __init__(self, manifest: Manifest, waveform: TensorSpec | None = None) -> None:
+        """Take a bundle's manifest, and the input of its graph, which may have limits of its own, as engines do."""
+        self.sample_rate = manifest.sample_rate
+        self.min_samples = manifest.encoder.min_samples
+        self.tail = manifest.encoder.tail_samples
+        self._frame_length = manifest.features.frame_length
+        self._equal = manifest.encoder.equal_lengths
+        self.max_samples: int | None = None
+        self._max_rows: int | None = None
+        if waveform is not None and waveform.most:
+            self._max_rows, self.max_samples = waveform.most
+            self.min_samples = max(self.min_samples, waveform.least[1])
+        self._shortest = manifest.encoder.min_samples  # that gives a frame
+
+    def is_audible(self, num_samples: int) -> bool:
+        """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""
+        return num_samples >= self._frame_length and num_samples + self.tail >= self._shortest
+
+    @property
+    def max_audio_s(self) -> float:
+        """The longest audio that a graph takes, in seconds; infinite where there is no limit."""
+        return float("inf") if self.max_samples is None else (self.max_samples - self.tail) / self.sample_rate
+
+    def check(self, num_samples: int) -> None:
+        """Make sure that the graph takes audio of so many samples.
+
+        Raises:
+            InputError: it does not; says what it takes.
+        """
+        if self.max_samples is not None and num_samples + self.tail > self.max_samples:
+            raise InputError(
+                f"the audio is {num_samples / self.sample_rate:.3f} s long, and the engine that serves this model was "
+                f"built for up to {self.max_audio_s:g} s. Cut it or stream it; or build the engine for more (`tritone "
+                "engine --max`), or run the model with another runtime."
+            )
+
+    def within(self, limits: BatchLimits) -> BatchLimits:
+        """Limits that the graph can keep, too."""
+        if self._max_rows is None:
+            return limits
+        return replace(limits, max_batch=min(limits.max_batch, self._max_rows))
+
+    def plan(self, lengths: Sequence[int], limits: BatchLimits) -> list[Batch]:
+        """Group utterances of so many samples for calls, tails included; `Batch.indices` are places in `lengths`."""
+        return plan_batches(
+            [length + self.tail for length in lengths],
+            limits,
+            sample_rate=self.sample_rate,
+            min_samples=self.min_samples,
+            max_samples=self.max_samples,
+            equal=self._equal,
+        )
+
+    def standard_length(self, longest: int, steps_per_octave: int) -> int:
+        """The length that utterances of up to `longest` samples are padded to where few lengths shall be met."""
+        padded = max(longest + self.tail, self.min_samples)
+        return padded if self._equal else bucket_length(padded, steps_per_octave)
+
+    def fill(
+        self, empty: Callable[[tuple[int, ...], npt.DTypeLike], Array], waveforms: Sequence[Waveform], padded: int
+    ) -> dict[str, Array]:
+        """Put waveforms into one block of `padded` samples a row; `empty` makes it."""
+        block = empty((len(waveforms), padded), np.float32)
+        for row, waveform in zip(block, waveforms, strict=True):
+            row[: len(waveform)] = waveform
+            row[len(waveform) :] = 0
+        num_samples = [min(len(waveform) + self.tail, padded) for waveform in waveforms]
+        return {"waveform": block, "num_samples": np.array(num_samples, dtype=np.int64)}
+
+    def lengths_to_warm_up(self, longest: int, steps_per_octave: int) -> list[int]:
+        """Lengths in samples up to `longest`, each twice the one before it, as they are padded."""
+        lengths = [longest]
+        while lengths[-1] >= 2 * self.min_samples:
+            lengths.append(lengths[-1] // 2)
+        padded = [bucket_length(max(length, self.min_samples), steps_per_octave) for length in reversed(lengths)]
+        return [length if self.max_samples is None else min(length, self.max_samples) for length in padded]

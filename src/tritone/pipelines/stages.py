@@ -1,0 +1,354 @@
+"""Offline recognition in three stages, each of which may be somewhere else.
+
+    FeaturePipeline    waveforms                              ->  features, num_samples
+    AcousticPipeline   features, num_samples                  ->  what the network says of them
+    DecodingPipeline   what the network said, num_samples     ->  transcripts
+
+One after the other they are `OfflinePipeline`, whose parts they share. A *job* is what one client sent: some rows.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from tritone.audio.waveform import Waveform
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
+from tritone.errors import InputError
+from tritone.pipelines.assembly import utterance
+from tritone.pipelines.batching import Batch, BatchLimits, plan_batches
+from tritone.pipelines.blocks import Blocks
+from tritone.pipelines.choice import open_chosen
+from tritone.pipelines.kinds import open_searching
+from tritone.pipelines.searching import MODES, SearchSettings
+from tritone.pipelines.work import CallWork, WorkLog
+from tritone.runtime.crew import Crew
+from tritone.runtime.graph import Array
+from tritone.search.hypothesis import Hypothesis
+from tritone.search.options import SearchOptions
+from tritone.transcript import Transcript
+
+WARM_UP_S = 30.0  # of the longest audio that a stage is warmed up with
+STEPS_PER_OCTAVE = 16  # lengths that features have, between each length and its double
+
+
+class _GraphPipeline:
+    """What the two stages that run a graph have in common."""
+
+    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, place: Mapping[str, Any]) -> None:
+        self.bundle = bundle
+        self.limits = limits or BatchLimits.for_device(place["device"])
+        self.work = WorkLog(bundle.manifest.sample_rate)
+        self.artifact, self._graph = open_chosen(bundle, role, **place)
+        self._crew = Crew(self._graph.concurrency)
+
+    def _batches(self, lengths: Sequence[int]) -> list[Batch]:
+        """Group rows of equal lengths, in samples."""
+        return plan_batches(lengths, self.limits, sample_rate=self.bundle.manifest.sample_rate, equal=True)
+
+    def _map(self, run: Callable[[Batch], CallWork], batches: Sequence[Batch]) -> None:
+        start = time.perf_counter()
+        calls = self._crew.map(run, batches)
+        self.work.add(calls, time.perf_counter() - start)
+
+
+class FeaturePipeline(_GraphPipeline):
+    """Makes features of whole utterances, padded to few different lengths: servers batch what has one shape.
+
+    Has no state between calls; may be called from several threads.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
+        max_audio_s: float,
+        min_padded_s: float = 0.0,
+        limits: BatchLimits | None = None,
+        steps_per_octave: int = STEPS_PER_OCTAVE,
+    ) -> None:
+        """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`.
+
+        Args:
+            max_audio_s: the longest utterance, in seconds: features are of no longer audio.
+            min_padded_s: the shortest that it is padded to, where the network has a least size.
+            steps_per_octave: how many lengths there are, see `BatchLimits`.
+        """
+        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
+        super().__init__(bundle, "features", limits, place)
+        self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
+        self.limits = self._blocks.within(self.limits)
+        self._steps = steps_per_octave
+        self._least, self._most = (
+            int(seconds * bundle.manifest.sample_rate) for seconds in (min_padded_s, max_audio_s)
+        )
+
+    def check(self, waveform: Waveform) -> None:
+        """See `OfflinePipeline.check`."""
+        self._blocks.check(len(waveform))
+
+    def extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[dict[str, Array]]:
+        """Make features of the waveforms of some jobs, each (samples,) float32, checked with `check_waveform`.
+
+        Returns:
+            For each job `features` (rows, frames, bins) float32 and `num_samples` (rows,) int64, those of the audio
+            with its tail, and 0 where it is too short for one frame of the encoder.
+        """
+        rows = [(index, waveform) for index, job in enumerate(jobs) for waveform in job]
+        lengths = [self._padded(job) for job in jobs]
+        found: list[Array] = [np.empty(0)] * len(rows)
+        counts = np.zeros(len(rows), np.int64)
+
+        def run(batch: Batch) -> CallWork:
+            start = time.perf_counter()
+            heard = [rows[each][1] for each in batch.indices]
+            heard = [each if self._blocks.is_audible(len(each)) else each[:0] for each in heard]
+            inputs = self._blocks.fill(self._graph.empty, heard, batch.num_samples)
+            inputs["num_samples"][[len(each) == 0 for each in heard]] = 0
+            filled = time.perf_counter()
+            (features,) = self._graph(inputs, ("features",))
+            computed = time.perf_counter()
+            for each, row, count in zip(batch.indices, features, inputs["num_samples"].tolist(), strict=True):
+                found[each], counts[each] = row, count
+            audio = sum(map(len, heard))
+            return CallWork(audio, inputs["waveform"].size - audio, computed - filled, 0.0, computed - start)
+
+        self._map(run, self._batches([lengths[index] for index, _ in rows]))
+        return [
+            {"features": together(found[first:end]), "num_samples": counts[first:end]} for first, end in _spans(jobs)
+        ]
+
+    def warm_up(self) -> None:
+        """Run silence of several lengths, so that the first real request finds everything ready."""
+        most = min(WARM_UP_S, self._blocks.max_audio_s)
+        longest = min(self._most, int(most * self._blocks.sample_rate))
+        for length in self._blocks.lengths_to_warm_up(longest, self._steps):
+            self.extract([[np.zeros(length, np.float32)]])
+        self.work.take()
+
+    def _padded(self, job: Sequence[Waveform]) -> int:
+        longest = max((len(each) for each in job if self._blocks.is_audible(len(each))), default=0)
+        longest = max(longest, self._least)
+        # An engine has room for the longest audio, and not for the next standard length.
+        most = max(self._most, longest) + self._blocks.tail
+        padded = min(self._blocks.standard_length(longest, self._steps), max(most, self._blocks.min_samples))
+        return padded if self._blocks.max_samples is None else min(padded, self._blocks.max_samples)
+
+
+class AcousticPipeline(_GraphPipeline):
+    """Runs the network on features. Has no state between calls; may be called from several threads."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
+        limits: BatchLimits | None = None,
+    ) -> None:
+        """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`."""
+        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
+        super().__init__(bundle, "acoustic", limits, place)
+        self._shift = bundle.manifest.features.frame_shift
+
+    def compute(self, jobs: Sequence[Mapping[str, Array]], outputs: Sequence[str]) -> list[dict[str, Array]]:
+        """Run the network.
+
+        Args:
+            jobs: `features` (rows, frames, bins) and `num_samples` (rows,) each. Features of equal lengths share
+                calls; none are padded, since only who made them knows what with.
+            outputs: what is wanted of the graph, `num_frames` among it.
+
+        Returns:
+            For each job the outputs, without what is beyond the frames of all its rows.
+        """
+        rows = [(features, count) for job in jobs for features, count in zip(*_heard(job), strict=True)]
+        found: list[dict[str, Array]] = [{} for _ in rows]
+
+        def run(batch: Batch) -> CallWork:
+            start = time.perf_counter()
+            inputs = {
+                "features": together([rows[each][0] for each in batch.indices]),
+                "num_samples": np.array([rows[each][1] for each in batch.indices], np.int64),
+            }
+            filled = time.perf_counter()
+            results = self._graph(inputs, outputs)
+            computed = time.perf_counter()
+            for place, each in enumerate(batch.indices):
+                found[each] = {name: array[place] for name, array in zip(outputs, results, strict=True)}
+            audio = int(inputs["num_samples"].sum())
+            total = len(batch.indices) * batch.num_samples
+            return CallWork(audio, max(0, total - audio), computed - filled, 0.0, computed - start)
+
+        self._map(run, self._batches([len(features) * self._shift for features, _ in rows]))
+        return [self._joined(found[first:end]) for first, end in _spans([job["features"] for job in jobs])]
+
+    def warm_up(self, outputs: Sequence[str], max_audio_s: float) -> None:
+        """Run silence of several lengths, so that the first real request finds everything ready."""
+        features = self.bundle.manifest.features
+        frames = int(min(max_audio_s, WARM_UP_S) * self.bundle.manifest.sample_rate) // self._shift
+        least = -(-self.bundle.manifest.encoder.min_samples // self._shift) + 1
+        while True:
+            block = np.zeros((1, max(frames, least), features.num_mel_bins), np.float32)
+            samples = np.array([(block.shape[1] - 1) * self._shift])
+            self.compute([{"features": block, "num_samples": samples}], outputs)
+            if frames <= 2 * least:
+                break
+            frames //= 2
+        self.work.take()
+
+    @staticmethod
+    def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        counts = np.array([row["num_frames"] for row in rows], np.int64)
+        frames = max(1, int(counts.max()))  # Triton has trouble with tensors without elements
+        return {
+            name: counts if name == "num_frames" else together([row[name][:frames] for row in rows]) for name in rows[0]
+        }
+
+
+@dataclass(frozen=True)
+class DecodingJob:
+    """What the network said of some rows; `num_samples` of each row's audio, without its tail; how to search."""
+
+    results: Mapping[str, Array]
+    num_samples: Sequence[int]
+    options: SearchOptions
+
+
+@dataclass(frozen=True)
+class _Handed:
+    outputs: Collection[str]
+
+
+class DecodingPipeline:
+    """Searches in what the network said, and writes it. May be called from several threads."""
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        handed: Collection[str],
+        *,
+        device: str = "cpu",
+        threads: int | None = None,
+        runtime: str | None = None,
+        precision: str | None = None,
+        search: SearchSettings | None = None,
+        limits: BatchLimits | None = None,
+    ) -> None:
+        """Prepare for a bundle; arguments and errors as of `OfflinePipeline`.
+
+        Args:
+            handed: the outputs of the network that jobs have.
+            device, threads, runtime, precision: of the graphs that the search itself needs.
+        """
+        self.bundle = bundle
+        self.limits = limits or BatchLimits.for_device(device)
+        self.work = WorkLog(bundle.manifest.sample_rate)
+        self._handed = tuple(handed)
+        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
+        self.searching = open_searching(bundle, _Handed(self._handed), search, place)
+        self._blocks = Blocks(bundle.manifest)
+        manifest = bundle.manifest
+        self._frame = manifest.features.frame_shift * manifest.encoder.subsampling_rate
+
+    @property
+    def options(self) -> SearchOptions:
+        """How jobs are searched that ask for nothing else."""
+        return self.searching.options
+
+    def check(self, options: SearchOptions) -> SearchOptions:
+        """See `Searching.check`; raises `InputError` too if the search needs what the network does not hand over."""
+        lacking = set(self.searching.outputs([options])) - set(self._handed)
+        if lacking and options.mode in MODES[self.bundle.manifest.kind]:
+            # Whether the whole bundle has an attention decoder cannot be seen here: a stage has what it needs alone.
+            condition = ", if it has an attention decoder" if options.mode == "rescoring" else ""
+            raise InputError(
+                f"search {options.mode} needs {' and '.join(sorted(lacking))} of the network, which this model's "
+                f"stages do not hand on. Use {self.searching.options.mode}, or ask the operator to build the model "
+                f"with --search {options.mode}{condition}"
+            )
+        return self.searching.check(options)
+
+    def decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
+        """Search in the rows of some jobs, whose options are checked; gives the transcripts of each job's rows."""
+        rows = [(job, row) for job in jobs for row in range(len(job.num_samples))]
+        hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in rows]
+        counted = [int(job.results["num_frames"][row]) for job, row in rows]
+        heard = [place for place, (job, row) in enumerate(rows) if counted[place] and self._is_audible(job, row)]
+        frames = [counted[place] for place in heard]
+        plan = plan_batches(
+            [count * self._frame for count in frames], self.limits, sample_rate=self.bundle.manifest.sample_rate
+        )
+        start = time.perf_counter()
+        for batch in plan:
+            places = [heard[index] for index in batch.indices]
+            counts = [frames[index] for index in batch.indices]
+            chosen = [rows[place][0].options for place in places]
+            said = [self._row(*rows[place], count) for place, count in zip(places, counts, strict=True)]
+            results = {
+                name: np.array(counts) if name == "num_frames" else together([row(name) for row in said])
+                for name in self.searching.outputs(chosen)
+            }
+            for place, nbest in zip(places, self.searching.search(results, chosen), strict=True):
+                hypotheses[place] = nbest
+        self.work.add_search(time.perf_counter() - start)
+        written = iter(
+            utterance(self.bundle, found, job.num_samples[row], job.options)
+            for found, (job, row) in zip(hypotheses, rows, strict=True)
+        )
+        return [[next(written) for _ in job.num_samples] for job in jobs]
+
+    def class_ids(self, results: Mapping[str, Array]) -> Array:
+        """The best token of each frame of a job, (rows, frames) int32; the blank beyond a row's frames.
+
+        There are as many frames as divide by the number of rows without rest: NVIDIA's client cuts a row so.
+        """
+        best = results["best_tokens"] if "best_tokens" in results else results["log_probs"].argmax(axis=2)
+        rows, frames = best.shape
+        ids = np.full((rows, -(-frames // rows) * rows), self.bundle.manifest.vocabulary.blank_id, np.int32)
+        for row, tokens, count in zip(ids, best, results["num_frames"].tolist(), strict=True):
+            row[:count] = tokens[:count]
+        return ids
+
+    def warm_up(self) -> None:
+        """See `Searching.warm_up`."""
+        self.searching.warm_up()
+
+    def _is_audible(self, job: DecodingJob, row: int) -> bool:
+        return self._blocks.is_audible(job.num_samples[row])
+
+    @staticmethod
+    def _row(job: DecodingJob, row: int, count: int) -> Callable[[str], Array]:
+        """What the network said of one row, by the name of the output."""
+        return lambda name: job.results[name][row, :count]
+
+
+def together(rows: Sequence[Array]) -> Array:
+    """Arrays (frames, ...) as one, (rows, frames, ...), with zeros where one is shorter; one alone is not copied."""
+    if len(rows) == 1:
+        return rows[0][None]
+    longest = max(map(len, rows))
+    block = np.empty((len(rows), longest, *rows[0].shape[1:]), rows[0].dtype)
+    for place, row in zip(block, rows, strict=True):
+        place[: len(row)] = row
+        place[len(row) :] = 0
+    return block
+
+
+def _heard(job: Mapping[str, Array]) -> tuple[Array, list[int]]:
+    return job["features"], job["num_samples"].tolist()
+
+
+def _spans(jobs: Sequence[Any]) -> list[tuple[int, int]]:
+    """Where the rows of each job begin and end among those of all."""
+    ends = np.cumsum([len(job) for job in jobs]).tolist()
+    return list(zip([0, *ends[:-1]], ends, strict=True))

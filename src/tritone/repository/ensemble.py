@@ -1,0 +1,253 @@
+"""The layout with a model for each stage, which can be placed and scaled, or left to Triton's own backends, apart.
+
+    NAME             ensemble of the others: what clients ask, as they would ask the one model of the usual layout
+    NAME-features    WAV, WAV_LENS -> features, num_samples
+    NAME-acoustic    features, num_samples -> what the network says
+    NAME-decoder     what the network says, WAV_LENS -> TRANSCRIPTS, DETAILS
+
+A stage hands on what the model's own way to search needs, and nothing else: of a large vocabulary the log-probabilities
+are many times the features.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+
+from tritone.backend.settings import STAGES, Stage
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Artifact, Role
+from tritone.errors import BundleError
+from tritone.pipelines.contract import check_graph, tensors
+from tritone.pipelines.kinds import outputs_for
+from tritone.pipelines.searching import roles_for
+from tritone.repository.config import ModelOptions
+from tritone.repository.folder import ModelFolder
+from tritone.repository.instances import Instances
+from tritone.repository.native import NATIVE, NativeBackend, limits_of
+from tritone.repository.stage_config import (
+    Signature,
+    acoustic_config,
+    decoder_config,
+    ensemble_config,
+    features_config,
+)
+from tritone.runtime import obstacle, open_graph
+
+TensorNames = Literal["triton", "jasper"]
+
+
+class NoBackendError(BundleError):
+    """Triton has no backend of its own for what the bundle holds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleOptions:
+    """How an ensemble is made of its stages.
+
+    `stages`: instances of those that are not to be where models are by default. `native`: have the network run by
+    Triton's own backend. `tensors`: names on the wire, ours or those of NVIDIA's Jasper deployment, whose output is the
+    best token of each frame.
+    """
+
+    stages: Mapping[Stage, Instances] = field(default_factory=dict)
+    native: bool = False
+    tensors: TensorNames = "triton"
+
+    def instances(self, stage: Stage, options: ModelOptions) -> Instances:
+        """Where a stage runs. The decoder is for the CPU unless something else is said."""
+        usual = options.usual_instances
+        if stage == "decoder" and usual.device == "gpu":
+            usual = Instances(usual.count * max(1, len(usual.gpus)))
+        return self.stages.get(stage, usual)
+
+
+def parse_stages(texts: list[str], usual: Instances) -> dict[Stage, Instances]:
+    """Read STAGE=COUNT[@PLACE], see `Instances.parse`.
+
+    Raises:
+        ValueError: it is not that, or a stage is told twice.
+    """
+    found: dict[Stage, Instances] = {}
+    for text in texts:
+        name, equals, instances = text.partition("=")
+        stage = next((each for each in STAGES if each == name.strip()), None)
+        if not equals or stage is None:
+            raise ValueError(f"{text!r} should be STAGE=COUNT[@PLACE], such as acoustic=2@0,1, of {', '.join(STAGES)}")
+        if stage in found:
+            raise ValueError(f"stage {stage} is told twice; once is enough")
+        found[stage] = Instances.parse(instances, usual)
+    return found
+
+
+def native_backends(bundles: Sequence[str | Path], options: ModelOptions) -> set[str]:
+    """The backends of Triton's own that would run the networks of some bundles; empty if there are none for one.
+
+    Raises:
+        BundleError: a bundle cannot be read, or has no graph for the stage.
+    """
+    found = set()
+    for each in bundles:
+        bundle = Bundle.open(each)
+        _require_stages(bundle)
+        try:
+            _, backend = _acoustic(bundle, options, native=True)
+        except NoBackendError:
+            return set()
+        assert backend is not None
+        found.add(backend.name)
+    return found
+
+
+def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleOptions) -> list[ModelFolder]:
+    """The models of a bundle: the stages, and last the ensemble.
+
+    Raises:
+        BundleError: the bundle has no graphs for stages, or not for the runtime or the precision that was asked for, or
+            not for Triton's own backend (`NoBackendError`); or its kind has not what the names on the wire promise.
+        ValueError: audio may be longer than the engine can take, or the engine would be on the CPU.
+    """
+    _require_stages(bundle)
+    if layout.tensors == "jasper" and bundle.manifest.kind != "ctc":
+        raise BundleError(
+            f"{bundle.path} is a model of kind {bundle.manifest.kind}; the tensors of NVIDIA's Jasper deployment are "
+            "for CTC models, whose best token of each frame they are. Leave --tensors out."
+        )
+    artifacts, backend = _acoustic(bundle, options, native=layout.native)
+    artifact, signature = artifacts[0], _common(bundle, artifacts)
+    handed = outputs_for(bundle.manifest.kind, options.search, signature.outputs)
+    limits = limits_of(artifact)
+    limits.check_audio(options.max_audio_s, bundle)
+    most = min(options.max_batch_size, limits.most_rows)
+    preferred = tuple(size for size in options.preferred_batch_sizes if size <= most)
+    options = replace(options, max_batch_size=most, preferred_batch_sizes=preferred)
+    places = {stage: layout.instances(stage, options) for stage in STAGES}
+    if artifact.runtime == "tensorrt" and places["acoustic"].device == "cpu":
+        raise ValueError(
+            f"{bundle.path}: engines of TensorRT run on GPUs alone, but the network is to be on the CPU; say --device "
+            "gpu or --stage acoustic=1@gpu, or choose another --runtime"
+        )
+    roles = roles_for(bundle, options.search)
+    features, decoder = (_options_for(places[stage], options) for stage in ("features", "decoder"))
+    common = {"sample_rate": bundle.manifest.sample_rate}
+    names: dict[Stage, str] = {stage: f"{name}-{stage}" for stage in STAGES}
+    bins = bundle.manifest.features.num_mel_bins
+    return [
+        ModelFolder(
+            name=names["features"],
+            mode="features",
+            config=features_config(
+                names["features"], features, places["features"], bins=bins, min_padded_s=limits.least_s, **common
+            ),
+            module="features",
+            bundle=bundle,
+            artifacts=_narrowed(bundle, features, "features"),
+        ),
+        ModelFolder(
+            name=names["acoustic"],
+            mode="acoustic",
+            config=acoustic_config(
+                names["acoustic"], options, places["acoustic"], signature, handed, backend=backend, **common
+            ),
+            module=None if backend else "acoustic",
+            bundle=None if backend else bundle,
+            artifacts=artifacts,
+            files=_native_files(bundle, artifact, backend),
+        ),
+        ModelFolder(
+            name=names["decoder"],
+            mode="decoder",
+            config=decoder_config(
+                names["decoder"],
+                decoder,
+                places["decoder"],
+                signature,
+                handed,
+                class_ids=layout.tensors == "jasper",
+                **common,
+            ),
+            module="decoder",
+            bundle=bundle,
+            artifacts=_narrowed(bundle, decoder, *roles),
+            search=options,
+        ),
+        ModelFolder(
+            name=name,
+            mode="offline",
+            config=ensemble_config(
+                name, options, names, signature, handed, backend=backend, tensors=layout.tensors, **common
+            ),
+        ),
+    ]
+
+
+def _require_stages(bundle: Bundle) -> None:
+    if not (bundle.has("features") and bundle.has("acoustic")):
+        raise BundleError(
+            f"{bundle.path} has no graphs for stages, which an ensemble is made of. Export the checkpoint with "
+            "--stages, or build the usual layout (--layout fused)."
+        )
+
+
+def _acoustic(
+    bundle: Bundle, options: ModelOptions, *, native: bool
+) -> tuple[tuple[Artifact, ...], NativeBackend | None]:
+    """The graph of the network and the backend of Triton's own that runs it, or all graphs that we may choose from."""
+    found = bundle.artifacts("acoustic", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    if not native:
+        if options.runtime != "tensorrt":  # engines run where they are asked for
+            found = tuple(each for each in found if each.runtime != "tensorrt") or found
+        return found, None
+    for artifact in found:
+        if backend := NATIVE.get(artifact.runtime):
+            return (artifact,), backend
+    held = ", ".join(dict.fromkeys(artifact.runtime for artifact in found))
+    raise NoBackendError(
+        f"{bundle.path}: Triton has no backend of its own for graphs of {held}. Export the checkpoint with --runtimes "
+        f"{' or '.join(NATIVE)}, or build with --acoustic python."
+    )
+
+
+def _common(bundle: Bundle, artifacts: Sequence[Artifact]) -> Signature:
+    """What goes in and out of each of some graphs. Those of one runtime are alike."""
+    of_runtimes = {each.runtime: each for each in reversed(artifacts)}
+    first, *others = (_signature(bundle, of_runtimes[each]) for each in dict.fromkeys(a.runtime for a in artifacts))
+    outputs = {name: spec for name, spec in first.outputs.items() if all(name in each.outputs for each in others)}
+    return Signature(first.inputs, outputs)
+
+
+def _signature(bundle: Bundle, artifact: Artifact) -> Signature:
+    """What goes in and out of the network: as the graph says, or one like it that can be opened here, or the contract.
+
+    An engine, which is for a GPU, was built from the bundle's graph for onnxruntime.
+    """
+    for each in (artifact, *(other for other in bundle.artifacts("acoustic") if other.runtime == "onnxruntime")):
+        if obstacle(each.runtime, "cpu") is None:
+            path = bundle.file(each.files[0])
+            graph = open_graph(path)
+            check_graph(graph, bundle, "acoustic", path)
+            return Signature(dict(graph.inputs), dict(graph.outputs))
+    return Signature(*tensors(bundle.manifest, "acoustic"))
+
+
+def _options_for(place: Instances, options: ModelOptions) -> ModelOptions:
+    """Engines run on GPUs alone: a stage on the CPU takes any of the bundle's graphs that can."""
+    if place.device == "cpu" and options.runtime == "tensorrt":
+        return replace(options, runtime="", precision="")
+    return options
+
+
+def _narrowed(bundle: Bundle, options: ModelOptions, *roles: Role) -> tuple[Artifact, ...]:
+    """What of a bundle a stage needs."""
+    return tuple(
+        artifact
+        for role in roles
+        for artifact in bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    )
+
+
+def _native_files(bundle: Bundle, artifact: Artifact, backend: NativeBackend | None) -> dict[str, Path]:
+    if backend is None:
+        return {}
+    first, *others = artifact.files
+    return {backend.file: bundle.file(first), **{name: bundle.file(name) for name in others}}

@@ -1,0 +1,27 @@
+"""The usual layout: a bundle served offline, or chunk by chunk, is one model with everything in it."""
+
+from tritone.backend.settings import Mode
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
+from tritone.pipelines.searching import roles_for
+from tritone.repository.config import ModelOptions, model_config
+from tritone.repository.folder import ModelFolder
+from tritone.repository.search_files import places
+
+ROLES: dict[Mode, Role] = {"offline": "encoder", "streaming": "streaming_encoder"}
+
+
+def fused(name: str, mode: Mode, bundle: Bundle, options: ModelOptions) -> list[ModelFolder]:
+    """The model of a bundle.
+
+    Raises:
+        BundleError: there is no graph for the mode, or for the runtime or the precision that was asked for.
+        ValueError: the runtime does not run on the device.
+    """
+    if options.device == "cpu" and options.runtime == "tensorrt":
+        raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
+    for role in (ROLES[mode], *roles_for(bundle, options.search)):
+        bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    sample_rate = bundle.manifest.sample_rate
+    config = model_config(name, mode, options, sample_rate=sample_rate, files=places(options))
+    return [ModelFolder(name=name, mode=mode, config=config, module=mode, bundle=bundle, search=options)]

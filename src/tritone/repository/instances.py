@@ -1,0 +1,61 @@
+"""How many processes run a model, and where.
+
+"2"      two where models run by default        "4@0,1"   four on each of the GPUs 0 and 1
+"2@cpu"  two on the CPU                         "1@gpu"   one on every GPU
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tritonclient.grpc import model_config_pb2 as pb
+
+Device = Literal["cpu", "gpu"]
+
+WRITTEN = re.compile(r"(?P<count>\d{1,4})(@(?P<place>cpu|gpu|\d{1,4}(,\d{1,4})*))?")
+
+
+@dataclass(frozen=True)
+class Instances:
+    """`count` processes on the CPU, or on each GPU of `gpus`; without any of those, on each that Triton sees."""
+
+    count: int = 1
+    device: Device = "cpu"
+    gpus: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.count < 1:
+            raise ValueError(f"instances must be a number above 0, got {self.count}")
+        if self.device not in ("cpu", "gpu"):
+            raise ValueError(f"device must be cpu or gpu, got {self.device!r}")
+        if self.device == "cpu" and self.gpus:
+            raise ValueError(f"gpus {self.gpus} are named, but the device is cpu")
+        if len(set(self.gpus)) < len(self.gpus) or any(gpu < 0 for gpu in self.gpus):
+            raise ValueError(f"gpus must be different indices from 0, got {self.gpus}")
+
+    @classmethod
+    def parse(cls, text: str, usual: "Instances") -> "Instances":
+        """Read COUNT, COUNT@cpu, COUNT@gpu or COUNT@GPU,GPU; `usual` says where a number alone is meant to be.
+
+        Raises:
+            ValueError: it is none of these; the message shows what would be.
+        """
+        match = WRITTEN.fullmatch(text.strip())
+        if match is None:
+            raise ValueError(
+                f"{text!r} does not say how many instances are to be where: write COUNT, COUNT@cpu, COUNT@gpu, or "
+                "COUNT@0,1 for GPUs by their indices"
+            )
+        count, place = int(match["count"]), match["place"]
+        if place is None:
+            return cls(count, usual.device, usual.gpus)
+        if place in ("cpu", "gpu"):
+            return cls(count, place)  # type: ignore[arg-type]  # just compared
+        return cls(count, "gpu", tuple(int(index) for index in place.split(",")))
+
+    def group(self) -> Any:
+        """The same as Triton wants it."""
+        if self.device == "cpu":
+            return pb.ModelInstanceGroup(count=self.count, kind=pb.ModelInstanceGroup.KIND_CPU)
+        # Without `gpus` Triton puts instances on every GPU that it sees.
+        return pb.ModelInstanceGroup(count=self.count, kind=pb.ModelInstanceGroup.KIND_GPU, gpus=self.gpus)

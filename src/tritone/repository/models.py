@@ -1,0 +1,179 @@
+"""The models of a repository that Tritone wrote, and what they need.
+
+A model is known to be ours by its `model.py`, or where it has none by a parameter in its `config.pbtxt`.
+"""
+
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tritonclient.grpc import model_config_pb2 as pb
+
+from tritone.backend.settings import ENSEMBLE, STAGES, Settings
+from tritone.backend.wire import WAV
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Manifest
+from tritone.errors import OperatorError, TritoneError
+from tritone.pipelines.kinds import is_compiled
+from tritone.repository.config import device_of, from_text, mode_of, parameter
+from tritone.repository.folder import CONFIG, VERSION, BuiltModel
+from tritone.repository.instances import Device
+from tritone.search.options import SearchMode
+
+BYTES_PER_SAMPLE = 4
+MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
+ITEM_BYTES = {pb.TYPE_FP32: 4, pb.TYPE_INT64: 8}
+
+
+def read_repository(path: str | Path) -> list[BuiltModel]:
+    """List the models of a repository that Tritone wrote.
+
+    Raises:
+        OperatorError: there is no such folder, it holds no model at all, or a `config.pbtxt` cannot be read.
+    """
+    path = Path(path)
+    if not path.is_dir():
+        raise OperatorError(f"{path} is not a folder. Make a repository with `tritone build BUNDLE --output {path}`.")
+    if (path / "manifest.json").is_file():
+        raise OperatorError(f"{path} is a bundle. Make a repository of it: `tritone build {path} --output REPO`.")
+    if (path / CONFIG).is_file():
+        raise OperatorError(f"{path} is a single model; the repository is the folder that holds it: {path.parent}")
+    folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not folder.name.startswith(".")]
+    if not any((folder / CONFIG).is_file() or (folder / VERSION).is_dir() for folder in folders):
+        raise OperatorError(f"{path} is not a model repository: no folder in it has a {CONFIG}. See `tritone build`.")
+    models = []
+    for folder in folders:
+        if is_ours(folder):
+            try:
+                config = from_text((folder / CONFIG).read_text(encoding="utf-8"))
+            except (OperatorError, UnicodeDecodeError) as error:
+                raise OperatorError(f"{folder / CONFIG}: {error}") from error
+            models.append(BuiltModel(folder.name, mode_of(config), folder))
+    return models
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether `folder` is a model that `tritone build` wrote."""
+    if not (folder / CONFIG).is_file():
+        return False
+    shim = folder / VERSION / "model.py"
+    if shim.is_file():
+        return bool(MODEL_IN_SHIM.search(shim.read_text(encoding="utf-8", errors="replace")))
+    try:
+        return parameter(_config(folder), "stage") in (ENSEMBLE, *STAGES)
+    except (OperatorError, UnicodeDecodeError):
+        return False
+
+
+def is_all_ours(path: str | Path) -> bool:
+    """Whether every model of a repository was written by `tritone build`."""
+    folders = [folder for folder in Path(path).iterdir() if folder.is_dir() and not folder.name.startswith(".")]
+    return all(is_ours(folder) for folder in folders)
+
+
+def is_stage(folder: Path) -> bool:
+    """Whether `folder` is a stage of an ensemble that `tritone build` wrote."""
+    try:
+        return is_ours(folder) and mode_of(_config(folder)) in STAGES
+    except (OperatorError, UnicodeDecodeError):
+        return False
+
+
+def steps_of(folder: Path) -> set[str]:
+    """The names of the models that `folder` is an ensemble of, whoever wrote it; none if it is something else."""
+    try:
+        return {step.model_name for step in _config(folder).ensemble_scheduling.step}
+    except (OSError, OperatorError, UnicodeDecodeError):
+        return set()
+
+
+def shared_memory_bytes(path: str | Path) -> int:
+    """The shared memory that the models of a repository take when all their batches are full of the longest audio.
+
+    Chunks of streams count as one second each. Models that we do not run, or cannot be read, count nothing.
+    """
+    total = 0
+    for folder, config in _run_by_us(path):
+        try:
+            settings = _settings(config)
+            a_second = _bytes_per_second(folder, config, settings)
+        except (TritoneError, ValueError):  # Triton tells about it when it loads the model
+            continue
+        seconds = 1.0 if mode_of(config) == "streaming" else settings.max_audio_s
+        instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
+        total += int(instances * config.max_batch_size * seconds * a_second)
+    return total
+
+
+def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
+    """The runtimes that the models of a repository were built for, each with its device; "" for any of the bundle's.
+
+    Models that we do not run, or cannot be read, count nothing.
+    """
+    return {(parameter(config, "runtime"), device_of(config)) for _, config in _run_by_us(path)}
+
+
+def backends_of(path: str | Path) -> set[str]:
+    """Triton's own backends that stages of our ensembles are for, by the names of their folders."""
+    return {
+        config.backend or config.platform
+        for _, config in _configs(path)
+        if mode_of(config) in STAGES and config.backend != "python"
+    }
+
+
+def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
+    """How the models of a repository search unless told otherwise, where that is compiled: kinds and ways to search.
+
+    Models that do not search, are not ours, or cannot be read, count nothing.
+    """
+    found: set[tuple[str, SearchMode]] = set()
+    for folder, config in _run_by_us(path):
+        with suppress(TritoneError, ValueError):  # Triton tells about it when it loads the model
+            settings = _settings(config)
+            kind = _manifest(folder, settings).kind
+            if mode_of(config) not in ("features", "acoustic") and is_compiled(kind, settings.search):
+                found.add((kind, settings.search))
+    return found
+
+
+def _bytes_per_second(folder: Path, config: Any, settings: Settings) -> float:
+    """Of audio, what goes to a model and, of a stage, what comes out of it."""
+    if mode_of(config) not in STAGES:
+        return settings.sample_rate * BYTES_PER_SAMPLE
+    manifest = _manifest(folder, settings)
+    rates = {WAV: float(settings.sample_rate), "features": settings.sample_rate / manifest.features.frame_shift}
+    return sum(
+        rates.get(tensor.name, 1 / manifest.frame_s)
+        * math.prod(np.abs(tensor.dims).tolist())
+        * ITEM_BYTES.get(tensor.data_type, 4)
+        for tensor in [*config.input, *config.output]
+        if list(tensor.dims) != [1]
+    )
+
+
+def _run_by_us(path: str | Path) -> Iterator[tuple[Path, Any]]:
+    return ((folder, config) for folder, config in _configs(path) if config.backend == "python")
+
+
+def _configs(path: str | Path) -> Iterator[tuple[Path, Any]]:
+    for folder in sorted(Path(path).iterdir()):
+        if is_ours(folder):
+            with suppress(OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
+                yield folder, _config(folder)
+
+
+def _config(folder: Path) -> Any:
+    return from_text((folder / CONFIG).read_text(encoding="utf-8"))
+
+
+def _settings(config: Any) -> Settings:
+    return Settings.from_parameters({key: value.string_value for key, value in config.parameters.items()})
+
+
+def _manifest(folder: Path, settings: Settings) -> Manifest:
+    return Bundle.open(folder / VERSION / settings.bundle).manifest
