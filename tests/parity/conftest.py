@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from background import background, be_patient
-from parity.front_end import export_case, export_icefall_case
+from parity.front_end import export_case, export_icefall_case, export_jasper_case
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
 
 KINDS = {
@@ -21,7 +21,9 @@ KINDS = {
     "conformer_streaming_case": "icefall_conformer_streaming",
     "zipformer_case": "icefall_zipformer",
     "zipformer_streaming_case": "icefall_zipformer_streaming",
+    "jasper_case": "jasper",
 }
+EXPORTS = {"train.yaml": export_case, "pretrained.pt": export_icefall_case, "checkpoint.pt": export_jasper_case}
 
 
 def golden_folders(config: pytest.Config) -> list[Path]:
@@ -50,7 +52,7 @@ class Exports:
 
     def begin(self, case: Case) -> None:
         """Have a case exported."""
-        export = export_case if (case.path / "train.yaml").is_file() else export_icefall_case
+        export = next(export for file, export in EXPORTS.items() if (case.path / file).is_file())
         self._background.begin(case.name, export, case, self._background.folder / case.name / "bundle")
 
     def __call__(self, case: Case) -> Path:

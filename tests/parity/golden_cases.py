@@ -40,7 +40,7 @@ def find_cases(folders: list[Path], kind: str) -> list[Case]:
     Kinds: `wenet`, `wenet_streaming` (those of them with streaming arrays), `ctc_search`, `fbank`, `icefall_fbank`,
     `icefall` and of these
     `icefall_offline`, `icefall_streaming`, `icefall_conformer`, `icefall_conformer_streaming`, `icefall_zipformer` and
-    `icefall_zipformer_streaming`.
+    `icefall_zipformer_streaming`; `jasper`, a QuartzNet as well.
     """
     found: dict[str, Case] = {}
     for folder in folders:
@@ -75,6 +75,8 @@ def kinds_of(path: Path) -> dict[str, Path]:
             kinds["icefall_zipformer"] = path / "expected.npz"
             if sizes["streaming"]:
                 kinds["icefall_zipformer_streaming"] = path / "expected.npz"
+    if has("checkpoint.pt", "config.yaml", "input.npz", "expected.npz"):
+        kinds["jasper"] = path / "expected.npz"
     if has("fbank.npz") and "lhotse_fbank0" in array_names(path / "fbank.npz"):
         kinds["icefall_fbank"] = path / "fbank.npz"
     if has("cases.npz") and "case0_log_probs" in array_names(path / "cases.npz"):

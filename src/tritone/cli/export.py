@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
+from tritone.cli.export_engines import plan_runtimes
 from tritone.cli.export_icefall import icefall
+from tritone.cli.export_jasper import jasper
 from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
 from tritone.cli.export_sherpa_onnx import sherpa_onnx
 
@@ -18,6 +20,7 @@ def export() -> None:
 
 
 app.command("icefall")(icefall)
+app.command("jasper")(jasper)
 app.command("sherpa-onnx")(sherpa_onnx)
 
 
@@ -31,6 +34,10 @@ def wenet(
         Path | None, typer.Option(help="global_cmvn, when it is neither in the checkpoint nor beside it.")
     ] = None,
     streaming: Annotated[bool, typer.Option("--streaming", help="Export a streaming graph too.")] = False,
+    stages: Annotated[
+        bool,
+        typer.Option("--stages", help="Export features and network apart too, to be served as models of their own."),
+    ] = False,
     chunk_size: Annotated[
         int, typer.Option(help="Encoder frames a streaming step (16 frames = 640 ms at 40 ms).")
     ] = 16,
@@ -48,7 +55,8 @@ def wenet(
     runtimes: Annotated[
         str,
         typer.Option(
-            help="What to write graphs for: onnxruntime, torch, torchscript or several; the first is the default."
+            help="What to write graphs for: onnxruntime, torch, torchscript, tensorrt or several; the first is the "
+            "default."
         ),
     ] = "onnxruntime",
     precision: Annotated[
@@ -81,6 +89,7 @@ def wenet(
     except ModuleNotFoundError as error:
         refuse(error)
     try:
+        planned = plan_runtimes(names(runtimes), names(precision))
         report = export_wenet(
             checkpoint=checkpoint,
             config=config,
@@ -88,13 +97,14 @@ def wenet(
             output=output,
             cmvn=cmvn,
             streaming=streaming,
+            stages=stages,
             chunk_size=chunk_size,
             left_chunks=left_chunks,
             name=name,
             tail_padding_ms=tail_padding_ms,
             progress=progress,
             weight_storage=checked_storage(weights),  # type: ignore[arg-type]
-            runtimes=names(runtimes),  # type: ignore[arg-type]
+            runtimes=planned.runtimes,  # type: ignore[arg-type]
             precisions=names(precision),  # type: ignore[arg-type]
             decoder=decoder,
             check_audio=check_audio,
@@ -104,3 +114,4 @@ def wenet(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     print_report(report, "log probability")
+    planned.build_engines(report.bundle)

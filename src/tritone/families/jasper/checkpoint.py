@@ -1,0 +1,129 @@
+"""Reading a trained Jasper or QuartzNet: checkpoint and config of upstream, or a .nemo archive that holds both.
+
+All of it is untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader, sizes are checked.
+"""
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+import yaml
+from torch import Tensor
+
+from tritone.errors import ExportError
+from tritone.families.jasper.config import ModelConfig, parse_config
+from tritone.families.jasper.names import from_nemo_names, tensor_shapes, todays_names
+from tritone.families.jasper.nemo import NEMO_SUFFIX, open_weights, read_nemo_config
+
+MAX_CONFIG_BYTES = 16 * 2**20
+STATE, EMA_STATE = "state_dict", "ema_state_dict"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Tensors by upstream's names, and whether they are the averaged ones (`ema_state_dict`)."""
+
+    state: dict[str, Tensor]
+    averaged: bool
+
+
+def read_config(path: Path) -> ModelConfig:
+    """Read upstream's yaml config, or the one in a .nemo archive.
+
+    Raises:
+        ExportError: it is unreadable, or something in it is missing, unknown or unsupported.
+    """
+    if path.suffix == ".toml":
+        raise ExportError(f"config {path}: upstream has left TOML for YAML; give the .yaml of the same name")
+    if not path.is_file():
+        raise ExportError(f"config not found: {path}")
+    try:
+        if path.suffix == NEMO_SUFFIX:
+            return parse_config(read_nemo_config(path))
+        if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
+            raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
+        return parse_config(yaml.safe_load(path.read_text(encoding="utf-8")))
+    except UnicodeDecodeError as error:
+        raise ExportError(f"config {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
+    except yaml.YAMLError as error:
+        raise ExportError(f"config {path} is not valid YAML: {error}") from error
+
+
+def read_weights(path: Path, *, ema: bool = True) -> Weights:
+    """Read a checkpoint's tensors by upstream's names of today.
+
+    Args:
+        path: upstream's checkpoint, a bare state dict, or a .nemo archive.
+        ema: take the averaged weights if there are any.
+
+    Raises:
+        ExportError: no such file, not a checkpoint, or it holds more than plain tensors and numbers.
+    """
+    if not path.is_file():
+        raise ExportError(f"checkpoint not found: {path}")
+    if path.suffix == NEMO_SUFFIX:
+        with open_weights(path) as file:
+            return Weights(todays_names(from_nemo_names(_tensors(_load(file, path), path))), averaged=False)
+    content = _load(path, path)
+    averaged = bool(ema and isinstance(content, Mapping) and content.get(EMA_STATE))
+    if isinstance(content, Mapping) and (STATE in content or averaged):
+        content = content[EMA_STATE if averaged else STATE]
+    return Weights(todays_names(_tensors(content, path)), averaged)
+
+
+def _load(file: Path | IO[bytes], path: Path) -> Any:
+    try:
+        # A training checkpoint is four times as large as what is read of it.
+        mapped = isinstance(file, Path) and zipfile.is_zipfile(file)
+        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
+    except pickle.UnpicklingError as error:
+        raise ExportError(
+            f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors and "
+            f"numbers. Save the part {EMA_STATE} or {STATE} alone, with torch.save."
+        ) from error
+    except Exception as error:  # torch reads any file as a pickle, which fails in as many ways as there are files
+        raise ExportError(
+            f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). Give the "
+            "Jasper_…_checkpoint.pt that training wrote."
+        ) from error
+
+
+def _tensors(state: Any, path: Path) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping):
+        raise ExportError(f"checkpoint {path} holds a {type(state).__name__} in place of a dict of tensors")
+    if wrong := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
+        raise ExportError(
+            f"checkpoint {path}: expected a dict of tensors, or {STATE} and {EMA_STATE} in it; "
+            f"{', '.join(wrong[:5])} are something else"
+        )
+    return {str(name): value for name, value in state.items()}
+
+
+def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> None:
+    """Hold tensors against a config.
+
+    Raises:
+        ExportError: names every tensor that is missing, misshapen, not finite, or unknown to the network that the
+            config describes.
+    """
+    wanted = tensor_shapes(config)
+    problems = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in state]
+    problems += [
+        f"{name} is {tuple(state[name].shape)}, the config asks for {shape}"
+        for name, shape in wanted.items()
+        if name in state and tuple(state[name].shape) != shape
+    ]
+    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in state.items() if name not in wanted]
+    if not problems:
+        problems = [
+            f"{name} holds {'NaN or Inf' if value.is_floating_point() else value.dtype}"
+            for name, value in state.items()
+            if not value.is_floating_point() or not bool(torch.isfinite(value).all())
+        ]
+    if problems:
+        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise ExportError(f"checkpoint {origin} does not fit its config:\n  {shown}")
