@@ -6,6 +6,7 @@ A finding carries its own conditions, so that one of several can be measured aga
 """
 
 import json
+import math
 import shlex
 import sys
 import time
@@ -110,6 +111,26 @@ def alternate(sides: Mapping[str, Callable[[], object]], repeats: int) -> list[d
             row = {name: timed(work) for name, work in sides.items()}
         rows.append(row | {"others %": bystanders.percent})
     return rows
+
+
+def timed_in_turn(
+    *works: Callable[[], object],
+    warm_ups: int = 1,
+    repeats: int = 5,
+    enough_s: float = 1.0,
+    most_s: float = math.inf,
+) -> list[float]:
+    """The median time of each of some calls, in seconds. They take turns, so that what disturbs one disturbs all.
+
+    Goes on until there are `repeats` of each that together took `enough_s`, or until they took `most_s`.
+    """
+    for _ in range(warm_ups):
+        for work in works:
+            work()
+    times: list[list[float]] = []
+    while (spent := sum(map(sum, times))) < most_s and (len(times) < repeats or spent < enough_s):
+        times.append([timed(work) for work in works])
+    return [median(each) for each in zip(*times, strict=True)]
 
 
 def is_calm(row: Mapping[str, Any]) -> bool:

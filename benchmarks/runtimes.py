@@ -10,16 +10,16 @@ shows them.
 
 import argparse
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from benchmarks.measure import timed_in_turn
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
@@ -35,7 +35,6 @@ Row = dict[str, Cell]
 
 UTTERANCES = 64  # whose texts are compared
 SHORTEST_S, LONGEST_S = 1.0, 8.0
-MIN_REPEATS, MIN_MEASURED_S = 5, 1.0  # of every time: its median counts
 WARM_UPS = 4  # calls of the same shapes, before which a GPU's are not recorded
 
 KEYS = [Column("runtime", "runtime"), Column("precision", "precision"), Column("device", "device")]
@@ -164,7 +163,9 @@ def _offline(
         for batch in batches:
             audio = [tape.cut(round(seconds * rate), rng) for _ in range(batch)]
             inputs = _block(bundle, audio)
-            graph_s, pipeline_s = _timed(partial(graph, inputs, outputs), partial(pipeline.recognize, audio))
+            graph_s, pipeline_s = timed_in_turn(
+                partial(graph, inputs, outputs), partial(pipeline.recognize, audio), warm_ups=WARM_UPS
+            )
             yield {
                 **_names(artifact, device),
                 "seconds": seconds,
@@ -189,7 +190,7 @@ def _streaming(bundle: Bundle, artifact: Artifact, device: str, batches: Sequenc
         pipeline.advance([Step(slot, tape.cut(settings.window_samples, rng)) for slot in slots])
         audio = [tape.cut(shift, rng) for _ in slots]
         steps = [Step(slot, samples) for slot, samples in zip(slots, audio, strict=True)]
-        (step_s,) = _timed(partial(pipeline.advance, steps))
+        (step_s,) = timed_in_turn(partial(pipeline.advance, steps), warm_ups=WARM_UPS)
         for slot in slots:
             pipeline.close(slot)
         yield {
@@ -207,21 +208,6 @@ def _block(bundle: Bundle, audio: Sequence[Waveform]) -> dict[str, Any]:
     for row, waveform in zip(block, audio, strict=True):
         row[: len(waveform)] = waveform
     return {"waveform": block, "num_samples": lengths}
-
-
-def _timed(*works: Callable[[], object]) -> list[float]:
-    """The median time of each of some calls, in seconds. They take turns, so that what disturbs one disturbs all."""
-    for _ in range(WARM_UPS):
-        for work in works:
-            work()
-    times: list[list[float]] = []
-    while len(times) < MIN_REPEATS or sum(map(sum, times)) < MIN_MEASURED_S:
-        times.append([])
-        for work in works:
-            start = perf_counter()
-            work()
-            times[-1].append(perf_counter() - start)
-    return [median(each) for each in zip(*times, strict=True)]
 
 
 if __name__ == "__main__":
