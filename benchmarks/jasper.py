@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.measure import ROOT, Bystanders, timed_in_turn
+from benchmarks.measure import CALM_PERCENT, ROOT, Bystanders, timed_in_turn
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.pipelines import open_offline
@@ -37,6 +37,7 @@ Row = dict[str, Any]
 
 SECONDS = "2,7,16.7"
 BATCHES = "1,2,4,8"
+MAX_TRIES = 3  # of a point that foreign processes disturb
 BAR = 0.90  # of the pipeline's throughput, as a share of the bare network's
 NVIDIA = {"onnxruntime": "ONNX Runtime", "torch": "PyTorch", "torchscript": "TorchScript", "tensorrt": "TensorRT"}
 
@@ -117,14 +118,17 @@ def _points(bundle: Bundle, artifact: Artifact, given: argparse.Namespace) -> It
             block[:, : len(audio[0])] = audio
             (ready,) = features({"waveform": block, "num_samples": counts}, ["features"])
             feed = {"features": ready, "num_samples": counts}
-            with Bystanders() as bystanders:
-                bare_s, pipeline_s = timed_in_turn(
-                    partial(network, feed, outputs),
-                    partial(pipeline.recognize, audio),
-                    warm_ups=1 if given.device == "cpu" else 4,
-                    repeats=given.repeats,
-                    most_s=given.most_s,
-                )
+            for _ in range(MAX_TRIES):
+                with Bystanders() as bystanders:
+                    bare_s, pipeline_s = timed_in_turn(
+                        partial(network, feed, outputs),
+                        partial(pipeline.recognize, audio),
+                        warm_ups=1 if given.device == "cpu" else 4,
+                        repeats=given.repeats,
+                        most_s=given.most_s,
+                    )
+                if bystanders.percent <= CALM_PERCENT:
+                    break
             yield {
                 **chosen,
                 "seconds": seconds,

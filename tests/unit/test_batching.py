@@ -66,3 +66,12 @@ def test_the_order_within_equal_lengths_is_that_of_the_input() -> None:
 def test_limits_that_make_no_sense_are_refused(wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         BatchLimits(**wrong)
+
+
+def test_calls_of_a_large_network_are_larger_on_the_cpu():
+    lengths = [9 * RATE] * 16
+    small, large = (
+        plan_batches(lengths, BatchLimits.for_device("cpu", size), sample_rate=RATE) for size in (2**20, 2**30)
+    )
+    assert [len(batch.indices) for batch in large] == [16]
+    assert max(len(batch.indices) for batch in small) == 3

@@ -56,6 +56,15 @@ def test_a_graph_on_the_cpu_wants_as_many_calls_at_once_as_it_has_threads(toy_bu
     assert open_graph(toy_bundle / "encoder.onnx", threads=3, split_calls=split_calls).concurrency == 3
 
 
+@pytest.mark.parametrize("split_calls", [True, False])
+def test_a_call_of_a_network_beyond_the_caches_has_the_cpu_for_itself(
+    toy_bundle: Path, split_calls: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("tritone.runtime.onnx.ALONE_BYTES", 1000)
+    graph = open_graph(toy_bundle / "encoder.onnx", threads=3, split_calls=split_calls)
+    assert graph.concurrency == (1 if split_calls else 3)
+
+
 def test_utterances_recognised_side_by_side_keep_their_texts(toy_bundle: Path):
     texts = ["abcdefghij"[: 1 + index % 10] * (1 + index % 7) for index in range(60)]
     pipeline = open_offline(Bundle.open(toy_bundle), threads=4)

@@ -80,6 +80,14 @@ def test_the_threads_of_others_are_as_before_after_a_call(both: Path) -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize(("split_calls", "calls"), [(True, 1), (False, 4)])
+def test_a_call_of_a_network_beyond_the_caches_has_the_cpu_for_itself(
+    both: Path, split_calls: bool, calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritone.runtime.torch.ALONE_BYTES", 1000)
+    assert TorchGraph(both / "encoder.pt2", threads=4, split_calls=split_calls).concurrency == calls
+
+
 @pytest.mark.parametrize(("split_calls", "shares"), [(True, [4, 2, 1]), (False, [1, 1, 1])])
 def test_calls_at_once_share_the_threads(both: Path, split_calls: bool, shares: list[int]) -> None:
     graph = TorchGraph(both / "encoder.pt2", threads=4, split_calls=split_calls)

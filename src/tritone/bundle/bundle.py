@@ -131,6 +131,10 @@ class Bundle:
         """The path of the graph to open for a role: the first that `artifacts` gives; errors as there."""
         return self.file(self.artifacts(role, runtime, precision)[0].files[0])
 
+    def num_bytes(self, artifact: Artifact) -> int:
+        """The size of a graph with its weights, as it is stored."""
+        return sum(self.file(name).stat().st_size for name in artifact.files)
+
     def verify(self) -> None:
         """Compare every graph file with its checksum.
 

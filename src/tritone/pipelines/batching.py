@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+LARGE_BYTES = 512 * 2**20  # of a network
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchLimits:
@@ -35,15 +37,19 @@ class BatchLimits:
             raise ValueError(f"steps_per_octave must be a power of two, got {self.steps_per_octave}")
 
     @classmethod
-    def for_device(cls, device: str) -> "BatchLimits":
-        """Limits that were found to serve a device well.
+    def for_device(cls, device: str, network_bytes: int = 0) -> "BatchLimits":
+        """Limits that were found to serve a device well, for a network whose files have so many bytes.
 
         A GPU wants large calls and few shapes. A CPU gains nothing beyond some ten seconds a call, loses cache beyond a
-        minute, and takes any shape, so there its calls are small and its padding is next to nothing.
+        minute, and takes any shape, so there its calls are small and its padding is next to nothing. A large network is
+        never in its caches, so there a call had better make much of the weights that it reads, and whatever a new shape
+        costs is nothing beside it.
         """
-        if device == "cpu":
-            return cls(max_padded_s=32.0, max_waste=0.1, steps_per_octave=64)
-        return cls()
+        if device != "cpu":
+            return cls()
+        if network_bytes >= LARGE_BYTES:
+            return cls(max_padded_s=160.0, max_waste=0.1, steps_per_octave=1024)
+        return cls(max_padded_s=32.0, max_waste=0.1, steps_per_octave=64)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ class OfflinePipeline:
         self.searching = open_searching(bundle, self._graph, search, place)
         self._crew = Crew(self._graph.concurrency)
         self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
-        self.limits = self._blocks.within(limits or BatchLimits.for_device(device))
+        self.limits = self._blocks.within(limits or BatchLimits.for_device(device, bundle.num_bytes(self.artifact)))
         self.max_audio_s = min(max_audio_s, self._blocks.max_audio_s)
 
     def check(self, waveform: Waveform) -> None:

@@ -40,9 +40,9 @@ class _GraphPipeline:
 
     def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, place: Mapping[str, Any]) -> None:
         self.bundle = bundle
-        self.limits = limits or BatchLimits.for_device(place["device"])
         self.work = WorkLog(bundle.manifest.sample_rate)
         self.artifact, self._graph = open_chosen(bundle, role, **place)
+        self.limits = limits or BatchLimits.for_device(place["device"], bundle.num_bytes(self.artifact))
         self._crew = Crew(self._graph.concurrency)
 
     def _batches(self, lengths: Sequence[int]) -> list[Batch]:

@@ -53,13 +53,13 @@ def _model_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tritone_onnx.Model"))
 
 
-def check_external_data(path: Path) -> None:
-    """Make sure that a graph's weights lie in the graph's own folder.
+def check_external_data(path: Path) -> list[Path]:
+    """Make sure that a graph's weights lie in the graph's own folder; returns their files.
 
     Raises:
         BundleError: the file is no ONNX graph, or names weights outside of its folder.
     """
-    folder = path.parent.resolve()
+    folder, files = path.parent.resolve(), []
     for location in sorted(locations(path)):
         target = (folder / location).resolve() if "\0" not in location else None
         if target is None or target.parent != folder:
@@ -67,6 +67,8 @@ def check_external_data(path: Path) -> None:
                 f"cannot open {path}: it takes weights from {location!r}, which is not a file beside it. "
                 "Do not use this bundle unless you know who made it; export the model again."
             )
+        files.append(target)
+    return files
 
 
 def locations(path: Path) -> set[str]:

@@ -30,6 +30,9 @@ DTYPES = {
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
 }
+# Calls at once each read all weights. Those of a network beyond this are no longer in the caches by then, and two such
+# calls take longer at once than one after the other (docs/performance/notes.md).
+ALONE_BYTES = 64 * 2**20
 ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites nobody can act on
 
 
@@ -54,9 +57,11 @@ class OnnxGraph:
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
-        check_external_data(path)
+        weights = check_external_data(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
+        if split_calls and sum(file.stat().st_size for file in (path, *weights) if file.is_file()) >= ALONE_BYTES:
+            self.concurrency = 1
         if not split_calls and device == "cpu":
             options.intra_op_num_threads = 1
         try:

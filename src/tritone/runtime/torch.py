@@ -25,6 +25,8 @@ from tritone.runtime.torch_program import read_program
 from tritone.runtime.torch_slots import DeviceSlots
 
 # Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
+# As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
+ALONE_BYTES = 512 * 2**20
 MAX_REPLAYED = 2**21  # elements of all inputs; two minutes of audio at 16 kHz
 
 
@@ -60,6 +62,8 @@ class TorchGraph:
         self.outputs: Mapping[str, TensorSpec] = self._program.outputs
         # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
         self.concurrency = self._threads if index is None else 2 if split_calls else 1
+        if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
+            self.concurrency = 1
         self._functions: dict[tuple[str, ...], Any] = {}
         self._active = 0
         self._lock = threading.Lock()
