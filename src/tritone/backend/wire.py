@@ -3,6 +3,7 @@
 WAV = "WAV"  # FP32 (samples,) in [-1, 1]
 WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV
 TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
+EMBEDDINGS = "EMBEDDINGS"  # FP32 (dim,)
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
 # INT32 (frames,), the best token of each frame; of decoder stages that are built for it, for clients that make text of
 # it themselves, as NVIDIA's for Jasper do.

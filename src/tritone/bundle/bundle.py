@@ -53,19 +53,28 @@ class Bundle:
         bundle = cls(path, _read_manifest(path / MANIFEST))
         for name in bundle.files:
             bundle.file(name)
-        _ = bundle.vocabulary
+        if bundle.manifest.vocabulary is not None:
+            _ = bundle.vocabulary
         return bundle
 
     @property
     def files(self) -> tuple[str, ...]:
         """The names of all files of the bundle, relative to its folder, each once."""
-        names = [MANIFEST, self.manifest.vocabulary.file]
+        names = [MANIFEST]
+        if self.manifest.vocabulary is not None:
+            names.append(self.manifest.vocabulary.file)
         names += [name for artifact in self.manifest.artifacts for name in artifact.files]
         return tuple(dict.fromkeys(names))
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The token table with its rules for writing text."""
+        """The token table with its rules for writing text.
+
+        Raises:
+            BundleError: the model writes no text.
+        """
+        if self.manifest.vocabulary is None:
+            raise BundleError(f"{self.path} is of kind {self.manifest.kind}: it has no tokens and writes no text.")
         return Vocabulary.read(self.file(self.manifest.vocabulary.file), self.manifest.vocabulary)
 
     def file(self, name: str) -> Path:

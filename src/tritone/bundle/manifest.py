@@ -24,6 +24,7 @@ ALL_LEFT = -1  # as `left_chunks`: all of the past
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Kind = Literal["ctc", "transducer", "embedding"]
 Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic"]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -40,7 +41,7 @@ class Features(_Part):
     `frame_length`, `frame_shift` are in samples; `low_freq`, `high_freq` in Hz, a `high_freq` of 0 or below counts from
     Nyquist. `snip_edges`: only whole windows make a frame; without it frames are centred, and the signal is mirrored
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
-    of the utterance, of each band or of all together.
+    of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
     `kind`: `kaldi-fbank`, or `log-mel` of librosa's bands.
     """
@@ -55,7 +56,7 @@ class Features(_Part):
     high_freq: float = 0.0
     snip_edges: bool = True
     sample_scale: Annotated[float, Field(gt=0)] = 32768.0
-    normalize: Literal["none", "per-feature", "all-features"] = "none"
+    normalize: Literal["none", "mean", "per-feature", "all-features"] = "none"
 
 
 class Encoder(_Part):
@@ -64,7 +65,7 @@ class Encoder(_Part):
     `tail_samples`: silence that pipelines append to every utterance. The last frames of audio fill no whole window, and
     a network may emit a token some frames after its sound: without a tail, a word cut off right at its end is lost.
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
-    must be of one length.
+    must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
     """
 
     subsampling_rate: Positive
@@ -197,6 +198,16 @@ class Transducer(_Part):
         return self
 
 
+class Embedding(_Part):
+    """One vector for each utterance.
+
+    `mean_subtracted`: the graph has subtracted the mean of many speakers' embeddings already, and whoever compares
+    embeddings must not do it again.
+    """
+
+    mean_subtracted: bool = False
+
+
 class Engine(_Part):
     """What a TensorRT engine was built with. It runs nowhere else.
 
@@ -254,14 +265,15 @@ class Manifest(_Part):
 
     schema_version: Literal[1] = 1
     name: Annotated[str, Field(min_length=1, max_length=128)]
-    kind: Literal["ctc", "transducer"]
+    kind: Kind
     sample_rate: Annotated[int, Field(ge=1000, le=768_000)]
     features: Features
     encoder: Encoder
-    vocabulary: Vocabulary
+    vocabulary: Vocabulary | None = None
     streaming: Streaming | None = None
     decoder: Decoder | None = None
     transducer: Transducer | None = None
+    embedding: Embedding | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 
@@ -269,7 +281,13 @@ class Manifest(_Part):
     def _kind_has_its_part(self) -> "Manifest":
         if (self.kind == "transducer") != (self.transducer is not None):
             raise ValueError(f"kind is {self.kind!r}: a transducer, and nothing else, has the part `transducer`")
-        if self.transducer and max(self.transducer.start) >= self.vocabulary.size:
+        if (self.kind == "embedding") != (self.embedding is not None):
+            raise ValueError(f"kind is {self.kind!r}: an embedding, and nothing else, has the part `embedding`")
+        if (self.kind == "embedding") != (self.vocabulary is None):
+            raise ValueError(f"kind is {self.kind!r}: all but embeddings have the part `vocabulary`")
+        if self.embedding and (self.streaming or self.decoder):
+            raise ValueError("an embedding is of a whole utterance; it has neither `streaming` nor `decoder`")
+        if self.transducer and self.vocabulary and max(self.transducer.start) >= self.vocabulary.size:
             raise ValueError(
                 f"transducer.start is {list(self.transducer.start)}, but the largest token id is "
                 f"{self.vocabulary.size - 1}"
@@ -296,6 +314,13 @@ class Manifest(_Part):
         """The samples that a flexible graph reads for `chunk_size` encoder frames, and those it then moves on by."""
         frame = self.features.frame_shift * self.encoder.subsampling_rate
         return self.encoder.min_samples + (chunk_size - 1) * frame, chunk_size * frame
+
+    @property
+    def tokens(self) -> Vocabulary:
+        """The vocabulary of a model that writes text; asking any other kind for it is a mistake of the program."""
+        if self.vocabulary is None:
+            raise RuntimeError(f"a model of kind {self.kind} has no vocabulary")
+        return self.vocabulary
 
     @property
     def frame_s(self) -> float:

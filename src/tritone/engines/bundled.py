@@ -152,7 +152,9 @@ def _sources(bundle: Bundle, precisions: Sequence[Precision], roles: Sequence[Ro
 
 def _copy(bundle: Bundle, kept: Sequence[Artifact], folder: Path, *, link: bool) -> None:
     """Put the bundle's other files beside the new engines; `link`: without copying them, where that is possible."""
-    names = [bundle.manifest.vocabulary.file, *(name for artifact in kept for name in artifact.files)]
+    vocabulary = bundle.manifest.vocabulary
+    names = [] if vocabulary is None else [vocabulary.file]
+    names += [name for artifact in kept for name in artifact.files]
     paths = {name: bundle.file(name) for name in names}
     if (card := bundle.path / MODEL_CARD).is_file():
         paths[MODEL_CARD] = card

@@ -226,11 +226,11 @@ class _Sizes:
 
     def _decoder_rows(self) -> tuple[int, int, int]:
         _, tokens = self._tokens()
-        room = MAX_LOGITS // (MAX_HYPOTHESES * (tokens + 1) * self._manifest.vocabulary.size)
+        room = MAX_LOGITS // (MAX_HYPOTHESES * (tokens + 1) * self._manifest.tokens.size)
         return self._within(room, self._profile.usual.rows, self._profile.most.rows)
 
     def _contexts(self) -> tuple[int, int, int]:
-        room = min(MAX_CONTEXTS, MAX_LOGITS // self._manifest.vocabulary.size)
+        room = min(MAX_CONTEXTS, MAX_LOGITS // self._manifest.tokens.size)
         return self._within(room, self._profile.usual.rows * BEAM, MAX_CONTEXTS)
 
     @staticmethod

@@ -53,10 +53,12 @@ def tensors(manifest: Manifest, role: Role) -> tuple[Tensors, Tensors]:
         return inputs, {"features": features}
     if role == "acoustic":
         inputs = {"features": features, "num_samples": inputs["num_samples"]}
+    if manifest.kind == "embedding":
+        return inputs, {"embeddings": TensorSpec(float32, (None, manifest.encoder.output_dim))}
     if manifest.kind == "transducer":
         outputs = {"encoder_out": TensorSpec(float32, (None, None, manifest.encoder.output_dim))}
     else:
-        outputs = {"log_probs": TensorSpec(float32, (None, None, manifest.vocabulary.size))}
+        outputs = {"log_probs": TensorSpec(float32, (None, None, manifest.tokens.size))}
     outputs["num_frames"] = TensorSpec(int64, (None,))
     for state in streaming.states if streaming else ():
         inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(
@@ -80,7 +82,7 @@ def _decoder_tensors(manifest: Manifest, float32: np.dtype, int64: np.dtype) -> 
 def _transducer_tensors(manifest: Manifest, role: Role, float32: np.dtype, int64: np.dtype) -> tuple[Tensors, Tensors]:
     vector = TensorSpec(float32, (None, manifest.encoder.output_dim))
     if role == "joiner":
-        logits = TensorSpec(float32, (None, manifest.vocabulary.size))
+        logits = TensorSpec(float32, (None, manifest.tokens.size))
         return {"encoder_out": vector, "predictor_out": vector}, {"logits": logits}
     context_size = manifest.transducer.context_size if manifest.transducer else None
     return {"context": TensorSpec(int64, (None, context_size))}, {"predictor_out": vector}

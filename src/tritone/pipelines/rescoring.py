@@ -66,7 +66,7 @@ class Rescorer:
         if settings is None:
             raise BundleError(f"{bundle.path} has a decoder graph, but `decoder` in its manifest is empty")
         self._settings: Decoder = settings
-        self._vocab_size = bundle.manifest.vocabulary.size
+        self._vocab_size = bundle.manifest.tokens.size
         # An engine has limits of its own; calls with more rows it cuts itself.
         most = self._graph.inputs["encoder_out"].most, self._graph.inputs["hypotheses"].most
         self.max_frames = most[0][1] if most[0] else sys.maxsize

@@ -88,7 +88,7 @@ class Searching(ABC):
         settings = settings or SearchSettings()
         self._bundle = bundle
         self._threads = threads
-        self._blank_id = bundle.manifest.vocabulary.blank_id
+        self._blank_id = bundle.manifest.tokens.blank_id
         self._spellings = bundle.vocabulary.spellings
         self._settings = settings
         self._lm: Any = None

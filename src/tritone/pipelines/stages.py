@@ -314,7 +314,7 @@ class DecodingPipeline:
         """
         best = results["best_tokens"] if "best_tokens" in results else results["log_probs"].argmax(axis=2)
         rows, frames = best.shape
-        ids = np.full((rows, -(-frames // rows) * rows), self.bundle.manifest.vocabulary.blank_id, np.int32)
+        ids = np.full((rows, -(-frames // rows) * rows), self.bundle.manifest.tokens.blank_id, np.int32)
         for row, tokens, count in zip(ids, best, results["num_frames"].tolist(), strict=True):
             row[:count] = tokens[:count]
         return ids

@@ -52,7 +52,7 @@ class GraphNetwork:
         place: dict[str, Any] = {"device": device, "threads": threads, "runtime": runtime, "precision": precision}
         self.predictor, self._predict = open_chosen(bundle, "predictor", **place)
         self.joiner, self._join = open_chosen(bundle, "joiner", **place)
-        vocabulary = bundle.manifest.vocabulary
+        vocabulary = bundle.manifest.tokens
         self.vocab_size = vocabulary.size
         self.blank_id = vocabulary.blank_id
         self.unk_id = vocabulary.unk_id
