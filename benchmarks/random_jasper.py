@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.random_model import babble
+from benchmarks.random_model import babble, names_of
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.jasper.config import ModelConfig, parse_config
@@ -149,16 +149,12 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder of the bundle")
     parser.add_argument("--blocks", default="10x5dr", help="10x5dr (Jasper), 15x5 (QuartzNet), or others like these")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--runtimes", type=_names, default="onnxruntime", help="onnxruntime, torch, torchscript")
-    parser.add_argument("--precisions", type=_names, default="fp32", help="fp32, fp16, bf16 or several")
+    parser.add_argument("--runtimes", type=names_of, default="onnxruntime", help="onnxruntime, torch, torchscript")
+    parser.add_argument("--precisions", type=names_of, default="fp32", help="fp32, fp16, bf16 or several")
     parser.add_argument("--stages", action="store_true", help="features and network as graphs of their own too")
     given = vars(parser.parse_args())
     blocks, output = given.pop("blocks"), given.pop("output")
     print(random_bundle(blocks, output, name=output.name, **given).path)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
 
 
 if __name__ == "__main__":

@@ -166,15 +166,16 @@ def main() -> None:
     parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames of a streaming step")
     parser.add_argument("--left-chunks", type=int, default=5, help="past chunks that a streaming step sees")
     parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--runtimes", type=_names, default="onnxruntime", help="onnxruntime, torch or both")
-    parser.add_argument("--precisions", type=_names, default="fp32", help="fp32, fp16, bf16 or several, for torch")
+    parser.add_argument("--runtimes", type=names_of, default="onnxruntime", help="onnxruntime, torch or both")
+    parser.add_argument("--precisions", type=names_of, default="fp32", help="fp32, fp16, bf16 or several, for torch")
     given = vars(parser.parse_args())
     options = {key: given.pop(key) for key in ("output", "chunk_size", "left_chunks", "seed", "runtimes", "precisions")}
     bundle = random_bundle(ModelSize(**given), name=options["output"].name, **options)
     print(bundle.path)
 
 
-def _names(text: str) -> tuple[str, ...]:
+def names_of(text: str) -> tuple[str, ...]:
+    """Names separated by commas, as options have them."""
     return tuple(text.split(","))
 
 

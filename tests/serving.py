@@ -1,10 +1,16 @@
 """A raw Triton client and a few questions about running servers, for tests that check the server without our client."""
 
+import importlib
+import re
+import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +18,10 @@ import numpy.typing as npt
 import psutil
 import tritonclient.grpc as triton
 
-from tritone.server import ServerOptions, free_ports
+from tritone.server import ServerOptions, TritonServer, free_ports
 
 TIMEOUT_S = 30.0
+METRIC = re.compile(r"(?P<name>tritone_\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +114,41 @@ def in_one_batch(client: RawClient, asks: Sequence[Ask], attempts: int = 10) -> 
         if batches.total() == 1:
             return answers
     raise AssertionError(f"{len(asks)} requests did not share a batch in {attempts} attempts")
+
+
+def metrics_of(server: TritonServer, model: str) -> dict[str, float]:
+    """The counters of a model by name, without "tritone_", and outcomes as "ok", "bad_input", ..."""
+    url = f"http://{server.options.address('metrics')}/metrics"
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        text = answer.read().decode()
+    values: dict[str, float] = {}
+    for match in METRIC.finditer(text):
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', match["labels"]))
+        if labels["model"] == model:
+            assert labels["version"] == "1"
+            name = labels.get("outcome") or match["name"].removeprefix("tritone_")
+            values[name] = values.get(name, 0.0) + float(match["value"])
+    return values
+
+
+@contextmanager
+def backend_module(name: str) -> Iterator[Any]:
+    """A module of `tritone.backend`, without Triton; nobody else sees what was imported for it."""
+
+    def ours() -> dict[str, Any]:
+        names = ("tritone.backend.", "triton_python_backend_utils")
+        return {each: module for each, module in sys.modules.items() if each.startswith(names)}
+
+    before = ours()
+    for each in before:
+        del sys.modules[each]
+    sys.modules["triton_python_backend_utils"] = SimpleNamespace()  # type: ignore[assignment]
+    try:
+        yield importlib.import_module(f"tritone.backend.{name}")
+    finally:
+        for each in ours():
+            del sys.modules[each]
+        sys.modules.update(before)
 
 
 def quiet_options(**changes: object) -> ServerOptions:

@@ -3,8 +3,8 @@
     write_toy_speaker(path)      ->  a bundle of kind embedding
     toy_voice([3, 1, 0, ...])    ->  audio whose embedding is (0.75, 0.25, 0, ...)
 
-Level k is a sample of k / 8; between two levels a sample counts for both by its distance. Audio below `MIN_SAMPLES` is too
-short for it.
+Level k is a sample of k / 8; between two levels a sample counts for both by its distance. Audio below `MIN_SAMPLES` is
+too short for it.
 """
 
 from collections.abc import Sequence
@@ -24,19 +24,40 @@ DIM = 8
 MIN_SAMPLES = 800
 
 
-def write_toy_speaker(path: Path, name: str = "speaker", *, mean_subtracted: bool = False, dim: int = DIM) -> Path:
-    """Write the bundle to `path` and return `path`."""
+def write_toy_speaker(
+    path: Path,
+    name: str = "speaker",
+    *,
+    mean_subtracted: bool = False,
+    dim: int = DIM,
+    stages: bool = False,
+    equal_lengths: bool = False,
+) -> Path:
+    """Write the bundle to `path` and return `path`.
+
+    `stages`: with graphs for stages, too; features are the samples, one to a frame. `equal_lengths`: padding is heard.
+    """
+    features = Features(window="hamming", normalize="mean")
+    if stages:
+        features = features.model_copy(update={"num_mel_bins": 1, "frame_shift": 1})
     with BundleWriter(path) as writer:
-        onnx.save(_graph(dim), writer.folder / "encoder.onnx")
+        onnx.save(_graph(dim, equal_lengths), writer.folder / "encoder.onnx")
+        artifacts = [writer.artifact("encoder", "encoder.onnx")]
+        if stages:
+            onnx.save(_features(), writer.folder / "features.onnx")
+            onnx.save(_graph(dim, equal_lengths, acoustic=True), writer.folder / "acoustic.onnx")
+            artifacts += [writer.artifact("features", "features.onnx"), writer.artifact("acoustic", "acoustic.onnx")]
         writer.commit(
             Manifest(
                 name=name,
                 kind="embedding",
                 sample_rate=SAMPLE_RATE,
-                features=Features(window="hamming", normalize="mean"),
-                encoder=Encoder(subsampling_rate=1, output_dim=dim, min_samples=MIN_SAMPLES),
+                features=features,
+                encoder=Encoder(
+                    subsampling_rate=1, output_dim=dim, min_samples=MIN_SAMPLES, equal_lengths=equal_lengths
+                ),
                 embedding=Embedding(mean_subtracted=mean_subtracted),
-                artifacts=(writer.artifact("encoder", "encoder.onnx"),),
+                artifacts=tuple(artifacts),
                 provenance=Provenance(family="toy"),
             )
         )
@@ -58,16 +79,37 @@ def toy_embedding(waveform: npt.NDArray[np.float32], dim: int = DIM) -> npt.NDAr
     return result
 
 
-def _graph(dim: int) -> onnx.ModelProto:
+def _features() -> onnx.ModelProto:
+    node = helper.make_node("Unsqueeze", ["waveform", "axis2"], ["features"])
+    features = helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", "samples", 1])
+    return _model([node], _inputs(), [features], [numpy_helper.from_array(np.array([2]), "axis2")])
+
+
+def _inputs(acoustic: bool = False) -> list[onnx.ValueInfoProto]:
+    samples = helper.make_tensor_value_info("num_samples", TensorProto.INT64, ["batch"])
+    if acoustic:
+        return [helper.make_tensor_value_info("features", TensorProto.FLOAT, ["batch", "frames", 1]), samples]
+    return [helper.make_tensor_value_info("waveform", TensorProto.FLOAT, ["batch", "samples"]), samples]
+
+
+def _model(nodes: Any, inputs: Any, outputs: Any, constants: Any) -> onnx.ModelProto:
+    graph = helper.make_graph(nodes, "toy_speaker", inputs, outputs, constants)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def _graph(dim: int, equal_lengths: bool = False, acoustic: bool = False) -> onnx.ModelProto:
     def constant(name: str, value: Any) -> onnx.TensorProto:
         return numpy_helper.from_array(np.asarray(value), name)
 
     node = helper.make_node
     nodes = [
+        *([node("Squeeze", ["features", "axis2"], ["waveform"])] if acoustic else []),
         node("Shape", ["waveform"], ["size"], start=1, end=2),
         node("Squeeze", ["size", "axis0"], ["samples"]),
         node("Range", ["zero", "samples", "one"], ["places"]),
-        node("Unsqueeze", ["num_samples", "axis1"], ["ends"]),
+        node("Unsqueeze", ["num_samples", "axis1"], ["told"]),
+        # Heard to the end of the row, whatever is said: the largest of both is that end.
+        node("Max", ["told", "samples"] if equal_lengths else ["told", "told"], ["ends"]),
         node("Less", ["places", "ends"], ["valid"]),
         node("Cast", ["valid"], ["counted"], to=TensorProto.FLOAT),
         node("Mul", ["waveform", "scale"], ["scaled"]),
@@ -92,10 +134,5 @@ def _graph(dim: int) -> onnx.ModelProto:
         constant("unit", np.float32(1)),
         constant("levels", np.arange(dim, dtype=np.float32)[None, :, None]),
     ]
-    inputs = [
-        helper.make_tensor_value_info("waveform", TensorProto.FLOAT, ["batch", "samples"]),
-        helper.make_tensor_value_info("num_samples", TensorProto.INT64, ["batch"]),
-    ]
     outputs = [helper.make_tensor_value_info("embeddings", TensorProto.FLOAT, ["batch", dim])]
-    graph = helper.make_graph(nodes, "toy_speaker", inputs, outputs, constants)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return _model(nodes, _inputs(acoustic), outputs, constants)

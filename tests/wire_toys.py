@@ -39,11 +39,23 @@ ASKED = TENSORS % DETAILS + SEARCH + "dynamic_batching { }"
 PARTS = TENSORS % DETAILS + SEARCH + "sequence_batching { oldest { max_candidate_sequences: 8 } }"
 NARROW = TENSORS % "" + "dynamic_batching { default_queue_policy { max_queue_size: 1 } }"
 MOODS = TENSORS.replace("count: 1", "count: 2") % "" + "dynamic_batching { }"
+VOICES = TENSORS.replace("TRANSCRIPTS", "EMBEDDINGS").replace("TYPE_STRING dims: [ 1 ]", "TYPE_FP32 dims: [ 3 ]") % ""
 OTHER = """
 max_batch_size: 0
 input [ { name: "WAV" data_type: TYPE_FP32 dims: [ -1 ] } ]
-output [ { name: "EMBEDDINGS" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "SCORES" data_type: TYPE_FP32 dims: [ -1 ] } ]
 instance_group [ { kind: KIND_CPU } ]
+"""
+SPEAKER = (
+    TENSORS.replace("TRANSCRIPTS", "EMBEDDINGS").replace("TYPE_STRING dims: [ 1 ]", "TYPE_FP32 dims: [ 4 ]") % ""
+    + 'parameters { key: "sample_rate" value: { string_value: "16000" } } dynamic_batching { }'
+)
+# As WeSpeaker's own deployment has it: no lengths, no parameters.
+LONE = """
+max_batch_size: 8
+input [ { name: "WAV" data_type: TYPE_FP32 dims: [ -1 ] } ]
+output [ { name: "EMBEDDINGS" data_type: TYPE_FP32 dims: [ 4 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
 """
 
 CONFIGS = {
@@ -54,11 +66,14 @@ CONFIGS = {
     "slow": SLOW,
     "narrow": NARROW,
     "moods": MOODS,
+    "voices": VOICES + "dynamic_batching { }",
+    "speaker": SPEAKER,
+    "lone": LONE,
     "other": OTHER,
     "asked": ASKED,
     "parts": PARTS,
 }
-CODE = {"narrow": "slow", "other": "count"}  # of "other" only the tensors matter
+CODE = {"narrow": "slow", "lone": "speaker", "other": "count"}  # of "other" only the tensors matter
 
 
 def write_models(folder: Path, *names: str) -> Path:

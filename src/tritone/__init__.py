@@ -1,7 +1,8 @@
 """Tritone: trained speech models into production on NVIDIA Triton Inference Server.
 
-tritone.load("demo-asr").transcribe(["a.wav"])   recognition in this process
-tritone.Client("localhost:8001")                 recognition by a running server
+tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
+tritone.load_embedder("speaker").embed(["a.wav"])       a speaker's voice as a vector, in this process
+tritone.Client("localhost:8001")                        either by a running server
 """
 
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     __version__: str
 
     from tritone.client import Client
+    from tritone.pipelines.embed_options import EmbedOptions
+    from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.recognizer import Recognizer, Stream
     from tritone.search.endpoint import EndpointRules
@@ -25,6 +28,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Alternative",
     "Client",
+    "EmbedOptions",
+    "Embedder",
     "EndpointRules",
     "FrameScores",
     "Recognizer",
@@ -36,12 +41,15 @@ __all__ = [
     "__version__",
     "errors",
     "load",
+    "load_embedder",
 ]
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
 LAZY = {
     "Alternative": "tritone.transcript",
     "Client": "tritone.client",
+    "EmbedOptions": "tritone.pipelines.embed_options",
+    "Embedder": "tritone.pipelines.embedder",
     "EndpointRules": "tritone.search.endpoint",
     "FrameScores": "tritone.pipelines.frames",
     "Recognizer": "tritone.pipelines.recognizer",
@@ -99,7 +107,7 @@ def load(
         endpoints: when an utterance in a stream ends and the next one begins; None leaves a stream whole.
 
     Raises:
-        BundleError: the bundle is missing, damaged or too new.
+        BundleError: the bundle is missing, damaged or too new, or writes no text.
         InputError: an option of the search is out of range, or hotwords cannot be read.
         LanguageModelError: there is no such language model; one that is damaged is told when it is first needed.
         ValueError: there is no such runtime or precision.
@@ -144,6 +152,49 @@ def load(
         chunk_size=chunk_size,
         left_chunks=left_chunks,
         endpoints=endpoints,
+    )
+
+
+def load_embedder(
+    bundle: "str | os.PathLike[str]",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
+    max_audio_s: float = 300.0,
+    window_s: float = 0.0,
+    shift_s: float = 0.0,
+) -> "Embedder":
+    """Load a bundle of a speaker model, for embeddings in this process.
+
+    Args:
+        bundle: a bundle folder, or the name of a shipped bundle.
+        device, threads, runtime, precision: as of `load`.
+        max_audio_s: the longest audio that `embed` accepts, in seconds.
+        window_s, shift_s: see `EmbedOptions`; a call may ask for others.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or too new, or its model makes no embeddings.
+        InputError: the windows are out of range.
+        ValueError: there is no such runtime or precision.
+
+    What the bundle or this machine does not have is told when the graph is first needed.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.embed_options import EmbedOptions
+    from tritone.pipelines.embedder import Embedder
+
+    opened = Bundle.open(bundle)
+    opened.verify()  # damaged weights would not fail, they would give other voices
+    return Embedder(
+        opened,
+        device=device,
+        threads=threads,
+        runtime=runtime,
+        precision=precision,
+        max_audio_s=max_audio_s,
+        options=EmbedOptions(window_s=window_s, shift_s=shift_s),
     )
 
 

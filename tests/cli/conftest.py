@@ -1,10 +1,11 @@
-"""Servers for the commands: toy models that answer with arithmetic, and the toy bundle as `tritone build` serves it."""
+"""Servers for the commands: toy models that answer with arithmetic, and toy bundles as `tritone build` serves them."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from toy_speaker import write_toy_speaker
 from tritone.repository import build_repository
 from tritone.search.prefix_beam import compile_search
 from tritone.server import TritonServer
@@ -18,9 +19,14 @@ def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServ
 
 
 @pytest.fixture(scope="session")
-def served_toy(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def toy_speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_toy_speaker(tmp_path_factory.mktemp("bundles") / "speaker")
+
+
+@pytest.fixture(scope="session")
+def served_toy(toy_bundle: Path, toy_speaker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     compile_search()  # else the first request that asks for a beam would wait for it
     repository = tmp_path_factory.mktemp("repository")
-    build_repository([toy_bundle], repository)
+    build_repository([toy_bundle, toy_speaker], repository)
     with running_server(repository) as server:
         yield server

@@ -17,8 +17,10 @@ from tritone.transcript import Span
 def test_ready_models_are_listed_with_their_kind_and_rate(client: Client):
     assert client.models() == [
         ModelInfo(name="count", kind="offline", sample_rate=8000, batched=True, has_details=True),
+        ModelInfo(name="lone", kind="embedding", has_lengths=False, dim=4),
         ModelInfo(name="other", kind="other", sample_rate=16000, batched=False, has_details=False),
         ModelInfo(name="running", kind="streaming", sample_rate=16000, batched=True, has_details=False),
+        ModelInfo(name="speaker", kind="embedding", has_windows=True, dim=4),
     ]
 
 
@@ -30,7 +32,7 @@ def test_the_only_offline_model_needs_no_name(client: Client):
 
 
 def test_an_unknown_model_is_an_error_that_lists_what_there_is(client: Client):
-    offered = re.escape("count (offline), other (other), running (streaming)")
+    offered = re.escape("count (offline), lone (embedding), other (other), running (streaming)")
     with pytest.raises(InputError, match=f"no ready model 'nope'.*{offered}"):
         client.transcribe([np.zeros(1)], model="nope")
 

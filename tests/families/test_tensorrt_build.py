@@ -14,6 +14,7 @@ import sherpa_toys
 from families import conftest as wenet
 from families import icefall_models as icefall
 from families import jasper_models as jasper
+from families import wespeaker_models as wespeaker
 from tensorrt_builder import ONE_SIZE, builder, needs_tensorrt, plans_of, ranges_of
 from tritone.bundle.bundle import Bundle
 from tritone.engines import build
@@ -24,6 +25,7 @@ from tritone.families import graph_files
 from tritone.families.jasper.export import export_jasper
 from tritone.families.report import ExportReport
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
+from tritone.families.wespeaker.export import export_wespeaker
 
 pytestmark = needs_tensorrt
 
@@ -75,18 +77,25 @@ def test_of_whole_utterances_with_centred_convolutions(centred_bundle: Path, tmp
 
 CONFORMER_OPTIONS: dict[str, Any] = icefall.STREAMED
 ZIPFORMER_OPTIONS: dict[str, Any] = {"head": "ctc", "streaming": True, "chunk_size": 4, "left_context": 8}
+CONFORMER = icefall.IcefallConfig(encoder=icefall.CONFORMER, predictor=icefall.PREDICTOR)
+ZIPFORMER = icefall.IcefallConfig(  # a stack of lower frame rate is enough
+    encoder=replace(icefall.ZIPFORMER, stacks=icefall.ZIPFORMER.stacks[1:]),
+    predictor=icefall.PREDICTOR,
+    ctc_vocab_size=len(icefall.TOKENS),
+)
 
 
 @pytest.mark.parametrize(
-    ("report", "model", "options", "roles"),
+    ("report", "config", "options", "roles"),
     [
-        ("onnx", "conformer", CONFORMER_OPTIONS, ("encoder", "streaming_encoder", "predictor", "joiner")),
-        ("ctc", "zipformer", ZIPFORMER_OPTIONS, ("encoder", "streaming_encoder")),
+        ("onnx", CONFORMER, CONFORMER_OPTIONS, ("encoder", "streaming_encoder", "predictor", "joiner")),
+        ("ctc", ZIPFORMER, ZIPFORMER_OPTIONS, ("encoder", "streaming_encoder")),
     ],
+    ids=["conformer", "zipformer"],
 )
 def test_of_icefall(
     report: str,
-    model: str,
+    config: icefall.IcefallConfig,
     options: Mapping[str, Any],
     roles: Sequence[str],
     icefall_reports: Mapping[str, ExportReport],
@@ -94,8 +103,7 @@ def test_of_icefall(
 ) -> None:
     exact = icefall_reports[report].bundle
     assert set(plans_of(exact, tmp_path, ONE_SIZE)) == names(*roles)
-    folder = exact.path.parent / model
-    files = icefall.Files(folder / "pretrained.pt", folder / "tokens.txt")
+    files = icefall.write_files(tmp_path / "files", config)
     half = icefall.export_files(files, tmp_path / "b", precisions=("fp16",), **options).bundle
     assert set(plans_of(half, tmp_path)) == names(*roles, infix=".fp16")
 
@@ -107,6 +115,19 @@ def test_of_jasper_with_stages(kind: str, masked: bool, tmp_path: Path) -> None:
     bundle = export_jasper(checkpoint=checkpoint, config=config, output=tmp_path / "b", **options).bundle
     roles = ("encoder", "features", "acoustic")
     assert set(plans_of(bundle, tmp_path)) == names(*roles) | names(*roles, infix=".fp16")
+
+
+@pytest.mark.parametrize("kind", ["resnet", "ecapa"])
+def test_of_speaker_models(kind: str, tmp_path: Path) -> None:
+    """An engine of a ResNet; the others, which take long to build, are parsed alone."""
+    files = wespeaker.write_model(tmp_path / "m", wespeaker.small_content(kind))
+    bundle = export_wespeaker(checkpoint=files[0], config=files[1], output=tmp_path / "b").bundle
+    if kind == "resnet":
+        assert set(plans_of(bundle, tmp_path)) == names("encoder")
+    else:
+        network, parser = builder().parse(with_wide_weights(bundle.file("encoder.onnx"), tmp_path))
+        assert {network.get_input(place).name for place in range(network.num_inputs)} == {"waveform", "num_samples"}
+        del parser
 
 
 def transducer_folder(path: Path) -> Path:

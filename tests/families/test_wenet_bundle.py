@@ -8,32 +8,16 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from families.conftest import UNITS, babble, export, with_cmvn, write_model
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
-from tritone.families.fbank import Fbank
 from tritone.families.onnx import quantise
-from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
-from tritone.search.ctc import ctc_greedy
-
-
-def chunked_text(files: Path, bundle: Bundle, waveform: np.ndarray) -> str:
-    """What the torch network says of the whole utterance under the bundle's chunk mask."""
-    streaming = bundle.manifest.streaming
-    assert streaming is not None
-    model = load_model(read_config(files / "train.yaml"), files / "final.pt")
-    with torch.no_grad():
-        feats, count = Fbank()(torch.from_numpy(waveform)[None], torch.tensor([len(waveform)]))
-        encoded, lengths = model.encoder(feats, count, streaming.chunk_size, streaming.left_chunks)
-        [tokens] = ctc_greedy(model.ctc(encoded).numpy(), lengths.numpy(), bundle.manifest.vocabulary.blank_id)
-    return bundle.vocabulary.text([token.id for token in tokens])
 
 
 def stream_text(pipeline: Any, pieces: list[np.ndarray]) -> str:
@@ -99,14 +83,6 @@ def test_200_utterances_say_the_same_alone_in_any_batch_and_in_any_order(
     order = rng.permutation(len(waveforms))
     shuffled = pipeline.recognize([waveforms[i] for i in order])
     assert [t.text for t in shuffled] == [alone[i] for i in order]
-
-
-def test_a_stream_goes_on_beyond_the_5000_positions_of_upstreams_table(causal_files: Path, causal_bundle: Path) -> None:
-    # One encoder frame is 40 ms, so 205 s are 5,125 frames.
-    bundle = Bundle.open(causal_bundle)
-    waveform = babble(205 * 16000, seed=6)
-    text = stream_text(_streaming_pipeline(causal_bundle), [waveform])
-    assert text == chunked_text(causal_files, bundle, waveform)
 
 
 def test_offline_audio_may_be_longer_than_upstreams_table(centred_bundle: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from families.conftest import UNITS, babble, export
+from families.conftest import UNITS, babble, export, write_model
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError
@@ -167,19 +167,16 @@ def test_torch_alone_can_be_exported_with_narrow_weights(causal_files: Path, tmp
     assert report.bundle.manifest.vocabulary.size == len(UNITS)
 
 
-def test_numbers_that_fp16_cannot_hold_are_told_at_export(causal_files: Path, tmp_path: Path) -> None:
-    state = torch.load(causal_files / "final.pt", weights_only=True)
+def test_numbers_that_fp16_cannot_hold_are_told_at_export(tmp_path: Path) -> None:
+    def small(config: dict[str, Any]) -> None:
+        config["encoder_conf"] |= {"num_blocks": 1}
+
+    files = write_model(tmp_path / "files", small)
+    state = torch.load(files / "final.pt", weights_only=True)
     state["encoder.encoders.0.feed_forward.w_2.weight"] *= 1e6
-    torch.save(state, tmp_path / "loud.pt")
+    torch.save(state, files / "final.pt")
     with pytest.raises(ExportError, match=r"encoder\.fp16\.pt2: .* do not fit into fp16; export another one"):
-        export_wenet(
-            checkpoint=tmp_path / "loud.pt",
-            config=causal_files / "train.yaml",
-            tokens=causal_files / "units.txt",
-            output=tmp_path / "b",
-            runtimes=("torch",),
-            precisions=("fp16",),
-        )
+        export(files, tmp_path / "b", runtimes=("torch",), precisions=("fp16",))
     assert not (tmp_path / "b").exists()
 
 

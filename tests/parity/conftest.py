@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from background import background, be_patient
-from parity.front_end import export_case, export_icefall_case, export_jasper_case
+from parity.front_end import export_case, export_icefall_case, export_jasper_case, export_wespeaker_case
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
 
 KINDS = {
@@ -22,8 +22,16 @@ KINDS = {
     "zipformer_case": "icefall_zipformer",
     "zipformer_streaming_case": "icefall_zipformer_streaming",
     "jasper_case": "jasper",
+    "scoring_case": "scoring",
+    "wespeaker_case": "wespeaker",
+    "wespeaker_features_case": "wespeaker_features",
 }
-EXPORTS = {"train.yaml": export_case, "pretrained.pt": export_icefall_case, "checkpoint.pt": export_jasper_case}
+EXPORTS = {
+    "train.yaml": export_case,
+    "pretrained.pt": export_icefall_case,
+    "checkpoint.pt": export_jasper_case,
+    "avg_model.pt": export_wespeaker_case,
+}
 
 
 def golden_folders(config: pytest.Config) -> list[Path]:

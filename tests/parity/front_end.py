@@ -20,6 +20,7 @@ from tritone.families.icefall.graphs import PADDING
 from tritone.families.jasper.export import export_jasper
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.export import export_wenet
+from tritone.families.wespeaker.export import export_wespeaker
 
 
 class FeaturesAsSamples(nn.Module):
@@ -121,6 +122,7 @@ def _for_icefall(bins: int) -> FeaturesAsSamples:
 
 
 JASPER_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torch", "torchscript")
+WESPEAKER_RUNTIMES: tuple[Runtime, ...] = ("onnxruntime", "torchscript")
 UNMASKED = "unmasked"  # the folder beside the bundle
 
 
@@ -129,6 +131,18 @@ def export_jasper_case(case: Case, output: Path) -> Path:
     files = {"checkpoint": case.path / "checkpoint.pt", "config": case.path / "config.yaml"}
     export_jasper(**files, output=output.with_name(UNMASKED), masked=False)
     return export_jasper(**files, output=output, masked=True, runtimes=JASPER_RUNTIMES).bundle.path
+
+
+def export_wespeaker_case(case: Case, output: Path) -> Path:
+    """Its samples lie in another case. ECAPA's network, which traces fastest, is for torchscript too."""
+    small = "ECAPA" in (case.path / "config.yaml").read_text(encoding="utf-8")
+    return export_wespeaker(
+        checkpoint=case.path / "avg_model.pt",
+        config=case.path / "config.yaml",
+        mean_vec=case.path / "mean_vec.npy",
+        output=output,
+        runtimes=WESPEAKER_RUNTIMES if small else WESPEAKER_RUNTIMES[:1],
+    ).bundle.path
 
 
 def as_samples(case: Case) -> list[np.ndarray]:

@@ -40,7 +40,7 @@ def find_cases(folders: list[Path], kind: str) -> list[Case]:
     Kinds: `wenet`, `wenet_streaming` (those of them with streaming arrays), `ctc_search`, `fbank`, `icefall_fbank`,
     `icefall` and of these
     `icefall_offline`, `icefall_streaming`, `icefall_conformer`, `icefall_conformer_streaming`, `icefall_zipformer` and
-    `icefall_zipformer_streaming`; `jasper`, a QuartzNet as well.
+    `icefall_zipformer_streaming`; `jasper`, a QuartzNet as well; `wespeaker`, and `wespeaker_features`.
     """
     found: dict[str, Case] = {}
     for folder in folders:
@@ -77,6 +77,12 @@ def kinds_of(path: Path) -> dict[str, Path]:
                 kinds["icefall_zipformer_streaming"] = path / "expected.npz"
     if has("checkpoint.pt", "config.yaml", "input.npz", "expected.npz"):
         kinds["jasper"] = path / "expected.npz"
+    if has("avg_model.pt", "config.yaml", "input.npz", "expected.npz"):
+        kinds["wespeaker"] = path / "expected.npz"
+    if has("input.npz", "expected.npz") and {"fbank_0", "fbank40_0"} <= set(array_names(path / "expected.npz")):
+        kinds["wespeaker_features"] = path / "expected.npz"
+    if has("metrics.json", "embeddings.npz", "xvector.scp", "mean_vec.npy"):
+        kinds["scoring"] = path / "embeddings.npz"
     if has("fbank.npz") and "lhotse_fbank0" in array_names(path / "fbank.npz"):
         kinds["icefall_fbank"] = path / "fbank.npz"
     if has("cases.npz") and "case0_log_probs" in array_names(path / "cases.npz"):

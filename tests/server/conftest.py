@@ -3,15 +3,17 @@
 import shutil
 import string
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from serving import RawClient, quiet_options
 from toy import write_toy_bundle
+from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
 from tritone.pipelines.kinds import compile_search
-from tritone.repository import ModelOptions, build_repository
+from tritone.repository import EnsembleOptions, ModelOptions, build_repository
 from tritone.search.options import TRANSDUCER_MODES
 from tritone.server import TritonServer
 
@@ -68,6 +70,8 @@ TRANSDUCING = {
         ),
     ),
 }
+# Of a speaker model, which has the name that clients of WeSpeaker expect.
+SPEAKING = ModelOptions(max_batch_size=8, queue_delay_ms=100, max_audio_s=20)
 # Every letter and digit is as likely, but for a "c".
 LETTERS = string.ascii_lowercase + string.digits
 LM = "\n".join(
@@ -96,8 +100,18 @@ def transducer_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def speaker_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A toy speaker model with graphs for stages."""
+    return write_toy_speaker(tmp_path_factory.mktemp("bundles") / "speaker", stages=True)
+
+
+@pytest.fixture(scope="session")
 def server(
-    toy_bundle: Path, decoding_bundle: Path, transducer_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+    toy_bundle: Path,
+    decoding_bundle: Path,
+    transducer_bundle: Path,
+    speaker_bundle: Path,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TritonServer]:
     # once, and not in three models at the same time
     compile_search("ctc", "prefix-beam")
@@ -107,6 +121,8 @@ def server(
     for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING), (transducer_bundle, TRANSDUCING)):
         for name, (mode, options) in models.items():
             build_repository([bundle], repository, names=[name], modes=mode, options=options)  # type: ignore[arg-type]
+    build_repository([speaker_bundle], repository, options=replace(SPEAKING, window_s=0.5))
+    build_repository([speaker_bundle], repository, names=["speaker-staged"], options=SPEAKING, layout=EnsembleOptions())
     files = tmp_path_factory.mktemp("files")
     (files / "letters.arpa").write_text(LM)
     (files / "names.txt").write_text("d 20\n")

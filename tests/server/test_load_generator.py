@@ -7,6 +7,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
@@ -32,7 +33,7 @@ BRIEF = WindowPlan(warmup_s=0.2, window_s=0.3, max_window_s=3.0, min_requests=4,
 
 @pytest.fixture(scope="module")
 def moods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with toy_server(tmp_path_factory.mktemp("repository"), "moods", "narrow", "slow", "running") as server:
+    with toy_server(tmp_path_factory.mktemp("repository"), "moods", "narrow", "slow", "running", "voices") as server:
         yield server
 
 
@@ -95,6 +96,20 @@ def test_the_server_side_and_padding_come_from_the_server_itself(target: Target,
     # 800 and 1600 samples in each request: a quarter of it is padding
     assert server.padding_waste == pytest.approx(0.25, abs=0.01)  # the counters are read one after the other
     assert found.batch_size == 2
+
+
+def test_embeddings_are_measured_as_texts_are_and_compared_with_each_other(target: Target, moods: TritonServer):
+    voices = replace(target, model="voices", output="EMBEDDINGS")
+    # The first is fine, the second changes its mind from one direction to the opposite one, the third has no direction.
+    found = measure_closed(voices, commands((800, 0.0, 0.0), (800, 0.0, 2.0), (800, 0.0, 1.0)), 2, options(moods))
+    assert (found.output, found.wer) == ("EMBEDDINGS", None)
+    assert found.latency is not None
+    assert found.utterances == found.latency.count == found.requests - found.failed
+    assert list(found.errors) == ["not an embedding: it has numbers that are not finite"]
+    assert 0 < found.failed < found.requests
+    assert found.least_cosine == pytest.approx(-1.0)
+    assert found.different_embeddings == 1
+    assert "1 of 2 recordings got embeddings that are not alike: cosines down to -1.0000" in found.notes
 
 
 def test_an_open_loop_keeps_its_rate_and_tells_how_late_it_was(target: Target, moods: TritonServer):

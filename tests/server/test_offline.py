@@ -154,6 +154,10 @@ def test_every_model_is_listed_ready(server: TritonServer) -> None:
             "transducer-live",
             "transducer-brief",
             "helped",
+            "speaker",
+            "speaker-staged",
+            "speaker-staged-features",
+            "speaker-staged-acoustic",
         ),
         "READY",
     )

@@ -1,8 +1,6 @@
 """Engines take some sizes and no others, which pipelines keep to; they are opened only where they were built for."""
 
 import ctypes
-import importlib
-import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,11 +13,13 @@ import numpy as np
 import pytest
 import torch
 
+from serving import backend_module
 from toy import CHUNK, FRAME, MIN_SAMPLES, SAMPLE_RATE, WINDOW, toy_waveform, write_toy_bundle
+from toy_speaker import toy_embedding, toy_voice, write_toy_speaker
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Engine, Manifest
 from tritone.errors import BundleError, InputError, OperatorError
-from tritone.pipelines import choice, open_offline, open_streaming
+from tritone.pipelines import EmbeddingPipeline, EmbedOptions, choice, open_offline, open_streaming
 from tritone.pipelines.choice import choose
 from tritone.pipelines.geometry import Geometry
 from tritone.pipelines.rescoring import Candidate, Rescorer
@@ -112,17 +112,36 @@ def test_audio_beyond_an_engine_is_refused_with_its_limit(toy_bundle: Path, limi
     assert max(samples for _, samples in (each["waveform"] for each in limited.opened["encoder"].calls)) <= len(fitting)
 
 
+def test_an_engine_embeds_long_audio_in_windows_and_refuses_it_whole(tmp_path: Path, limited: Any) -> None:
+    limited.limits["encoder"] = ENCODER
+    pipeline = EmbeddingPipeline(Bundle.open(write_toy_speaker(tmp_path / "speaker")))
+    wave = toy_voice([1, 2, 3], 5 * SAMPLE_RATE // 2)
+    with pytest.raises(InputError, match=r"input 0: the audio is 2\.500 s long, and the engine .* up to 2 s"):
+        pipeline.embed([wave])
+    options = EmbedOptions(window_s=1.0, shift_s=0.5)
+    (found,) = pipeline.embed([wave], [options])
+    by_hand = [toy_embedding(wave[start : start + SAMPLE_RATE]) for start in range(0, 24001, 8000)]
+    np.testing.assert_allclose(found, np.mean(by_hand, axis=0), atol=1e-5)
+    assert {each["waveform"][0] for each in limited.opened["encoder"].calls} == {3, 1}, "four windows, three in a call"
+    with pytest.raises(InputError, match=r"window_s is 2\.1, but the engine .* at most 2 s at once"):
+        pipeline.embed([wave], [EmbedOptions(window_s=2.1)])
+
+
+def test_where_padding_is_heard_an_engine_embeds_nothing_below_its_least(tmp_path: Path, limited: Any) -> None:
+    limited.limits["encoder"] = ENCODER
+    short = toy_voice([1, 2, 3], 1000)
+    padded = EmbeddingPipeline(Bundle.open(write_toy_speaker(tmp_path / "masks")))
+    np.testing.assert_allclose(padded.embed([short])[0], toy_embedding(short), atol=1e-5)
+    heard = EmbeddingPipeline(Bundle.open(write_toy_speaker(tmp_path / "hears", equal_lengths=True)))
+    with pytest.raises(InputError, match=r"needs at least 1\.000 s"):
+        heard.embed([short])
+
+
 @pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """The model that Triton runs, without Triton; no other test sees what was imported for it."""
-    monkeypatch.setitem(sys.modules, "triton_python_backend_utils", SimpleNamespace())
-    before = {name: module for name, module in sys.modules.items() if name.startswith("tritone.backend.")}
-    for name in before:
-        del sys.modules[name]
-    yield importlib.import_module("tritone.backend.offline").TritonPythonModel()
-    for name in [each for each in sys.modules if each.startswith("tritone.backend.")]:
-        del sys.modules[name]
-    sys.modules.update(before)
+def served() -> Iterator[Any]:
+    """The model that Triton runs, without Triton."""
+    with backend_module("offline") as module:
+        yield module.TritonPythonModel()
 
 
 def test_a_request_beyond_an_engine_is_refused_before_it_shares_a_batch(
@@ -140,7 +159,7 @@ def test_a_request_beyond_an_engine_is_refused_before_it_shares_a_batch(
             SimpleNamespace(name=lambda name=name: name, as_numpy=lambda value=value: value)
             for name, value in tensors.items()
         ]
-        return SimpleNamespace(inputs=lambda: inputs, parameters=lambda: "{}")
+        return SimpleNamespace(inputs=lambda: inputs, parameters=lambda: "{}", requested_output_names=lambda: [])
 
     assert len(model.parse(request(2.0)).rows) == 1
     with pytest.raises(InputError, match=r"3\.000 s long, and the engine .* up to 2 s"):

@@ -117,7 +117,7 @@ def test_audio_over_the_limit_is_refused(toy_bundle: Path, tmp_path: Path) -> No
 def test_more_audio_than_is_held_at_once_comes_back_in_order(
     recognizer: tritone.Recognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritone.pipelines.recognizer.MAX_PILE_S", 1.0)
+    monkeypatch.setattr("tritone.pipelines.sources.MAX_PILE_S", 1.0)
     texts = [f"number {index}" for index in range(30)]
     assert [r.text for r in recognizer.transcribe([toy.toy_waveform(text) for text in texts])] == texts
 

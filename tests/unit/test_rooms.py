@@ -80,7 +80,7 @@ def test_imports_point_down_the_list_of_rooms() -> None:
 
 def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
-    public = {"load", "Client", "Recognizer", "TritoneError"}
+    public = {"load", "load_embedder", "Client", "Recognizer", "TritoneError"}
     beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
     assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 
@@ -98,8 +98,8 @@ def test_the_client_knows_no_more_than_audio() -> None:
 
 
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
-    ours = (transport.WAVEFORM, transport.NUM_SAMPLES, transport.TEXT, transport.DETAILS)
-    assert ours == (wire.WAV, wire.WAV_LENS, wire.TRANSCRIPTS, wire.DETAILS)
+    ours = (transport.WAVEFORM, transport.NUM_SAMPLES, transport.TEXT, transport.DETAILS, transport.EMBEDDING)
+    assert ours == (wire.WAV, wire.WAV_LENS, wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
 
 
 def test_rooms_that_know_little_import_little() -> None:

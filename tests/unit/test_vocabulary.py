@@ -114,6 +114,21 @@ def test_spelling_can_be_read_midway_without_changing_the_end(spoken: list[int],
     assert speller.words == table.words(spoken)
 
 
+@given(
+    st.sampled_from(["char", "bpe"]),
+    st.sampled_from(["", " ", "-"]),
+    st.lists(st.lists(st.integers(0, len(TABLE) + 3), max_size=8), max_size=4),
+)
+def test_tokens_are_spelled_alike_however_many_come_at_once(units: str, connect: str, groups: list[list[int]]) -> None:
+    table = vocabulary(units, connect, [*TABLE, "<0xC3>", "<0xA9>", "<0x20>", "▁a▁▁你b"])
+    together, apart = Speller(table), Speller(table)
+    for group in groups:
+        together.extend(group)
+        for id in group:
+            apart.add(id)
+        assert (together.text, together.words) == (apart.text, apart.words)
+
+
 def test_a_table_survives_the_disk_with_unusual_characters(tmp_path: Path) -> None:
     tokens = ["<blank>", "\u3000", "\x85", "\u2028", "\xa0", "▁", "'", "0", "é", "𠀀"]
     write_tokens(tmp_path / "tokens.txt", tokens)

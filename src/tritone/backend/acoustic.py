@@ -9,18 +9,21 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend.batch import BatchModel
 from tritone.backend.metrics import Metrics
 from tritone.backend.placement import placement
+from tritone.errors import AudioError
+from tritone.pipelines.embedding import EMBEDDINGS, NOT_FINITE
 from tritone.pipelines.stages import AcousticPipeline
 from tritone.runtime.graph import Array
 
 Tensors = dict[str, Array]
 
 
-class TritonPythonModel(BatchModel[Tensors, Tensors]):
+class TritonPythonModel(BatchModel[Tensors, Tensors | AudioError]):
     """Triton's interface; the names are its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -36,12 +39,16 @@ class TritonPythonModel(BatchModel[Tensors, Tensors]):
         tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
         return tensors | {"num_samples": tensors["num_samples"].ravel()}
 
-    def run(self, jobs: Sequence[Tensors]) -> list[Tensors]:
-        """See `BatchModel`."""
-        return self._pipeline.compute(jobs, self._outputs)
+    def run(self, jobs: Sequence[Tensors]) -> list[Tensors | AudioError]:
+        """See `BatchModel`. An embedding is an answer, so it is checked as one."""
+        found = self._pipeline.compute(jobs, self._outputs)
+        if self._outputs != [*EMBEDDINGS]:
+            return [*found]
+        return [each if np.isfinite(each["embeddings"]).all() else AudioError(NOT_FINITE) for each in found]
 
-    def answer(self, request: Any, result: Tensors) -> Any:
+    def answer(self, request: Any, result: Tensors | AudioError) -> Any:
         """See `BatchModel`."""
+        assert not isinstance(result, AudioError)
         return pb_utils.InferenceResponse(
             output_tensors=[pb_utils.Tensor(name, array) for name, array in result.items()]
         )

@@ -11,7 +11,8 @@ import triton_python_backend_utils as pb_utils
 from tritone.backend.batch import BatchModel
 from tritone.backend.metrics import Metrics
 from tritone.backend.placement import placement
-from tritone.backend.requests import Waveform, waveforms_of
+from tritone.backend.requests import Waveform, parameters_of, waveforms_of
+from tritone.errors import InputError
 from tritone.pipelines.stages import FeaturePipeline
 from tritone.runtime.graph import Array
 
@@ -37,6 +38,15 @@ class TritonPythonModel(BatchModel[list[Waveform], dict[str, Array]]):
         rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
         for row in rows:
             self._pipeline.check(row)
+        manifest = self._pipeline.bundle.manifest
+        if manifest.kind == "embedding":
+            if parameters := parameters_of(request):
+                raise InputError(
+                    f"this model takes no request parameters, got {', '.join(parameters)}; windows are for speaker "
+                    "models of the usual layout (--layout fused)"
+                )
+            if manifest.encoder.equal_lengths and len({len(row) for row in rows}) > 1:
+                raise InputError("all rows of a request to this model must be of one length; send one row each")
         return rows
 
     def run(self, jobs: Sequence[list[Waveform]]) -> list[dict[str, Array]]:

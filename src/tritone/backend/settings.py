@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from tritone.errors import InputError
+from tritone.pipelines.embed_options import EmbedOptions
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import (
     PARAMETERS,
@@ -22,7 +23,7 @@ from tritone.search.options import (
     given_to_transducers,
 )
 
-Mode = Literal["offline", "streaming"]
+Mode = Literal["offline", "streaming", "embedding"]
 Stage = Literal["features", "acoustic", "decoder"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
@@ -103,7 +104,34 @@ class SearchParameters:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings(SearchParameters):
+class EmbedParameters:
+    """How a speaker model embeds unless a request says otherwise; see `EmbedOptions`."""
+
+    window_s: float = 0.0
+    shift_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.embed_options()
+
+    def embed_options(self) -> EmbedOptions:
+        """The defaults of requests; raises `ValueError` if a value is unfit."""
+        try:
+            return EmbedOptions(window_s=self.window_s, shift_s=self.shift_s)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelParameters(SearchParameters, EmbedParameters):
+    """What a model does unless a request says otherwise, whatever its kind."""
+
+    def __post_init__(self) -> None:
+        SearchParameters.__post_init__(self)
+        EmbedParameters.__post_init__(self)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings(ModelParameters):
     """Settings of one served model.
 
     `sample_rate`: Hz, of the bundle, for clients that read the model's configuration. `bundle`: its folder, relative to
@@ -140,10 +168,11 @@ class Settings(SearchParameters):
     def to_parameters(self) -> dict[str, str]:
         """The settings as Triton keeps them: text by name.
 
-        What is empty or None is left out, and what only transducers or stages look at where it is as usual.
+        What is empty or None is left out, and what only transducers, stages or speaker models look at where it is as
+        usual.
         """
         usual = set(TRANSDUCER_OPTIONS) - set(given_to_transducers(self.options()))
-        usual |= set() if self.min_padded_s else {"min_padded_s"}
+        usual |= {name for name in ("min_padded_s", "window_s", "shift_s") if not getattr(self, name)}
         names = [field.name for field in fields(self) if field.name not in usual]
         return {name: text for name in names if (text := to_text(getattr(self, name)))}
 

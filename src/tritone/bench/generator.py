@@ -12,9 +12,10 @@ from tritone.bench.perf_analyzer import PerfAnalyzer
 from tritone.bench.perf_input import write_inputs
 from tritone.bench.plan import Duration, Point
 from tritone.client import Client
-from tritone.client.models import Kind
+from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.errors import InputError
 from tritone.evaluate.dataset import Utterance
 from tritone.evaluate.normalize import Normalization
 from tritone.traffic.offline import LoadOptions, measure_closed, measure_open
@@ -28,6 +29,7 @@ from tritone.traffic.wire import Target
 from tritone.traffic.workload import Workload, files_workload, parse_lengths, speech_workload
 
 FILES = "files"
+WHOLE: tuple[Kind, ...] = ("offline", "embedding")
 START_S = 1.5  # until the generator's processes run
 OnWindow = Callable[[Tick], None]
 
@@ -208,20 +210,31 @@ class ForeignGenerator:
 
 
 def find_target(
-    client: Client, model: str | None, kind: Kind, parameters: Mapping[str, Parameter] | None = None
+    client: Client, model: str | None, *, streaming: bool, parameters: Mapping[str, Parameter] | None = None
 ) -> Target:
-    """Find the model to measure: the one of that name, or the only one of that kind.
+    """Find the model to measure: the one of that name, or the only one that takes streams, or whole utterances.
 
     Args:
-        parameters: what requests shall ask of the search.
+        parameters: what requests shall ask of it.
 
     Raises:
         InputError: there is no such model, or several, or it takes no such parameters.
         RetryError: the server cannot be reached.
     """
-    info = client.model(model, kind=kind)
-    info.check_search(parameters or {}, client.endpoint)
+    info = client.model(model, kind="streaming") if streaming else _of_whole_utterances(client, model)
+    check = info.check_windows if info.kind == "embedding" else info.check_search
+    check(parameters or {}, client.endpoint)
     return Target.of(client.endpoint, info, parameters)
+
+
+def _of_whole_utterances(client: Client, model: str | None) -> ModelInfo:
+    found = [each for each in client.models() if each.kind in WHOLE and model in (None, each.name)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(f"{each.name} ({each.kind})" for each in found)
+        raise InputError(f"{client.endpoint}: {len(found)} models of whole utterances are ready, name one: {names}")
+    return client.model(model, kind="offline")  # which tells what is there instead
 
 
 def ramp_duration(one: Duration, start: int, maximum: int, precision: float = 0.05) -> Duration:

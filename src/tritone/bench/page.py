@@ -46,6 +46,7 @@ REQUESTS = [
     Column("server_mean_batch", "batch", 1, spare=2),
     Column("server_padding_waste", "padding", 1, "%", scale=100, spare=4),
     Column("wer", "WER", 2, "%", scale=100),
+    Column("least_cosine", "least cosine", 4, spare=3),
     Column("client_cpu", "client CPU", 0, "%", scale=100, spare=4),
     Column("stable", "stable"),
 ]
@@ -182,7 +183,9 @@ def notices_of(report: Report) -> list[tuple[str, Tone]]:
         found.append((f"In {_of(late, held)} the load generator sent chunks late and measured itself.", "warn"))
     if other := sum(each.different_texts for each in held):
         found.append((f"{other} recordings did not get the same text every time.", "warn"))
-    if held and all(each.wer is None for each in held):
+    if other := sum(each.different_embeddings for each in held):
+        found.append((f"{other} recordings did not get the same embedding every time.", "warn"))
+    if (texts := [each for each in held if each.has_texts]) and all(each.wer is None for each in texts):
         found.append(("No references were given, so nobody checked the texts.", "warn"))
     return found
 
@@ -214,6 +217,8 @@ def cards_of(report: Report) -> list[tuple[str, str, str]]:
         words = sum(each.wer_words for each in report.measurements)
         value = f"{low} %" if low == high else f"{low} to {high} %"
         cards.append(("word error rate", value, f"of the very texts that were timed, {words} words"))
+    if cosines := [each.least_cosine for each in report.measurements if each.least_cosine is not None]:
+        cards.append(("least cosine", f"{min(cosines):.4f}", "of two embeddings of one recording that were timed"))
     return cards
 
 

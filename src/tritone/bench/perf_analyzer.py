@@ -230,6 +230,7 @@ class PerfAnalyzer:
             audio_s=0.0,
             latency=None,
             server=server,
+            output=self.target.output,
             notes=tuple(notes),
             labels={"tool": PROGRAM},
         )

@@ -87,7 +87,7 @@ class Question:
         with serve_bundle(self.bundle, setting.options, mode=mode) as served:
             address = served.http_address if self.protocol == "http" else served.grpc_address
             with Client(f"{self.protocol}://{address}") as client:
-                target = find_target(client, None, mode)
+                target = find_target(client, None, streaming=self.streaming)
             method = replace(self.method, metrics_url=served.metrics_url)
             generator = Generator(target, self.audio, method, on_window)
             return self._measure(setting, generator, observer)

@@ -202,10 +202,12 @@ class Embedding(_Part):
     """One vector for each utterance.
 
     `mean_subtracted`: the graph has subtracted the mean of many speakers' embeddings already, and whoever compares
-    embeddings must not do it again.
+    embeddings must not do it again. `threshold`: the cosine at the equal error rate on the data that the model card
+    names; above it two recordings are taken for one speaker's. None where nobody measured it.
     """
 
     mean_subtracted: bool = False
+    threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
 
 
 class Engine(_Part):

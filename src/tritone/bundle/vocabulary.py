@@ -7,13 +7,15 @@ space, outer spaces dropped and several spaces in a row, as a CTC model may well
 without spaces; every Chinese or Japanese character is a word of its own, because those scripts do not write spaces.
 Tokens that stand for bytes (see `bytewise`) are written when a character is complete. Byte-level BPE is trained on text
 with spaces between such characters, so there these are not written.
-Both come from one pass, `Speller`, which streams drive token by token.
+Both come from one pass, `Speller`, which streams drive with a few tokens at a time.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +83,11 @@ class Vocabulary:
         written = self.silent_ids | {self.settings.unk_id}
         return tuple(None if id in written else read(token) for id, token in enumerate(self.tokens))
 
+    @cached_property
+    def byte_ids(self) -> frozenset[int]:
+        """Ids of the tokens that stand for bytes."""
+        return frozenset(id for id, data in enumerate(self.bytes_of) if data is not None)
+
     def spelling(self, id: int) -> str:
         """The characters that token `id` adds to a text; empty for blank, start and end of sentence.
 
@@ -112,8 +119,7 @@ class Vocabulary:
 
     def _spelled(self, ids: Iterable[int]) -> "Speller":
         speller = Speller(self)
-        for id in ids:
-            speller.add(id)
+        speller.extend(list(ids))
         return speller
 
 
@@ -161,6 +167,21 @@ class Speller:
         if words:
             self.words[-1] = last
 
+    def extend(self, ids: Sequence[int]) -> None:
+        """Append tokens."""
+        vocabulary = self._vocabulary
+        if self._connect or self._bytes.pending or not vocabulary.byte_ids.isdisjoint(ids):
+            for id in ids:
+                self.add(id)
+            return
+        # All as one string, of which each part is looked up: there are fewer parts than tokens.
+        begin, spellings = self._position, [vocabulary.spellings[id] for id in ids]
+        self._position += len(ids)
+        ends = list(accumulate(map(len, spellings)))
+        for part in PARTS.finditer("".join(spellings)):
+            start, end = part.span()
+            self._write(part, begin + bisect_right(ends, start), begin + bisect_right(ends, end - 1))
+
     def add(self, id: int) -> None:
         """Append one token."""
         first = position = self._position
@@ -179,25 +200,30 @@ class Speller:
         if self._connect and (self._text or self._new):
             spelling = self._connect + spelling
         for part in PARTS.finditer(spelling):
-            if part["space"]:
-                self._space = bool(self._text or self._new)
-                self._open = False
-                continue
-            if self._unspaced and self._ideograph and part["ideograph"]:
-                self._space = False
-            self._new.append(f" {part[0]}" if self._space else part[0])
+            self._write(part, first, position)
+            if not part["space"]:
+                first = position
+
+    def _write(self, part: re.Match[str], first: int, last: int) -> None:
+        """Append what PARTS has found, which the tokens from position `first` to `last` spell."""
+        if part["space"]:
+            self._space = bool(self._text or self._new)
+            self._open = False
+            return
+        if self._unspaced and self._ideograph and part["ideograph"]:
             self._space = False
-            self._ideograph = part["ideograph"] is not None
-            if part["ideograph"]:
-                self.words.append(Word(part[0], first, position))
-                self._open = False
-            elif self._open:
-                word = self.words[-1]
-                self.words[-1] = Word(word.text + part[0], word.first, position)
-            else:
-                self.words.append(Word(part[0], first, position))
-                self._open = True
-            first = position
+        self._new.append(f" {part[0]}" if self._space else part[0])
+        self._space = False
+        self._ideograph = part["ideograph"] is not None
+        if part["ideograph"]:
+            self.words.append(Word(part[0], first, last))
+            self._open = False
+        elif self._open:
+            word = self.words[-1]
+            self.words[-1] = Word(word.text + part[0], word.first, last)
+        else:
+            self.words.append(Word(part[0], first, last))
+            self._open = True
 
 
 def read_tokens(path: Path) -> list[str]:

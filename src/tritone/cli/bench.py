@@ -29,6 +29,7 @@ from tritone.cli.search_options import parse_parameters
 from tritone.client import Client
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
+from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.report.stamp import Stamp
 from tritone.traffic.arrivals import Arrivals
 from tritone.traffic.result import Loop, Report
@@ -166,7 +167,7 @@ def bench(
     )
     limit = options.limit_of(latency_limit_ms, percentile, max_wer)
     plan = _plan(concurrency, rate, arrivals, streaming, streams, batch_size, sent.kinds, tool)
-    asked = parse_parameters(parameters)
+    asked = parse_parameters(parameters, others=WINDOWS)
     labels = {short(name): value for name, value in asked.items()} | options.labels_of(label)
     most = max_load or max(DEFAULT_MAX_LOAD, int(plan.loads[0])) if ramp else int(max(plan.loads))
     if ramp:
@@ -416,7 +417,7 @@ def _target(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:
-        yield find_target(client, model, "streaming" if streaming else "offline", parameters)
+        yield find_target(client, model, streaming=streaming, parameters=parameters)
 
 
 def _refuse_options(context: typer.Context) -> None:

@@ -77,7 +77,7 @@ Parameters = Annotated[
     str | None,
     typer.Option(
         metavar="NAME=VALUE,...",
-        help="What requests ask of the search, e.g. search=rescoring,beam=20 or search=fast-beam.",
+        help="What requests ask for, e.g. search=rescoring,beam=20, search=fast-beam or window_s=2,shift_s=1.",
     ),
 ]
 Output = Annotated[

@@ -90,6 +90,15 @@ def build(
     endpoint_max_segment_s: Annotated[
         float | None, typer.Option(help=f"Streaming: end a segment at this length ({RULES.max_segment_s:g}).")
     ] = DEFAULTS.endpoint_max_segment_s,
+    window_s: Annotated[
+        float,
+        typer.Option(
+            help="Speaker models: embed longer audio in windows of so many seconds, and average; 0: all at once."
+        ),
+    ] = DEFAULTS.window_s,
+    shift_s: Annotated[
+        float, typer.Option(help="Speaker models: seconds from one window to the next; 0: a window's length.")
+    ] = DEFAULTS.shift_s,
     layout: Annotated[
         Layout,
         typer.Option(
@@ -154,6 +163,8 @@ def build(
             endpoint_silence_s=endpoint_silence_s,
             endpoint_silence_after_speech_s=endpoint_silence_after_speech_s,
             endpoint_max_segment_s=endpoint_max_segment_s,
+            window_s=window_s,
+            shift_s=shift_s,
         )
         stages = None
         if layout == "ensemble":

@@ -6,6 +6,18 @@ from typing import Annotated, Any
 import typer
 
 from tritone.cli.export_engines import plan_runtimes
+from tritone.cli.export_options import (
+    CheckAudio,
+    Force,
+    MaxDrift,
+    Name,
+    Output,
+    PrecisionWithInt8,
+    Runtimes,
+    Stages,
+    TailPadding,
+    Weights,
+)
 from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
 from tritone.cli.export_sherpa_onnx import write_layout
 
@@ -15,7 +27,7 @@ def icefall(
         list[Path],
         typer.Option(help="pretrained.pt, epoch-N.pt or checkpoint-ITER.pt; several are averaged."),
     ],
-    output: Annotated[Path, typer.Option(help="Folder of the bundle. An older bundle there is replaced.")],
+    output: Output,
     tokens: Annotated[Path | None, typer.Option(help="tokens.txt: one 'token id' per line.")] = None,
     bpe_model: Annotated[Path | None, typer.Option(help="bpe.model of sentencepiece, in place of tokens.txt.")] = None,
     average: Annotated[
@@ -47,10 +59,7 @@ def icefall(
         typer.Option(help="Token ids before the first token, newest last; -1 is none. Default: -1,…,-1,0."),
     ] = None,
     streaming: Annotated[bool, typer.Option("--streaming", help="Export a streaming encoder too.")] = False,
-    stages: Annotated[
-        bool,
-        typer.Option("--stages", help="Export features and network apart too, to be served as models of their own."),
-    ] = False,
+    stages: Stages = False,
     chunk_size: Annotated[
         int | None,
         typer.Option(
@@ -64,41 +73,14 @@ def icefall(
     right_context: Annotated[
         int | None, typer.Option(help="Future frames a step of a conformer waits for. Default: 0.")
     ] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
-    tail_padding_ms: Annotated[
-        float, typer.Option(min=0, help="Silence that serving appends to every utterance.")
-    ] = 0.0,
-    weights: Annotated[
-        str, typer.Option(help="Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.")
-    ] = "fp32",
-    runtimes: Annotated[
-        str,
-        typer.Option(
-            help="What to write graphs for: onnxruntime, torch, torchscript, tensorrt or several; the first is the "
-            "default."
-        ),
-    ] = "onnxruntime",
-    precision: Annotated[
-        str,
-        typer.Option(
-            help="What the graphs compute in, one or several: fp32, fp16, int8 (onnxruntime alone), bf16 (torch and "
-            "torchscript)."
-        ),
-    ] = "fp32",
-    check_audio: Annotated[
-        Path | None,
-        typer.Option(
-            help="Folder of audio files or wav.scp to check graphs with that do not compute in fp32. Default: the "
-            "clips of the demo."
-        ),
-    ] = None,
-    max_drift: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="Largest share of probability, 0 to 1, that such a graph may move per frame. Default: 0.05."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Write such a graph even if it moves more.")] = False,
+    name: Name = None,
+    tail_padding_ms: TailPadding = 0.0,
+    weights: Weights = "fp32",
+    runtimes: Runtimes = "onnxruntime",
+    precision: PrecisionWithInt8 = "fp32",
+    check_audio: CheckAudio = None,
+    max_drift: MaxDrift = None,
+    force: Force = False,
     layout: Annotated[
         str,
         typer.Option(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tritone.cli.export_options import Name, Output, TailPaddingForWords
 from tritone.cli.export_report import names, progress, refuse
 from tritone.errors import MissingDependencyError
 
@@ -18,7 +19,7 @@ def sherpa_onnx(
             help="Folder with encoder*.onnx, decoder*.onnx, joiner*.onnx, or model*.onnx, and tokens.txt.",
         ),
     ],
-    output: Annotated[Path, typer.Option(help="Folder of the bundle. An older bundle there is replaced.")],
+    output: Output,
     variant: Annotated[
         str | None,
         typer.Option(
@@ -31,13 +32,8 @@ def sherpa_onnx(
         typer.Option(help="Files to take, one or several of fp32, fp16, int8; the first is the default. Default: all."),
     ] = None,
     tokens: Annotated[Path | None, typer.Option(help="The token table. Default: tokens.txt of the folder.")] = None,
-    name: Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")] = None,
-    tail_padding_ms: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Silence that serving appends to every utterance, for audio cut right at the end of a word."
-        ),
-    ] = 0.0,
+    name: Name = None,
+    tail_padding_ms: TailPaddingForWords = 0.0,
 ) -> None:
     """Import a model in sherpa-onnx's layout: online and offline transducers and CTC models. Needs no torch."""
     try:

@@ -11,7 +11,12 @@ from typer.core import TyperGroup
 
 from tritone.errors import TritoneError
 
-COMMANDS = ("export", "engine", "build", "serve", "transcribe", "evaluate", "bench", "demo", "doctor")
+COMMANDS = (
+    *("export", "engine", "build", "serve"),
+    *("transcribe", "embed", "evaluate"),
+    *("score", "verify", "enroll", "identify"),
+    *("bench", "demo", "doctor"),
+)
 """In the order of the road. Each is a function (or `app`) in the module of its name, imported when it is called."""
 
 

@@ -1,7 +1,7 @@
 """The options of commands that say how to search, and what is made of them."""
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import Annotated, Any, TypeVar, get_type_hints
 
@@ -88,8 +88,11 @@ def check_used(names: Iterable[str], mode: SearchMode) -> None:
         raise typer.BadParameter(f"{flags} has no effect with --search {mode}; add --search {used_by(idle)}")
 
 
-def parse_parameters(text: str | None) -> dict[str, str]:
+def parse_parameters(text: str | None, *, others: Sequence[str] = ()) -> dict[str, str]:
     """Read request parameters like `search=rescoring,beam=10`; several hotwords are separated by semicolons.
+
+    Args:
+        others: names beside those of the search.
 
     Raises:
         typer.BadParameter: it is not `name=value,name=value`, or a name is unknown.
@@ -97,9 +100,9 @@ def parse_parameters(text: str | None) -> dict[str, str]:
     parameters: dict[str, str] = {}
     for part in filter(None, (each.strip() for each in (text or "").split(","))):
         name, equals, value = (each.strip() for each in part.partition("="))
-        if not equals or not value or name not in PARAMETERS:
+        if not equals or not value or name not in (*PARAMETERS, *others):
             raise typer.BadParameter(
-                f"{part!r} is no request parameter; write NAME=VALUE with one of {', '.join(PARAMETERS)}"
+                f"{part!r} is no request parameter; write NAME=VALUE with one of {', '.join((*PARAMETERS, *others))}"
             )
         parameters[name] = value.replace(";", ",") if name == "hotwords" else value
     return parameters

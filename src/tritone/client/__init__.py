@@ -3,7 +3,7 @@
 from tritone.client.client import Client
 from tritone.client.endpoint import DEFAULT_URL, Endpoint
 from tritone.client.models import ModelInfo
-from tritone.client.result import TranscriptResult
+from tritone.client.result import EmbeddingResult, TranscriptResult
 from tritone.client.stream import ClientStream
 
-__all__ = ["DEFAULT_URL", "Client", "ClientStream", "Endpoint", "ModelInfo", "TranscriptResult"]
+__all__ = ["DEFAULT_URL", "Client", "ClientStream", "EmbeddingResult", "Endpoint", "ModelInfo", "TranscriptResult"]

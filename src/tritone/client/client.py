@@ -1,36 +1,35 @@
-"""The Triton client: audio files or arrays in, transcripts out; over gRPC or HTTP.
+"""The Triton client: audio files or arrays in, transcripts or speaker embeddings out; over gRPC or HTTP.
 
 with Client("localhost:8001") as client:
     for result in client.transcribe(["a.flac", "b.wav"]):
         print(result.source, result.text)
+    for result in client.embed(["a.flac", "b.wav"]):
+        print(result.source, result.embedding)
 """
 
 import os
-import time
-from collections.abc import Iterable, Iterator
-from concurrent.futures import CancelledError, Future
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
+from tritone.client.flights import AudioInput, Flights, Landed
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
-from tritone.client.result import TranscriptResult
+from tritone.client.replies import EmbeddingReply, Reply, TextReply, Vector
+from tritone.client.result import EmbeddingResult, TranscriptResult
 from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
-from tritone.client.transport import Call, Transport
-from tritone.client.waveforms import load
-from tritone.errors import InputError, RetryError, ServerTimeoutError, TritoneError
+from tritone.client.transport import Transport
+from tritone.errors import InputError
 from tritone.transcript import Transcript
 
-AudioInput = str | os.PathLike[str] | npt.NDArray[Any]
+Answer = TypeVar("Answer")
 
 DEFAULT_TIMEOUT_S = 60.0
-LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
 DEFAULT_CONCURRENCY = 8
 
 
@@ -128,13 +127,60 @@ class Client:
         Inputs are read only when there is room for them, so `inputs` may be a generator of any length. Leaving the
         loop early abandons the requests in flight.
         """
-        if isinstance(inputs, (str, os.PathLike, np.ndarray)):
-            raise ValueError("inputs must be a list of paths or waveforms; put the single one into a list")
-        if concurrency < 1:
-            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        _check_inputs(inputs, concurrency)
         info = self.model(model, kind="offline")
         ask = self._ask(info, details, search)
-        return self._run(inputs, info, ask, concurrency, sample_rate)
+        flights = self._flights(info, TextReply(ask.details), ask.parameters, concurrency, sample_rate)
+        return _transcripts(flights.run(inputs))
+
+    def embed(
+        self,
+        inputs: Iterable[AudioInput],
+        model: str | None = None,
+        *,
+        window_s: float | None = None,
+        shift_s: float | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> list[EmbeddingResult]:
+        """Embed files or waveforms with a speaker model; results come in the order of the inputs.
+
+        An input that fails keeps its error in its own result and does not disturb the others.
+
+        Args:
+            inputs, concurrency, sample_rate: as for `transcribe`.
+            model: which model; None takes the only one for embeddings there is.
+            window_s: embed what is longer in windows of so many seconds, and give their mean; 0 takes audio whole, None
+                leaves it to the model.
+            shift_s: from one window to the next, in seconds; 0 is `window_s`, None leaves it to the model.
+
+        Raises:
+            InputError: no such model, or it takes no windows.
+            RetryError: the server cannot be reached before anything was sent.
+            ValueError: `concurrency` is below 1, or `inputs` is a single path or array.
+        """
+        results = self.embed_iter(
+            inputs, model, window_s=window_s, shift_s=shift_s, concurrency=concurrency, sample_rate=sample_rate
+        )
+        return sorted(results, key=lambda result: result.index)
+
+    def embed_iter(
+        self,
+        inputs: Iterable[AudioInput],
+        model: str | None = None,
+        *,
+        window_s: float | None = None,
+        shift_s: float | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> Iterator[EmbeddingResult]:
+        """Like `embed`, but yields each result as it completes; the rest as of `transcribe_iter`."""
+        _check_inputs(inputs, concurrency)
+        info = self.model(model, kind="embedding")
+        parameters = request_parameters({"window_s": window_s, "shift_s": shift_s})
+        info.check_windows(parameters, self.endpoint)
+        flights = self._flights(info, EmbeddingReply(), parameters, concurrency, sample_rate)
+        return _embeddings(flights.run(inputs))
 
     def stream(
         self,
@@ -200,73 +246,30 @@ class Client:
     ) -> None:
         self.close()
 
-    def _run(
+    def _flights(
         self,
-        inputs: Iterable[AudioInput],
         model: ModelInfo,
-        ask: "_Ask",
+        reply: Reply[Answer],
+        parameters: Mapping[str, Parameter],
         concurrency: int,
         sample_rate: int | None,
-    ) -> Iterator[TranscriptResult]:
-        finished: SimpleQueue[_Flight] = SimpleQueue()
-        in_flight: dict[int, _Flight] = {}
-        try:
-            for index, item in enumerate(inputs):
-                source = os.fspath(item) if isinstance(item, (str, os.PathLike)) else f"input {index}"
-                try:
-                    waveform = load(item, sample_rate, model.sample_rate)
-                    in_flight[index] = self._launch(model, waveform, ask, finished, source, index)
-                except TritoneError as error:
-                    yield TranscriptResult(source=source, index=index, error=error)
-                while len(in_flight) >= concurrency or not finished.empty():
-                    flight = self._next_landed(finished, in_flight)
-                    del in_flight[flight.index]
-                    yield flight.result()
-            while in_flight:
-                flight = self._next_landed(finished, in_flight)
-                del in_flight[flight.index]
-                yield flight.result()
-        finally:
-            for flight in in_flight.values():
-                flight.future.cancel()
-
-    def _next_landed(self, finished: "SimpleQueue[_Flight]", in_flight: "dict[int, _Flight]") -> "_Flight":
-        # The transports keep the time limit themselves. Should one fail to, after an interrupt that a library dropped
-        # for example, the caller still must not hang: a request well beyond its limit is given up here.
-        try:
-            return finished.get(timeout=self.timeout_s + LOST_AFTER_S)
-        except Empty:
-            oldest = next(iter(in_flight.values()))
-            oldest.lost = True
-            oldest.future.cancel()  # which lands it
-            return finished.get()
-
-    def _launch(
-        self,
-        model: ModelInfo,
-        waveform: npt.NDArray[np.float32],
-        ask: "_Ask",
-        finished: "SimpleQueue[_Flight]",
-        source: str,
-        index: int,
-    ) -> "_Flight":
-        call = Call(
-            model=model.name,
-            waveform=waveform,
+    ) -> Flights[Answer]:
+        return Flights(
+            transport=self._transport,
+            model=model,
+            reply=reply,
+            parameters=parameters,
+            concurrency=concurrency,
+            sample_rate=sample_rate,
             timeout_s=self.timeout_s,
-            details=ask.details,
-            batched=model.batched,
-            parameters=ask.parameters,
         )
-        sent = time.perf_counter()
-        flight = _Flight(source, index, len(waveform) / model.sample_rate, sent, self._transport.infer(call))
 
-        def land(_: Future[Transcript]) -> None:
-            flight.landed = time.perf_counter()
-            finished.put(flight)
 
-        flight.future.add_done_callback(land)
-        return flight
+def _check_inputs(inputs: object, concurrency: int) -> None:
+    if isinstance(inputs, (str, os.PathLike, np.ndarray)):
+        raise ValueError("inputs must be a list of paths or waveforms; put the single one into a list")
+    if concurrency < 1:
+        raise ValueError(f"concurrency must be at least 1, got {concurrency}")
 
 
 @dataclass(frozen=True)
@@ -275,30 +278,30 @@ class _Ask:
     parameters: dict[str, Parameter]
 
 
-@dataclass
-class _Flight:
-    source: str
-    index: int
-    audio_s: float
-    sent: float
-    future: Future[Transcript]
-    landed: float = 0.0
-    lost: bool = False  # never answered, not even by the transport's own time limit
-
-    def result(self) -> TranscriptResult:
-        known: dict[str, Any] = {"source": self.source, "index": self.index, "audio_s": self.audio_s}
-        latency_s = self.landed - self.sent
-        try:
-            return TranscriptResult(**known, transcript=self.future.result(), latency_s=latency_s)
-        except CancelledError:
-            error = (
-                ServerTimeoutError(f"{self.source}: no answer, long after the time limit; try it again")
-                if self.lost
-                else RetryError("the client was closed before the answer came")
+def _transcripts(flights: Generator[Landed[Transcript], None, None]) -> Iterator[TranscriptResult]:
+    with closing(flights):
+        for each in flights:
+            yield TranscriptResult(
+                source=each.source,
+                index=each.index,
+                transcript=each.answer,
+                error=each.error,
+                audio_s=each.audio_s,
+                latency_s=each.latency_s,
             )
-            return TranscriptResult(**known, error=error, latency_s=latency_s)
-        except TritoneError as error:
-            return TranscriptResult(**known, error=error, latency_s=latency_s)
+
+
+def _embeddings(flights: Generator[Landed[Vector], None, None]) -> Iterator[EmbeddingResult]:
+    with closing(flights):
+        for each in flights:
+            yield EmbeddingResult(
+                source=each.source,
+                index=each.index,
+                embedding=each.answer,
+                error=each.error,
+                audio_s=each.audio_s,
+                latency_s=each.latency_s,
+            )
 
 
 def _connect(endpoint: Endpoint) -> Transport:

@@ -4,15 +4,16 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from functools import lru_cache
 from threading import Thread
-from typing import Any
+from typing import Any, TypeVar
 
 from tritonclient import grpc as triton
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import explain
-from tritone.client.transport import NUM_SAMPLES, WAVEFORM, Call, read_reply
-from tritone.transcript import Transcript
+from tritone.client.transport import Call
+
+Answer = TypeVar("Answer")
 
 CLOSE_TIMEOUT_S = 5.0
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
@@ -26,7 +27,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
-class _PendingReply(Future[Transcript]):
+class _PendingReply(Future[Answer]):
     context: Any = None  # of the request in flight; it can be cancelled
 
     def cancel(self) -> bool:
@@ -46,31 +47,28 @@ class GrpcTransport:
             options.append(("grpc.enable_http_proxy", 0))
         self._client = triton.InferenceServerClient(endpoint.address, ssl=endpoint.tls, channel_args=options)
 
-    def infer(self, call: Call) -> Future[Transcript]:
-        pending = _PendingReply()
+    def infer(self, call: Call[Answer]) -> Future[Answer]:
+        pending: _PendingReply[Answer] = _PendingReply()
 
         def finish(result: Any, error: InferenceServerException | None) -> None:
             with suppress(InvalidStateError):  # cancelled meanwhile
                 try:
                     if error is not None:
                         raise explain(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
-                    pending.set_result(read_reply(call, result, self._endpoint))
+                    pending.set_result(call.read(result, self._endpoint))
                 except Exception as failure:  # this is gRPC's thread: whatever it is, the caller must hear of it
                     pending.set_exception(failure)
 
-        waveform, num_samples = call.tensors()
-        inputs = [
-            triton.InferInput(WAVEFORM, waveform.shape, "FP32"),
-            triton.InferInput(NUM_SAMPLES, num_samples.shape, "INT32"),
-        ]
-        inputs[0].set_data_from_numpy(waveform)
-        inputs[1].set_data_from_numpy(num_samples)
+        inputs = []
+        for name, tensor in call.tensors().items():
+            inputs.append(triton.InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
+            inputs[-1].set_data_from_numpy(tensor)
         try:
             pending.context = self._client.async_infer(
                 call.model,
                 inputs,
                 callback=finish,
-                outputs=_requested(call.outputs),
+                outputs=_requested(call.reply.outputs),
                 sequence_id=call.sequence_id,
                 sequence_start=call.start,
                 sequence_end=call.end,

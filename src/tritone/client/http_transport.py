@@ -8,15 +8,15 @@ from typing import Any, TypeVar
 import aiohttp
 from tritonclient.http import InferInput, InferRequestedOutput
 from tritonclient.http import aio as triton
-from tritonclient.utils import InferenceServerException
+from tritonclient.utils import InferenceServerException, np_to_triton_dtype
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import explain
 from tritone.client.loop_thread import LoopThread
-from tritone.client.transport import NUM_SAMPLES, WAVEFORM, Call, read_reply
+from tritone.client.transport import Call
 from tritone.errors import ServerUnreachableError
-from tritone.transcript import Transcript
 
+Answer = TypeVar("Answer")
 Reply = TypeVar("Reply")
 
 NO_LIMIT = 0  # connections; the caller's concurrency decides
@@ -37,24 +37,24 @@ class HttpTransport:
             self._endpoint.address, conn_limit=NO_LIMIT, conn_timeout=None, ssl=self._endpoint.tls
         )
 
-    def infer(self, call: Call) -> Future[Transcript]:
+    def infer(self, call: Call[Answer]) -> Future[Answer]:
         return self._submit(self._infer(call), f"model '{call.model}'", call.timeout_s)
 
-    async def _infer(self, call: Call) -> Transcript:
-        waveform, num_samples = call.tensors()
-        inputs = [InferInput(WAVEFORM, waveform.shape, "FP32"), InferInput(NUM_SAMPLES, num_samples.shape, "INT32")]
-        inputs[0].set_data_from_numpy(waveform)
-        inputs[1].set_data_from_numpy(num_samples)
+    async def _infer(self, call: Call[Answer]) -> Answer:
+        inputs = []
+        for name, tensor in call.tensors().items():
+            inputs.append(InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
+            inputs[-1].set_data_from_numpy(tensor)
         reply = await self._client.infer(
             call.model,
             inputs,
-            outputs=[InferRequestedOutput(name) for name in call.outputs],
+            outputs=[InferRequestedOutput(name) for name in call.reply.outputs],
             sequence_id=call.sequence_id,
             sequence_start=call.start,
             sequence_end=call.end,
             parameters=dict(call.parameters),
         )
-        return read_reply(call, reply, self._endpoint)
+        return call.read(reply, self._endpoint)
 
     def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
         return self._submit(self._client.get_model_repository_index(), "list the models", timeout_s).result()

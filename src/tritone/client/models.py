@@ -4,10 +4,11 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tritone.client.transport import DETAILS, TEXT, WAVEFORM
+from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
 
-Kind = Literal["offline", "streaming", "other"]
+Kind = Literal["offline", "streaming", "embedding", "other"]
+
 
 DEFAULT_SAMPLE_RATE = 16000
 """What the wire contract means when a model's configuration has no parameter `sample_rate`, in Hz."""
@@ -17,7 +18,8 @@ DEFAULT_SAMPLE_RATE = 16000
 class ModelInfo:
     """A ready model. `kind` is "other" when it is not one of ours; its waveforms must have `sample_rate` Hz.
 
-    `has_search`: whether requests may say how to search.
+    `has_search`: whether requests may say how to search; `has_windows`: whether they may say in which windows audio is
+    embedded. `has_lengths`: whether it takes `WAV_LENS`, as all of ours do. `dim`: values of an embedding, if it tells.
     """
 
     name: str
@@ -26,6 +28,9 @@ class ModelInfo:
     batched: bool = True
     has_details: bool = False
     has_search: bool = False
+    has_windows: bool = False
+    has_lengths: bool = True
+    dim: int | None = None
 
     def check_search(self, parameters: Collection[str], endpoint: object) -> None:
         """Check that requests may say how to search; an older model would not look at what they say.
@@ -39,6 +44,14 @@ class ModelInfo:
                 "Build its repository again with this version of Tritone."
             )
 
+    def check_windows(self, parameters: Collection[str], endpoint: object) -> None:
+        """Check that requests may say how long audio is embedded; raises `InputError` as `check_search` does."""
+        if parameters and not self.has_windows:
+            raise InputError(
+                f"{endpoint}: model '{self.name}' takes no {' and no '.join(sorted(parameters))} from requests: it is "
+                "an ensemble, or not a model that `tritone build` wrote. Leave them out."
+            )
+
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> "ModelInfo":
         """Read Triton's model configuration (its JSON form).
@@ -47,17 +60,24 @@ class ModelInfo:
             OperatorError: parameter `sample_rate` is not a positive number of Hz.
         """
         inputs = {tensor["name"] for tensor in config.get("input", ())}
-        outputs = {tensor["name"] for tensor in config.get("output", ())}
+        outputs = {tensor["name"]: tensor for tensor in config.get("output", ())}
         kind: Kind = "other"
         if WAVEFORM in inputs and TEXT in outputs:
             kind = "streaming" if "sequence_batching" in config else "offline"
+        elif WAVEFORM in inputs and EMBEDDING in outputs:
+            kind = "embedding"
+        parameters = config.get("parameters", {})
         return cls(
             name=config["name"],
             kind=kind,
             sample_rate=DEFAULT_SAMPLE_RATE if kind == "other" else _sample_rate(config),
             batched=int(config.get("max_batch_size", 0)) > 0,
             has_details=DETAILS in outputs,
-            has_search="search" in config.get("parameters", {}),
+            has_search="search" in parameters,
+            # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
+            has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
+            has_lengths=kind != "embedding" or NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
+            dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
         )
 
 
@@ -68,26 +88,38 @@ def choose(models: Sequence[ModelInfo], name: str | None, kind: Kind, endpoint: 
         InputError: there is no such model, it is of another kind, or several would do.
     """
     offered = ", ".join(f"{model.name} ({model.kind})" for model in models) or "none"
+    wanted = "models for embeddings" if kind == "embedding" else f"{kind} models"
     if name is not None:
         for model in models:
             if model.name == name and model.kind == kind:
                 return model
             if model.name == name:
                 raise InputError(
-                    f"{endpoint}: model '{name}' is not {kind} but {model.kind}. "
-                    f"Ready {kind} models: {_names(models, kind)}"
+                    f"{endpoint}: model '{name}' is not {_called(kind)} but {_called(model.kind)}. "
+                    f"Ready {wanted}: {_names(models, kind)}"
                 )
         raise InputError(f"{endpoint}: there is no ready model '{name}'. Ready models: {offered}")
     fitting = [model for model in models if model.kind == kind]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        raise InputError(f"{endpoint}: no {kind} speech model is ready there. Ready models: {offered}")
-    raise InputError(f"{endpoint}: {len(fitting)} {kind} models are ready, name one of them: {_names(models, kind)}")
+        missing = "model for embeddings" if kind == "embedding" else f"{kind} speech model"
+        raise InputError(f"{endpoint}: no {missing} is ready there. Ready models: {offered}")
+    raise InputError(f"{endpoint}: {len(fitting)} {wanted} are ready, name one of them: {_names(models, kind)}")
+
+
+def _called(kind: Kind) -> str:
+    return "for embeddings" if kind == "embedding" else kind
 
 
 def _names(models: Sequence[ModelInfo], kind: Kind) -> str:
     return ", ".join(model.name for model in models if model.kind == kind) or "none"
+
+
+def _dim(tensor: Mapping[str, Any]) -> int | None:
+    """The last axis of a tensor, if it is fixed; gRPC's JSON has numbers as text."""
+    dims = [int(size) for size in tensor.get("dims", ())]
+    return dims[-1] if dims and dims[-1] > 0 else None
 
 
 def _sample_rate(config: Mapping[str, Any]) -> int:

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from tritone.audio.waveform import Waveform, check_waveform
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
+from tritone.client.replies import TextReply
 from tritone.client.transport import Call, Transport
 from tritone.client.waveforms import StreamResampler, mono
 from tritone.errors import RetryError, ServerTimeoutError, StreamError, TritoneError
@@ -147,7 +148,7 @@ class ClientStream:
             model=self.model.name,
             waveform=samples,
             timeout_s=timeout_s,
-            details=self._details,
+            reply=TextReply(self._details),
             batched=self.model.batched,
             sequence_id=self.id,
             start=not self._started,

@@ -1,94 +1,66 @@
 """What both protocols offer the client: inference as a future, and the list and configuration of models."""
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
-from tritone.errors import OperatorError
-from tritone.transcript import Transcript
+from tritone.client.replies import DETAILS, EMBEDDING, TEXT, Reply
+
+__all__ = ["DETAILS", "EMBEDDING", "NUM_SAMPLES", "TEXT", "WAVEFORM", "Call", "Transport"]
 
 WAVEFORM = "WAV"
 NUM_SAMPLES = "WAV_LENS"
-TEXT = "TRANSCRIPTS"
-DETAILS = "DETAILS"
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Generic[Answer]):
     """One request: a mono waveform for a model, alone or as a chunk of the stream `sequence_id`.
 
-    `waveform` is (samples,) float32 in [-1, 1]. `batched` tells whether the model has a batch axis. `parameters`: what
-    is asked of the search; of a stream, with its first chunk.
+    `waveform` is (samples,) float32 in [-1, 1]. `reply` says what is asked for. `batched` tells whether the model has a
+    batch axis, `has_lengths` whether it takes `WAV_LENS`. `parameters`: what is asked of the search, or of an
+    embedding; of a stream, with its first chunk.
     """
 
     model: str
     waveform: npt.NDArray[np.float32]
     timeout_s: float
-    details: bool = False
+    reply: Reply[Answer]
     batched: bool = True
+    has_lengths: bool = True
     sequence_id: int = 0
     start: bool = False
     end: bool = False
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        return (TEXT, DETAILS) if self.details else (TEXT,)
-
-    def tensors(self) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int32]]:
-        """`WAV` and `WAV_LENS` as they travel.
+    def tensors(self) -> dict[str, npt.NDArray[Any]]:
+        """`WAV` and `WAV_LENS` as they travel, float32 and int32.
 
         Nothing to say (an empty file, or END after all audio has been sent) becomes one padding sample with a length
         of 0, because an engine need not accept a tensor without elements.
         """
         waveform = np.ascontiguousarray(self.waveform if self.waveform.size else np.zeros(1), dtype=np.float32)
-        num_samples = np.array([self.waveform.size], dtype=np.int32)
-        return (waveform[None], num_samples[None]) if self.batched else (waveform, num_samples)
+        tensors: dict[str, npt.NDArray[Any]] = {WAVEFORM: waveform}
+        if self.has_lengths:
+            tensors[NUM_SAMPLES] = np.array([self.waveform.size], dtype=np.int32)
+        return {name: each[None] for name, each in tensors.items()} if self.batched else tensors
 
-
-def read_reply(call: Call, reply: Any, endpoint: Endpoint) -> Transcript:
-    """Turn a tritonclient `InferResult` into a transcript.
-
-    Without DETAILS only its text is filled in, that of the whole stream.
-
-    Raises:
-        OperatorError: the model answered something else than the wire contract says.
-    """
-    values = []
-    for name in call.outputs:
-        array = reply.as_numpy(name)
-        if array is None or array.size != 1:
-            shape = "nothing" if array is None else f"shape {array.shape}"
-            raise OperatorError(
-                f"{endpoint}: model '{call.model}' answered {shape} for output {name}, one string is needed. "
-                "Is it a model that `tritone build` wrote?"
-            )
-        value = array.reshape(-1)[0]
-        values.append(value.decode("utf-8") if isinstance(value, bytes) else str(value))
-    if not call.details:
-        return Transcript(text=values[0], is_final=call.end or not call.sequence_id)
-    try:
-        transcript = Transcript.from_dict(json.loads(values[1]))
-        # The text of all segments is TRANSCRIPTS, that of the one under way is in DETAILS.
-        return replace(transcript, history=values[0].removesuffix(transcript.text).rstrip(" "))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise OperatorError(
-            f"{endpoint}: output {DETAILS} of model '{call.model}' is not the JSON of a transcript ({error!r}). "
-            "Use a client and a server of the same Tritone version."
-        ) from error
+    def read(self, reply: Any, endpoint: Endpoint) -> Answer:
+        """Turn a tritonclient `InferResult` into the answer; raises `OperatorError` as of `Reply.read`."""
+        return self.reply.read(self.model, reply, endpoint, is_final=self.end or not self.sequence_id)
 
 
 class Transport(Protocol):
     """One open connection to a server. Every method raises the errors of `tritone.errors`, never the library's own."""
 
-    def infer(self, call: Call) -> "Future[Transcript]":
+    def infer(self, call: Call[Answer]) -> "Future[Answer]":
         """Send a request and return at once. Cancelling the future abandons the request."""
         ...
 

@@ -33,6 +33,7 @@ def read_utterances(
     manifest: Path | Sequence[Path] | None = None,
     data_dir: Path | None = None,
     need_text: bool = True,
+    need_audio: bool = True,
     min_duration_s: float = 0.0,
     max_duration_s: float = math.inf,
 ) -> list[Utterance]:
@@ -46,6 +47,7 @@ def read_utterances(
         data_dir: the folder that relative paths start from, instead of that of the list. Without a list, all recordings
             in it are taken.
         need_text: whether an utterance without a reference is an error; else its `text` is None.
+        need_audio: whether an audio file that is missing is an error; else who reads it will find out.
         min_duration_s, max_duration_s: leave out what manifests say is shorter or longer.
 
     Raises:
@@ -88,7 +90,7 @@ def read_utterances(
                 f"{place}: {utterance.id!r} has no reference{expected}. "
                 "Scoring needs one for every utterance; it may be empty."
             )
-        utterances.append(_located(place, utterance, folder, data_dir is not None))
+        utterances.append(_located(place, utterance, folder, data_dir is not None, need_audio))
     if not utterances:
         source = ", ".join(map(str, [wavscp] if wavscp is not None else manifests))
         raise InputError(
@@ -146,7 +148,7 @@ def _references(path: Path) -> dict[str, tuple[Place, str]]:
     return texts
 
 
-def _located(place: Place, utterance: Utterance, folder: Path, given: bool) -> Utterance:
+def _located(place: Place, utterance: Utterance, folder: Path, given: bool, need_audio: bool) -> Utterance:
     try:
         (utterance.id + str(utterance.audio) + (utterance.text or "")).encode()
     except UnicodeEncodeError as error:  # JSON can name half a character: "\ud83d"
@@ -154,6 +156,8 @@ def _located(place: Place, utterance: Utterance, folder: Path, given: bool) -> U
     if not utterance.id.strip():
         raise InputError(f"{place}: an empty id")
     path = folder / utterance.audio
+    if not need_audio:
+        return replace(utterance, audio=path)
     try:
         usable, there = path.is_file(), path.exists()  # neither a pipe nor a device, which might never end
     except OSError as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,13 @@ CLIPS = Path(str(files("tritone"))) / "demo" / "clips"  # the ten recordings tha
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 
 Array = npt.NDArray[np.float32]
+
+
+class Movement(Protocol):
+    """What all kinds of drift have: `moved`, which is limited, NaN if a graph gave something that is not finite."""
+
+    @property
+    def moved(self) -> float: ...
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,8 @@ from tritone.bundle.manifest import Role
 from tritone.errors import ExportError
 from tritone.runtime import Graph
 
+TINY = 1e-9  # stands for the size of nothing but zeros
+
 Arrays: TypeAlias = dict[str, npt.NDArray[np.float32]]
 
 
@@ -35,13 +37,15 @@ class ExportableGraph(nn.Module, ABC):
     `compared`: the outputs that must be those of the network. `counted`: the output that says how many rows of these
     are valid, along their second axis; None if all are. `quantised`: whether int8 is for its products; if not, it stays
     float32 among the graphs in int8. `precise`: whether it computes in float32 in every precision, so that it must
-    reproduce the network in each. An attribute `front_end` is what makes features of waveforms.
+    reproduce the network in each. `relative`: whether the size of what is compared has no meaning, so that differences
+    are counted in its root mean square. An attribute `front_end` is what makes features of waveforms.
     """
 
     compared: tuple[str, ...] = ()
     counted: str | None = "num_frames"
     quantised: bool = True
     precise: bool = False
+    relative: bool = False
 
     @property
     @abstractmethod
@@ -110,7 +114,8 @@ def valid_rows(arrays: Arrays, output: str, counted: str | None) -> list[npt.NDA
 def difference(graph: ExportableGraph, opened: Graph, name: str) -> float:
     """The largest difference between a network and an opened graph over its trials, of compared outputs where valid.
 
-    Not a number if the graph gives one. `name` is for errors.
+    In units of the outputs, or of their size if the graph is `relative`. Not a number if the graph gives one. `name` is
+    for errors.
 
     Raises:
         ExportError: the graph counts other frames than the network.
@@ -124,8 +129,9 @@ def difference(graph: ExportableGraph, opened: Graph, name: str) -> float:
             for output in graph.compared:
                 ours, theirs = (valid_rows(each, output, graph.counted) for each in (expected, found))
                 for row, other in zip(ours, theirs, strict=True):
+                    unit = float(np.sqrt(np.mean(np.square(row, dtype=np.float64)))) if graph.relative else 1.0
                     # numpy's maximum keeps NaN, which the built-in would lose; a graph that gives one must not pass.
-                    worst = float(np.maximum(worst, np.abs(other - row).max(initial=0.0)))
+                    worst = float(np.maximum(worst, np.abs(other - row).max(initial=0.0) / max(unit, TINY)))
     return worst
 
 

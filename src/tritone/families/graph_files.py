@@ -20,7 +20,7 @@ from tritone.audio import Waveform
 from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime, WeightStorage
 from tritone.errors import ExportError
-from tritone.families.drift import MAX_DRIFT, Drift, read_recordings
+from tritone.families.drift import MAX_DRIFT, Movement, read_recordings
 from tritone.families.exportable import ExportableGraph, Graphs, difference
 from tritone.families.onnx import export_graph, named, save_graphs
 from tritone.families.onnx_int8 import quantise_products
@@ -28,7 +28,7 @@ from tritone.families.torch_program import rounded, save_program
 from tritone.families.torch_script import save_script
 from tritone.runtime import RUNTIMES, Graph, open_graph
 
-MAX_DIFFERENCE = 1e-3  # natural-log units; float32 noise of a deep model stays one to two orders below
+MAX_DIFFERENCE = 1e-3  # natural-log units, or a share; float32 noise of a deep model stays one to two orders below
 PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
     "onnxruntime": ("fp32", "fp16", "int8"),
     "torch": ("fp32", "fp16", "bf16"),
@@ -62,8 +62,8 @@ class GraphOptions:
     each runtime gets those that it can have, see `PRECISIONS`. `weight_storage`: "fp32", "fp16" or "int8" (fp16 in
     programs of torch, fp32 in scripts); float32 arithmetic stays float32 in each. `check_audio`: folder of audio files
     or wav.scp for the check of graphs in other precisions than float32; by default the clips of the demo. `max_drift`:
-    largest share of probability that such a graph may move, see `Drift.moved`; None is `MAX_DRIFT`. `force`: write such
-    a graph even if it moves more. `progress`: told what is done next.
+    most that such a graph may move, see `Drift.moved`; None is `usual_drift`, the family's own limit. `force`: write
+    such a graph even if it moves more. `progress`: told what is done next.
 
     Raises:
         ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
@@ -75,6 +75,7 @@ class GraphOptions:
     weight_storage: WeightStorage = "fp32"
     check_audio: Path | None = None
     max_drift: float | None = None
+    usual_drift: float = MAX_DRIFT
     force: bool = False
     progress: Callable[[str], None] = lambda step: None
 
@@ -88,7 +89,7 @@ class GraphOptions:
     @property
     def drift_limit(self) -> float:
         """The limit in use."""
-        return MAX_DRIFT if self.max_drift is None else self.max_drift
+        return self.usual_drift if self.max_drift is None else self.max_drift
 
     @property
     def planned(self) -> dict[Runtime, tuple[Precision, ...]]:
@@ -122,12 +123,12 @@ class GraphFiles:
     writer: BundleWriter
     graphs: Graphs
     in_precision: Callable[[Precision, bool], Graphs]
-    drift: Callable[[Role, Graph, Sequence[Waveform]], Drift]
+    drift: Callable[[Role, Graph, Sequence[Waveform]], Movement]
     sample_rate: int
     options: GraphOptions
     artifacts: list[Artifact] = field(default_factory=list)
     differences: dict[str, float] = field(default_factory=dict)
-    drifts: dict[str, Drift] = field(default_factory=dict)
+    drifts: dict[str, Movement] = field(default_factory=dict)
 
     def write(self) -> None:
         """Write all graphs that the options ask for, and say which of them cannot be had."""

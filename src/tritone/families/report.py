@@ -2,16 +2,18 @@
 
 import hashlib
 import platform
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Provenance
-from tritone.families.drift import Drift
+from tritone.families.drift import Movement
 
-PACKAGES = ("tritone", "torch", "onnx", "onnxscript")
+TORCH_PACKAGES = ("tritone", "torch", "onnx", "onnxscript")
+ONNX_PACKAGES = ("tritone", "onnx", "onnxruntime")
+"""What versions are kept of: by exports of networks, and of graphs that were there already."""
 
 
 @dataclass(frozen=True)
@@ -19,16 +21,17 @@ class ExportReport:
     """What an export made and how well the stored graphs follow the torch network.
 
     `differences`: per graph, the largest difference from the float32 network over a test signal: of log-probabilities
-    and hypotheses' scores in natural-log units, of a transducer's vectors and logits as they are. For compressed
-    weights it shows what they lose. `drifts`: per graph in another precision than float32, what it changes on real
-    audio. `parameters`: of the parts that were exported. `notes`: what was taken for granted and should be known.
+    and hypotheses' scores in natural-log units, of a transducer's vectors and logits as they are, of embeddings as a
+    share of their size. For compressed weights it shows what they lose. `drifts`: per graph in another precision than
+    float32, what it changes on real audio. `parameters`: of the parts that were exported. `notes`: what was taken for
+    granted and should be known.
     """
 
     bundle: Bundle
     parameters: int
     bytes: int
     differences: dict[str, float] = field(default_factory=dict)
-    drifts: dict[str, Drift] = field(default_factory=dict)
+    drifts: dict[str, Movement] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -38,13 +41,19 @@ def bundle_bytes(bundle: Bundle) -> int:
 
 
 def provenance(
-    family: str, sources: Mapping[str, Path], options: Mapping[str, str | int | float | bool | None]
+    family: str,
+    sources: Mapping[str, Path],
+    options: Mapping[str, str | int | float | bool | None],
+    packages: Sequence[str] = TORCH_PACKAGES,
 ) -> Provenance:
     """The record of an export that is being made."""
     return Provenance(
         family=family,
         sources={key: _sha256(path) for key, path in sources.items()},
-        versions={"python": platform.python_version(), **{package: version(package) for package in PACKAGES}},
+        versions={
+            "python": platform.python_version(),
+            **{package: found for package in packages if (found := _version(package))},
+        },
         options=dict(options),
     )
 
@@ -55,3 +64,10 @@ def _sha256(path: Path) -> str:
         for block in iter(lambda: file.read(2**20), b""):
             digest.update(block)
     return digest.hexdigest()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:  # it is there under another name, such as onnxruntime-gpu
+        return None

@@ -80,7 +80,7 @@ class AcousticStage(ExportableGraph):
     def __init__(self, offline: ExportableGraph) -> None:
         super().__init__()
         self.network = _without_features(offline)
-        self.compared, self.counted = offline.compared, offline.counted
+        self.compared, self.counted, self.relative = offline.compared, offline.counted, offline.relative
         self._offline = (offline,)  # not a part of this module: its matrices are of no use here
 
     @property

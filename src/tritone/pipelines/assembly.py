@@ -38,26 +38,26 @@ class Reading:
 class ReadingBuilder:
     """Writes out one utterance or stream. The work per token does not depend on what came before."""
 
-    def __init__(self, vocabulary: Vocabulary, frame_s: float) -> None:
-        """Take the vocabulary and the duration of an encoder frame in seconds."""
+    def __init__(self, vocabulary: Vocabulary, frame_s: float, *, times: bool = True) -> None:
+        """Take the vocabulary and the duration of an encoder frame in seconds; without `times` no tokens are told."""
         self._vocabulary = vocabulary
         self._frame_s = frame_s
+        self._times = times
         self._speller = Speller(vocabulary)
-        self._tokens: list[Span] = []
+        self._heard: list[Token] = []
+        self._tokens: list[Span] = []  # what was heard, written out
         self._words: list[Span] = []  # the words that can no longer change
         self._confidence_sum = 0.0  # over those words
 
     def add(self, tokens: Sequence[Token], replaces_last: bool = False) -> None:
         """Append tokens; with `replaces_last` the first one is a new version of the last one added before."""
-        for token in tokens:
-            text = self._vocabulary.tokens[token.id]
-            span = Span(text, token.start_frame * self._frame_s, token.end_frame * self._frame_s, token.confidence)
-            if replaces_last:
-                self._tokens[-1] = span
-                replaces_last = False
-            else:
-                self._tokens.append(span)
-                self._speller.add(token.id)
+        if tokens and replaces_last:
+            self._heard[-1:] = tokens[:1]
+            self._tokens[-1:] = self._spans(tokens[:1])
+            tokens = tokens[1:]
+        self._heard += tokens
+        self._tokens += self._spans(tokens)
+        self._speller.extend([token.id for token in tokens])
         self._settle()
 
     def reading(self, tail: Sequence[Token] = ()) -> Reading:
@@ -66,14 +66,14 @@ class ReadingBuilder:
             return self._reading()
         mark, tokens, words, confidence = (
             self._speller.mark(),
-            len(self._tokens),
+            len(self._heard),
             len(self._words),
             self._confidence_sum,
         )
         self.add(tail)
         reading = self._reading()
         self._speller.rewind(mark)
-        del self._tokens[tokens:], self._words[words:]
+        del self._heard[tokens:], self._tokens[tokens:], self._words[words:]
         self._confidence_sum = confidence
         return reading
 
@@ -87,15 +87,21 @@ class ReadingBuilder:
     def _settle(self) -> None:
         # The last word may grow, and the last token may still be replaced with all words that end in it.
         words = self._speller.words
-        while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._tokens) - 1:
+        while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._heard) - 1:
             word = self._word(words[len(self._words)])
             self._words.append(word)
             self._confidence_sum += word.confidence
 
+    def _spans(self, tokens: Sequence[Token]) -> list[Span]:
+        if not self._times:
+            return []
+        texts, frame_s = self._vocabulary.tokens, self._frame_s
+        return [Span(texts[id], start * frame_s, end * frame_s, confidence) for id, start, end, confidence in tokens]
+
     def _word(self, word: Word) -> Span:
-        tokens = self._tokens[word.first : word.last + 1]
-        confidence = sum(token.confidence for token in tokens) / len(tokens)
-        return Span(word.text, tokens[0].start_s, tokens[-1].end_s, confidence)
+        tokens = self._heard[word.first : word.last + 1]
+        confidence = sum([token.confidence for token in tokens]) / len(tokens)
+        return Span(word.text, tokens[0].start_frame * self._frame_s, tokens[-1].end_frame * self._frame_s, confidence)
 
 
 def transcript(
@@ -128,7 +134,7 @@ def transcript(
 
 def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
     """The final transcript of a whole utterance of so many samples; see `transcript`."""
-    builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s)
+    builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s, times=options.timestamps)
     seconds = num_samples / bundle.manifest.sample_rate
     return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
 

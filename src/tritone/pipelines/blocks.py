@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.manifest import Manifest
-from tritone.errors import InputError
+from tritone.errors import AudioError, InputError
 from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
 from tritone.runtime.graph import Array, TensorSpec
 
@@ -58,6 +58,24 @@ class Blocks:
                 f"the audio is {num_samples / self.sample_rate:.3f} s long, and the engine that serves this model was "
                 f"built for up to {self.max_audio_s:g} s. Cut it or stream it; or build the engine for more (`tritone "
                 "engine --max`), or run the model with another runtime."
+            )
+
+    @property
+    def least_embeddable(self) -> int:
+        """Samples of the shortest audio that has an embedding. Where padding is heard, an engine's least counts."""
+        return max(self._frame_length, self.min_samples if self._equal else self._shortest)
+
+    def check_embeddable(self, num_samples: int) -> None:
+        """Make sure that audio of so many samples has an embedding.
+
+        Raises:
+            AudioError: it is too short; says what would do.
+        """
+        if num_samples < (least := self.least_embeddable):
+            raise AudioError(
+                f"the audio is {num_samples / self.sample_rate:.3f} s long ({num_samples} samples at "
+                f"{self.sample_rate} Hz), an embedding needs at least {least / self.sample_rate:.3f} s ({least} "
+                "samples). Send longer audio; silence around it would change the embedding."
             )
 
     def within(self, limits: BatchLimits) -> BatchLimits:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.ctc import BEST, CtcSearching, Says, ctc_outputs
+from tritone.pipelines.embedding import EMBEDDINGS
 from tritone.pipelines.rescoring import Rescorer
 from tritone.pipelines.searching import Searching, SearchSettings
 from tritone.pipelines.transducer import OUTPUTS, GraphNetwork, TransducerSearching
@@ -33,6 +34,8 @@ def open_searching(bundle: Bundle, graph: Says, settings: SearchSettings | None,
 
 def outputs_for(kind: str, mode: SearchMode, available: Iterable[str]) -> tuple[str, ...]:
     """What the encoder of a model of a kind is asked for to search in this way, of the outputs that there are."""
+    if kind == "embedding":
+        return EMBEDDINGS  # all there is to it
     if kind == "transducer":
         return OUTPUTS
     return ctc_outputs([mode], has_best=set(BEST) <= set(available))

@@ -6,11 +6,10 @@ recognizer.log_probs("a.wav").log_probs     ->  (frames, vocab)
 with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 """
 
-import os
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
@@ -19,23 +18,20 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from tritone.audio.files import check_sample_rate, read_audio, resample
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.files import check_sample_rate
+from tritone.audio.waveform import check_waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import AudioError, StreamError
-from tritone.pipelines import open_offline, open_streaming
+from tritone.errors import StreamError
+from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.choice import check_names
 from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
 from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.sources import Input, Sources, is_single
 from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
-
-MAX_PILE_S = 1800.0  # audio decoded ahead of recognition, seconds; bounds memory when there are thousands of files
-
-Input = str | os.PathLike[str] | npt.NDArray[np.floating[Any]]
 
 
 class Recognizer:
@@ -58,12 +54,15 @@ class Recognizer:
         """Take an opened bundle, and the options of `tritone.load`; those of the search are gathered in `search`.
 
         Raises:
+            BundleError: the model writes no text.
             ValueError: there is no such runtime or precision.
         """
         check_names(runtime, precision)
+        check_writes(bundle)
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.max_audio_s = max_audio_s
+        self._sources = Sources(self.sample_rate, max_audio_s)
         self._options: dict[str, Any] = {
             "device": device,
             "threads": threads,
@@ -117,13 +116,13 @@ class Recognizer:
             InputError: the options ask for what the model does not have.
             ValueError: `sample_rate` is no rate that audio has, or `inputs` is a single path or array.
         """
-        if isinstance(inputs, str | os.PathLike) or (isinstance(inputs, np.ndarray) and inputs.ndim < 2):
+        if is_single(inputs):
             raise ValueError("transcribe takes a sequence of paths or arrays; put a single one in a list")
         transcripts: list[Transcript] = []
-        rate = self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
+        rate = self._sources.rate(sample_rate)
         if options is not None:
             self.offline.searching.check(options)  # before files are read
-        for pile in self._piles(inputs, rate):
+        for pile in self._sources.piles(inputs, rate):
             transcripts += self.offline.recognize(pile, [options] * len(pile))
         return transcripts
 
@@ -139,8 +138,7 @@ class Recognizer:
             InputError: the model is no CTC model.
             ValueError: `sample_rate` is no rate that audio has.
         """
-        rate = self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
-        log_probs = self.offline.log_probs(self._waveform(source, rate))
+        log_probs = self.offline.log_probs(self._sources.read(source, self._sources.rate(sample_rate)))
         manifest, vocabulary = self.bundle.manifest, self.bundle.vocabulary
         return FrameScores(
             log_probs=log_probs,
@@ -165,27 +163,6 @@ class Recognizer:
                 self.streaming.close(self._dropped.popleft())
         rate = self.sample_rate if sample_rate is None else sample_rate
         return Stream(self.streaming, rate, self._dropped.append, options)
-
-    def _piles(self, inputs: Sequence[Input], sample_rate: int) -> Iterator[list[Waveform]]:
-        pile: list[Waveform] = []
-        waiting = 0
-        for position, source in enumerate(inputs):
-            try:
-                pile.append(self._waveform(source, sample_rate))
-            except AudioError as error:
-                raise AudioError(f"input {position}: {error}") from error
-            waiting += len(pile[-1])
-            if waiting > MAX_PILE_S * self.sample_rate:
-                yield pile
-                pile, waiting = [], 0
-        if pile:
-            yield pile
-
-    def _waveform(self, source: Input, sample_rate: int) -> Waveform:
-        if isinstance(source, str | os.PathLike):
-            return read_audio(source, self.sample_rate, max_audio_s=self.max_audio_s)
-        checked = check_waveform(source, sample_rate=sample_rate, max_audio_s=self.max_audio_s)
-        return resample(checked, sample_rate, self.sample_rate)
 
 
 class Stream:

@@ -91,8 +91,10 @@ class FeaturePipeline(_GraphPipeline):
         )
 
     def check(self, waveform: Waveform) -> None:
-        """See `OfflinePipeline.check`."""
+        """See `OfflinePipeline.check`, and for embeddings `Blocks.check_embeddable`."""
         self._blocks.check(len(waveform))
+        if self.bundle.manifest.kind == "embedding":
+            self._blocks.check_embeddable(len(waveform))
 
     def extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[dict[str, Array]]:
         """Make features of the waveforms of some jobs, each (samples,) float32, checked with `check_waveform`.
@@ -166,7 +168,7 @@ class AcousticPipeline(_GraphPipeline):
         Args:
             jobs: `features` (rows, frames, bins) and `num_samples` (rows,) each. Features of equal lengths share
                 calls; none are padded, since only who made them knows what with.
-            outputs: what is wanted of the graph, `num_frames` among it.
+            outputs: what is wanted of the graph; `num_frames` among it where it says something of each frame.
 
         Returns:
             For each job the outputs, without what is beyond the frames of all its rows.
@@ -208,6 +210,8 @@ class AcousticPipeline(_GraphPipeline):
 
     @staticmethod
     def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        if "num_frames" not in rows[0]:
+            return {name: together([row[name] for row in rows]) for name in rows[0]}
         counts = np.array([row["num_frames"] for row in rows], np.int64)
         frames = max(1, int(counts.max()))  # Triton has trouble with tensors without elements
         return {

@@ -3,12 +3,14 @@
     REPO/
       NAME/                config.pbtxt, 1/model.py, 1/bundle/...     whole utterances
       NAME-streaming/      config.pbtxt, 1/model.py, 1/bundle/...     chunk by chunk
+      NAME/                config.pbtxt, 1/model.py, 1/bundle/...     embeddings of whole utterances
 
 With a layout of stages, NAME is an ensemble of NAME-features, NAME-acoustic and NAME-decoder, see `ensemble.py`.
 
-A model is served offline under NAME and streaming under NAME-streaming; a streaming model that is built alone under a
-name of its own has exactly that name, because clients of other deployments expect theirs. A repository needs
-nothing outside its folder, unless its bundles are links: language models and hotwords are copied into it as well.
+A speaker model is served under NAME; any other is served offline under NAME and streaming under NAME-streaming; a
+streaming model that is built alone under a name of its own has exactly that name, because clients of other deployments
+expect theirs. A repository needs nothing outside its folder, unless its bundles are links: language models and
+hotwords are copied into it as well.
 """
 
 import os
@@ -26,7 +28,7 @@ from tritone.repository.ensemble import EnsembleOptions, ensemble
 from tritone.repository.folder import BuiltModel, FolderWriter, ModelFolder
 from tritone.repository.fused import ROLES, fused
 from tritone.repository.models import is_ours, is_stage, steps_of
-from tritone.repository.search_files import check_files, check_search
+from tritone.repository.search_files import check_files, check_kind, check_search
 
 STREAMING_SUFFIX = "-streaming"
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file name has at most 255 bytes
@@ -53,7 +55,7 @@ def build_repository(
         bundles: folders, or names of shipped bundles.
         output: the repository; made if it does not exist.
         names: one for each bundle; None takes them from the manifests. With `modes` "streaming" they are used as given.
-        modes: "both" builds what each bundle has graphs for; the others insist.
+        modes: "both" builds what each bundle has graphs for; the others insist. Speaker models count as offline.
         options: how to serve them, the same for all.
         layout: serve whole utterances as ensembles of stages; None makes one model of each. Streams are always that.
         link: point at the bundles instead of copying them.
@@ -64,7 +66,8 @@ def build_repository(
 
     Raises:
         BundleError: a bundle cannot be read, is damaged, or has no graph for a mode, a runtime or a precision that was
-            asked for, none for stages, no decoder for rescoring, or streams that cannot be cut as asked for.
+            asked for, none for stages, no decoder for rescoring, or streams that cannot be cut as asked for; or an
+            option is for models of another kind.
         InputError: a hotword cannot be made of a bundle's tokens.
         OperatorError: the language model or the hotwords cannot be used, or something else is in the way at the output.
         ValueError: a name is unfit or used twice, or an engine cannot take all audio that would be let in.
@@ -74,6 +77,7 @@ def build_repository(
     if not opened:
         raise ValueError("no bundle given")
     for bundle in opened:
+        check_kind(options, bundle)
         bundle.verify()  # damage is told here, not by a server that does not start
     check_files(options, opened)
     if names is not None and len(names) != len(opened):
@@ -84,8 +88,9 @@ def build_repository(
     folders = []
     for name, bundle in zip(names, opened, strict=True):
         for mode in _modes(bundle, modes):
-            check_search(options, bundle, mode)
-            if mode == "offline" and layout is not None:
+            if mode != "embedding":
+                check_search(options, bundle, mode)
+            if mode != "streaming" and layout is not None:
                 folders += ensemble(name, bundle, options, layout)
             else:
                 folders += fused(name + (suffix if mode == "streaming" else ""), mode, bundle, options)
@@ -112,6 +117,10 @@ def build_repository(
 
 def _modes(bundle: Bundle, modes: Modes) -> list[Mode]:
     wanted: list[Mode] = ["offline", "streaming"] if modes == "both" else [modes]
+    if bundle.manifest.kind == "embedding":
+        if modes == "streaming":
+            raise BundleError(f"{bundle.path} is a speaker model; it embeds whole utterances and has no streams.")
+        wanted = ["embedding"]
     found = [mode for mode in wanted if bundle.has(ROLES[mode])]
     if found:
         return found

@@ -13,8 +13,8 @@ from typing import Any, get_args
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend.settings import STAGES, Mode, SearchParameters, Settings, Stage
-from tritone.backend.wire import DETAILS, TRANSCRIPTS, WAV, WAV_LENS
+from tritone.backend.settings import STAGES, EmbedParameters, Mode, ModelParameters, SearchParameters, Settings, Stage
+from tritone.backend.wire import DETAILS, EMBEDDINGS, TRANSCRIPTS, WAV, WAV_LENS
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.errors import OperatorError
 from tritone.repository.instances import Device, Instances
@@ -37,8 +37,8 @@ OF_STREAMS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions(SearchParameters):
-    """How models are served, and how they search. Times are in the unit that the name says.
+class ModelOptions(ModelParameters):
+    """How models are served, and how they search or embed. Times are in the unit that the name says.
 
     `instances`: processes, on each GPU of `gpus` or in all on the CPU. `runtime`, `precision`: which of a bundle's
     graphs to run; empty takes the first that can. `threads`: of one instance, 0 shares the cores.
@@ -92,7 +92,13 @@ class ModelOptions(SearchParameters):
 
 
 def model_config(
-    name: str, mode: Mode, options: ModelOptions, *, sample_rate: int, files: Mapping[str, str] | None = None
+    name: str,
+    mode: Mode,
+    options: ModelOptions,
+    *,
+    sample_rate: int,
+    files: Mapping[str, str] | None = None,
+    dim: int = 0,
 ) -> Any:
     """Describe one model to Triton.
 
@@ -100,6 +106,7 @@ def model_config(
         name: of the model, the same as its folder.
         sample_rate: of its waveforms, in Hz.
         files: where those that `options` names are in the model's version folder, by the option's name.
+        dim: of the embeddings of a model that makes some.
 
     Returns:
         `tritonclient.grpc.model_config_pb2.ModelConfig`.
@@ -109,16 +116,16 @@ def model_config(
         name=name,
         backend="python",
         max_batch_size=options.max_batch_size,
-        input=audio_inputs(),
-        output=text_outputs(),
+        input=audio_inputs(lens_optional=mode == "embedding"),
+        output=embedding_outputs(dim) if mode == "embedding" else text_outputs(),
         instance_group=[options.usual_instances.group()],
         model_warmup=[warmup(options, sample_rate)],
-        parameters=parameters_of(settings),
+        parameters=searchless(settings) if mode == "embedding" else parameters_of(settings),
     )
-    if mode == "offline":
-        config.dynamic_batching.CopyFrom(dynamic_batching(options))
-    else:
+    if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))
+    else:
+        config.dynamic_batching.CopyFrom(dynamic_batching(options))
     return config
 
 
@@ -126,11 +133,12 @@ def settings_of(
     mode: Mode, options: ModelOptions, *, sample_rate: int, files: Mapping[str, str] | None = None
 ) -> Settings:
     """What a model of ours is told; arguments as of `model_config`."""
-    search = {field.name: getattr(options, field.name) for field in fields(SearchParameters)}
+    part = EmbedParameters if mode == "embedding" else SearchParameters
+    told = {field.name: getattr(options, field.name) for field in fields(part)}
     if mode == "offline":
-        search |= dict.fromkeys(OF_STREAMS)
+        told |= dict.fromkeys(OF_STREAMS)
     return Settings(
-        **search | dict(files or {}),
+        **told | dict(files or {}),
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
@@ -146,19 +154,30 @@ def parameters_of(settings: Settings) -> dict[str, Any]:
     return {key: pb.ModelParameter(string_value=value) for key, value in settings.to_parameters().items()}
 
 
-def audio_inputs(names: tuple[str, str] = (WAV, WAV_LENS)) -> list[Any]:
-    """Waveforms and their lengths."""
+def searchless(settings: Settings) -> dict[str, Any]:
+    """The same of a model that does not search, without what would say how it does."""
+    searching = {field.name for field in fields(SearchParameters)}
+    return {key: value for key, value in parameters_of(settings).items() if key not in searching}
+
+
+def audio_inputs(names: tuple[str, str] = (WAV, WAV_LENS), *, lens_optional: bool = False) -> list[Any]:
+    """Waveforms and their lengths, without which all samples are valid where that is allowed."""
     wav, lens = names
     return [
         # Ragged: requests of different lengths share a batch, and nobody pads.
         pb.ModelInput(name=wav, data_type=pb.TYPE_FP32, dims=[-1], allow_ragged_batch=True),
-        pb.ModelInput(name=lens, data_type=pb.TYPE_INT32, dims=[1]),
+        pb.ModelInput(name=lens, data_type=pb.TYPE_INT32, dims=[1], optional=lens_optional),
     ]
 
 
 def text_outputs() -> list[Any]:
     """Texts, and what there is to say about them."""
     return [pb.ModelOutput(name=name, data_type=pb.TYPE_STRING, dims=[1]) for name in (TRANSCRIPTS, DETAILS)]
+
+
+def embedding_outputs(dim: int) -> list[Any]:
+    """An embedding of so many numbers."""
+    return [pb.ModelOutput(name=EMBEDDINGS, data_type=pb.TYPE_FP32, dims=[dim])]
 
 
 def to_text(config: Any) -> str:
@@ -184,10 +203,12 @@ def parameter(config: Any, name: str) -> str:
 
 
 def mode_of(config: Any) -> Mode | Stage:
-    """Whether a configuration is of an offline or a streaming model, or which stage of one."""
+    """Whether a configuration is of an offline, a streaming or an embedding model, or which stage of one."""
     for stage in STAGES:
         if parameter(config, "stage") == stage:
             return stage
+    if any(output.name == EMBEDDINGS for output in config.output):
+        return "embedding"
     return "streaming" if config.HasField("sequence_batching") else "offline"
 
 

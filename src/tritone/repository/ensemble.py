@@ -5,6 +5,8 @@
     NAME-acoustic    features, num_samples -> what the network says
     NAME-decoder     what the network says, WAV_LENS -> TRANSCRIPTS, DETAILS
 
+A speaker model has no decoder: what its network says is EMBEDDINGS already.
+
 A stage hands on what the model's own way to search needs, and nothing else: of a large vocabulary the log-probabilities
 are many times the features.
 """
@@ -29,6 +31,7 @@ from tritone.repository.stage_config import (
     Signature,
     acoustic_config,
     decoder_config,
+    embedding_ensemble_config,
     ensemble_config,
     features_config,
 )
@@ -113,6 +116,14 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             f"{bundle.path} is a model of kind {bundle.manifest.kind}; the tensors of NVIDIA's Jasper deployment are "
             "for CTC models, whose best token of each frame they are. Leave --tensors out."
         )
+    embeds = bundle.manifest.kind == "embedding"
+    if embeds and "decoder" in layout.stages:
+        raise BundleError(f"{bundle.path} is a speaker model, which has no decoder; leave --stage decoder out.")
+    if embeds and options.window_s:
+        raise BundleError(
+            f"{bundle.path}: the stages of an ensemble embed all of the audio at once. Leave --window-s out, or build "
+            "the usual layout (--layout fused)."
+        )
     artifacts, backend = _acoustic(bundle, options, native=layout.native)
     artifact, signature = artifacts[0], _common(bundle, artifacts)
     handed = outputs_for(bundle.manifest.kind, options.search, signature.outputs)
@@ -127,17 +138,22 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             f"{bundle.path}: engines of TensorRT run on GPUs alone, but the network is to be on the CPU; say --device "
             "gpu or --stage acoustic=1@gpu, or choose another --runtime"
         )
-    roles = roles_for(bundle, options.search)
     features, decoder = (_options_for(places[stage], options) for stage in ("features", "decoder"))
     common = {"sample_rate": bundle.manifest.sample_rate}
     names: dict[Stage, str] = {stage: f"{name}-{stage}" for stage in STAGES}
     bins = bundle.manifest.features.num_mel_bins
-    return [
+    shared = [
         ModelFolder(
             name=names["features"],
             mode="features",
             config=features_config(
-                names["features"], features, places["features"], bins=bins, min_padded_s=limits.least_s, **common
+                names["features"],
+                features,
+                places["features"],
+                bins=bins,
+                min_padded_s=limits.least_s,
+                lens_optional=embeds,
+                **common,
             ),
             module="features",
             bundle=bundle,
@@ -154,6 +170,13 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             artifacts=artifacts,
             files=_native_files(bundle, artifact, backend),
         ),
+    ]
+    if embeds:
+        dim = bundle.manifest.encoder.output_dim
+        config = embedding_ensemble_config(name, options, names, signature, dim=dim, backend=backend, **common)
+        return [*shared, ModelFolder(name=name, mode="embedding", config=config)]
+    return [
+        *shared,
         ModelFolder(
             name=names["decoder"],
             mode="decoder",
@@ -168,7 +191,7 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             ),
             module="decoder",
             bundle=bundle,
-            artifacts=_narrowed(bundle, decoder, *roles),
+            artifacts=_narrowed(bundle, decoder, *roles_for(bundle, options.search)),
             search=options,
         ),
         ModelFolder(

@@ -1,4 +1,4 @@
-"""The usual layout: a bundle served offline, or chunk by chunk, is one model with everything in it."""
+"""The usual layout: a bundle served offline, chunk by chunk, or for embeddings, is one model with everything in it."""
 
 from tritone.backend.settings import Mode
 from tritone.bundle.bundle import Bundle
@@ -8,7 +8,7 @@ from tritone.repository.config import ModelOptions, model_config
 from tritone.repository.folder import ModelFolder
 from tritone.repository.search_files import places
 
-ROLES: dict[Mode, Role] = {"offline": "encoder", "streaming": "streaming_encoder"}
+ROLES: dict[Mode, Role] = {"offline": "encoder", "streaming": "streaming_encoder", "embedding": "encoder"}
 
 
 def fused(name: str, mode: Mode, bundle: Bundle, options: ModelOptions) -> list[ModelFolder]:
@@ -20,8 +20,16 @@ def fused(name: str, mode: Mode, bundle: Bundle, options: ModelOptions) -> list[
     """
     if options.device == "cpu" and options.runtime == "tensorrt":
         raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
-    for role in (ROLES[mode], *roles_for(bundle, options.search)):
+    roles = () if mode == "embedding" else roles_for(bundle, options.search)
+    for role in (ROLES[mode], *roles):
         bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
-    sample_rate = bundle.manifest.sample_rate
-    config = model_config(name, mode, options, sample_rate=sample_rate, files=places(options))
+    manifest = bundle.manifest
+    config = model_config(
+        name,
+        mode,
+        options,
+        sample_rate=manifest.sample_rate,
+        files=places(options),
+        dim=manifest.encoder.output_dim if mode == "embedding" else 0,
+    )
     return [ModelFolder(name=name, mode=mode, config=config, module=mode, bundle=bundle, search=options)]

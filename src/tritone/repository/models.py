@@ -18,6 +18,7 @@ from tritone.backend.wire import WAV
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest
 from tritone.errors import OperatorError, TritoneError
+from tritone.pipelines.embedding import EMBEDDINGS
 from tritone.pipelines.kinds import is_compiled
 from tritone.repository.config import device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel
@@ -147,6 +148,7 @@ def _bytes_per_second(folder: Path, config: Any, settings: Settings) -> float:
         return settings.sample_rate * BYTES_PER_SAMPLE
     manifest = _manifest(folder, settings)
     rates = {WAV: float(settings.sample_rate), "features": settings.sample_rate / manifest.features.frame_shift}
+    rates |= dict.fromkeys(EMBEDDINGS, 0.0)  # one, however long the audio is
     return sum(
         rates.get(tensor.name, 1 / manifest.frame_s)
         * math.prod(np.abs(tensor.dims).tolist())

@@ -7,9 +7,10 @@ copied into it.
 import os
 import shutil
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 
-from tritone.backend.settings import Mode, SearchParameters
+from tritone.backend.settings import EmbedParameters, Mode, ModelParameters, SearchParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.geometry import Geometry
@@ -54,6 +55,28 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
         spellings = [bundle.vocabulary.spelling(token) for token in range(len(bundle.vocabulary))]
         # With weight 0 it would not be looked at.
         Scorer.build(spellings, lm=lm, lm_weight=1.0, word_bonus=0.0, lm_unit=options.lm_unit, hotwords=hotwords)
+
+
+def check_kind(options: ModelParameters, bundle: Bundle) -> None:
+    """Check that no option is for models of another kind: speaker models do not search, and only they have windows.
+
+    Raises:
+        BundleError: one is; or a speaker model's windows are too short for it.
+    """
+    embeds = bundle.manifest.kind == "embedding"
+    foreign = fields(SearchParameters if embeds else EmbedParameters)
+    given = [field.name for field in foreign if getattr(options, field.name) != field.default]
+    if given:
+        flags = ", ".join(
+            "--no-timestamps" if name == "timestamps" else f"--{name.replace('_', '-')}" for name in given
+        )
+        kinds = ("a speaker model", "models that write text") if embeds else ("no speaker model", "speaker models")
+        raise BundleError(f"{bundle.path} is {kinds[0]}, and {flags} is for {kinds[1]}; leave it out.")
+    least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate
+    if embeds and 0 < options.window_s < least_s:
+        raise BundleError(
+            f"{bundle.path} needs at least {least_s:.3f} s of audio; --window-s {options.window_s:g} is less."
+        )
 
 
 def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:

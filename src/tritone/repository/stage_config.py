@@ -7,13 +7,17 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import model_config_pb2 as pb
 
+from tritone.backend import wire
 from tritone.backend.settings import ENSEMBLE, SearchParameters, Settings, Stage
 from tritone.backend.wire import CLASS_IDS, DETAILS, TRANSCRIPTS, WAV, WAV_LENS
+from tritone.pipelines.embedding import EMBEDDINGS
 from tritone.repository.config import (
     ModelOptions,
     audio_inputs,
     dynamic_batching,
+    embedding_outputs,
     parameters_of,
+    searchless,
     settings_of,
     text_outputs,
     warmup,
@@ -46,14 +50,15 @@ def features_config(
     bins: int,
     sample_rate: int,
     min_padded_s: float = 0.0,
+    lens_optional: bool = False,
 ) -> Any:
-    """Waveforms to features of so many bins; `min_padded_s` as of `Settings`."""
+    """Waveforms to features of so many bins; `min_padded_s` as of `Settings`, `lens_optional` of `audio_inputs`."""
     settings = replace(_settings("features", options, sample_rate), min_padded_s=min_padded_s)
     return pb.ModelConfig(
         name=name,
         backend="python",
         max_batch_size=options.max_batch_size,
-        input=audio_inputs(),
+        input=audio_inputs(lens_optional=lens_optional),
         output=[
             pb.ModelOutput(name=FEATURES, data_type=pb.TYPE_FP32, dims=[-1, bins]),
             pb.ModelOutput(name=NUM_SAMPLES, data_type=pb.TYPE_INT64, dims=[1]),
@@ -164,14 +169,52 @@ def ensemble_config(
         name=name,
         platform="ensemble",
         max_batch_size=options.max_batch_size,
-        input=[
-            pb.ModelInput(name=each.name, data_type=each.data_type, dims=each.dims)
-            for each in audio_inputs((wav, lens))
-        ],
+        input=_unragged(audio_inputs((wav, lens))),
         output=outputs,
         ensemble_scheduling=pb.ModelEnsembling(step=steps),
         parameters=parameters_of(settings),
     )
+
+
+def embedding_ensemble_config(
+    name: str,
+    options: ModelOptions,
+    names: Mapping[Stage, str],
+    signature: Signature,
+    *,
+    dim: int,
+    sample_rate: int,
+    backend: NativeBackend | None = None,
+) -> Any:
+    """As `ensemble_config`, of a speaker model: what the network says is the answer, of so many numbers."""
+    called, given = _called(signature.inputs, backend), _called(signature.outputs, backend)
+    (embeddings,) = EMBEDDINGS
+    steps = [
+        _step(names["features"], _same([WAV, WAV_LENS]), _same([FEATURES, NUM_SAMPLES])),
+        _step(
+            names["acoustic"],
+            {called[key]: key for key in (FEATURES, NUM_SAMPLES)},
+            {given[embeddings]: wire.EMBEDDINGS},
+        ),
+    ]
+    settings = replace(settings_of("embedding", options, sample_rate=sample_rate), stage=ENSEMBLE)
+    return pb.ModelConfig(
+        name=name,
+        platform="ensemble",
+        max_batch_size=options.max_batch_size,
+        input=_unragged(audio_inputs(lens_optional=True)),
+        output=embedding_outputs(dim),
+        ensemble_scheduling=pb.ModelEnsembling(step=steps),
+        parameters=searchless(settings),
+    )
+
+
+def _unragged(inputs: Iterable[Any]) -> list[Any]:
+    """Inputs as an ensemble has them: it does not batch, its stages do."""
+    return [
+        pb.ModelInput(name=each.name, data_type=each.data_type, dims=each.dims, optional=each.optional)
+        for each in inputs
+    ]
 
 
 def _settings(stage: Stage, options: ModelOptions, sample_rate: int) -> Settings:

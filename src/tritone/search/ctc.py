@@ -8,6 +8,7 @@ joins the results of consecutive chunks of one stream, so that any cutting gives
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -65,14 +66,12 @@ def ctc_greedy_best(
     spoken = flat[starts] != blank_id
     starts, ends, best = starts[spoken], ends[spoken], best[spoken]
 
-    tokens: list[list[Token]] = [[] for _ in range(batch)]
     rows, first = np.divmod(starts, width)
-    last = ends - rows * width
-    for row, id, start, end, score in zip(
-        rows.tolist(), flat[starts].tolist(), first.tolist(), last.tolist(), best.tolist(), strict=True
-    ):
-        tokens[row].append(Token(id, start, end, min(math.exp(score), 1.0)))
-    return tokens
+    confidences = map(math.exp, np.minimum(best, 0).tolist())
+    fields = zip(flat[starts].tolist(), first.tolist(), (ends - rows * width).tolist(), confidences, strict=True)
+    tokens = list(map(Token._make, fields))
+    borders = np.searchsorted(rows, np.arange(batch + 1)).tolist()
+    return [tokens[begin:end] for begin, end in pairwise(borders)]
 
 
 class CtcGreedy:

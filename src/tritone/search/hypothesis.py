@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Token:
+class Token(NamedTuple):
     """One decoded token.
 
     `start_frame`, `end_frame` (exclusive) are encoder frames counted from the start of the audio; `confidence` is the
-    model's probability of the token at its best frame, 0..1.
+    model's probability of the token at its best frame, 0..1. A tuple, because thousands of them are made for a batch.
     """
 
     id: int

@@ -215,7 +215,7 @@ def read_hotwords(text: str) -> tuple[tuple[str, float], ...]:
                     f'expected phrase:weight, phrase:weight or {{"phrase": weight}}, but {part[:80]!r} has no weight'
                 )
             pairs.append((phrase, weight))
-    return tuple((phrase.strip(), _number(weight)) for phrase, weight in pairs)
+    return tuple((phrase.strip(), read_number(weight)) for phrase, weight in pairs)
 
 
 def load_hotwords(given: str | os.PathLike[str] | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
@@ -241,7 +241,12 @@ def load_hotwords(given: str | os.PathLike[str] | Mapping[str, float] | None) ->
         raise InputError(f"there is no file {given[:200]!r}, and as text: {error}") from error
 
 
-def _number(value: Any) -> float:
+def read_number(value: Any) -> float:
+    """A parameter's value as a number; it may be text.
+
+    Raises:
+        ValueError: it is none, or not finite.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a number, got {value!r}")
     try:
@@ -254,7 +259,7 @@ def _number(value: Any) -> float:
 
 
 def _count(value: Any) -> int:
-    number = _number(value)
+    number = read_number(value)
     if number != int(number):
         raise ValueError(f"expected a whole number, got {value!r}")
     return int(number)
@@ -286,14 +291,14 @@ PARAMETERS: Mapping[str, tuple[str, Any]] = {
     "search": ("mode", _mode),
     "beam": ("beam", _count),
     "nbest": ("nbest", _count),
-    "ctc_weight": ("ctc_weight", _number),
-    "reverse_weight": ("reverse_weight", _number),
-    "lm_weight": ("lm_weight", _number),
-    "word_bonus": ("word_bonus", _number),
+    "ctc_weight": ("ctc_weight", read_number),
+    "reverse_weight": ("reverse_weight", read_number),
+    "lm_weight": ("lm_weight", read_number),
+    "word_bonus": ("word_bonus", read_number),
     "hotwords": ("hotwords", _hotwords),
     "timestamps": ("timestamps", _switch),
-    "blank_penalty": ("blank_penalty", _number),
-    "temperature": ("temperature", _number),
+    "blank_penalty": ("blank_penalty", read_number),
+    "temperature": ("temperature", read_number),
     "max_symbols": ("max_symbols", _count),
     "max_states": ("max_states", _count),
     "max_contexts": ("max_contexts", _count),

@@ -1,1 +1,1 @@
-"""Speaker embeddings in files and numbers: Kaldi archives, trials, scores, error rates, a store of enrolled speakers."""
+"""Speaker embeddings in files and numbers: Kaldi archives, trials, scores, error rates, enrolled speakers."""

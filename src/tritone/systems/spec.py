@@ -40,8 +40,16 @@ class Spec:
         return "://" in self.target
 
 
-def parse_spec(text: str) -> Spec:
+def known_options(served: bool) -> Mapping[str, str]:
+    """The options of a system that transcribes, each with the type its value is read as."""
+    return COMMON | (SERVED if served else load_options())
+
+
+def parse_spec(text: str, known_to: Callable[[bool], Mapping[str, str]] = known_options) -> Spec:
     """Read a specification; see the top of this file.
+
+    Args:
+        known_to: the options of served models (True) and of bundles (False), if not those of what transcribes.
 
     Raises:
         ValueError: it has no target, or an option is not `key=value`, unknown, or given twice.
@@ -61,7 +69,7 @@ def parse_spec(text: str) -> Spec:
             raise ValueError(f"{text!r}: {key} is given twice")
         options[key] = value
     spec = Spec(name=name.strip() or ",".join([_short(target), *rest]), target=target, options=options)
-    known = COMMON | (SERVED if spec.is_served else load_options())
+    known = known_to(spec.is_served)
     if unknown := [key for key in options if key not in known]:
         what = "a served model" if spec.is_served else "a bundle"
         raise ValueError(f"{text!r}: unknown {', '.join(unknown)}; {what} takes {', '.join(known)}")
@@ -88,7 +96,7 @@ def open_system(
         TritoneError: the bundle is missing or damaged. A server is not asked before `prepare`.
     """
     spec = parse_spec(spec) if isinstance(spec, str) else spec
-    options = {key: _value(spec, key, text) for key, text in spec.options.items()}
+    options = option_values(spec, known_options(spec.is_served))
     if "hotwords" in options:
         options["hotwords"] = options["hotwords"].replace(";", ",")
     playback = _playback(spec, options, playback)
@@ -96,7 +104,7 @@ def open_system(
     if spec.is_served:
         from tritone.client import Client
 
-        address, model = _address(spec.target)
+        address, model = split_address(spec.target)
         if timeout_s is not None:
             options.setdefault("timeout_s", timeout_s)
         search = {key: options.pop(key) for key in REQUEST if key in options}
@@ -119,9 +127,12 @@ def open_system(
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
 
 
-def load_options() -> dict[str, str]:
-    """The options of `tritone.load`, each with the type its value is read as; `tritone.load` is where they are kept."""
-    parameters = inspect.signature(load).parameters.values()
+def load_options(loader: Callable[..., Any] = load) -> dict[str, str]:
+    """The options of `tritone.load`, each with the type its value is read as; `tritone.load` is where they are kept.
+
+    Or those of another function that opens bundles.
+    """
+    parameters = inspect.signature(loader).parameters.values()
     kinds = {each.name: _type(each.annotation) for each in parameters if each.kind is each.KEYWORD_ONLY}
     return {name: kind for name, kind in kinds.items() if kind is not None}
 
@@ -133,8 +144,12 @@ def _type(annotation: Any) -> str | None:
     return found[0] if found and found[0] in ("bool", "int", "float") else "str" if found else None
 
 
-def _value(spec: Spec, key: str, text: str) -> Any:
-    kind = (COMMON | (SERVED if spec.is_served else load_options()))[key]
+def option_values(spec: Spec, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """The options of a specification, read as what `kinds` says they are; raises `ValueError` if one cannot be."""
+    return {key: _value(spec, key, text, kinds[key]) for key, text in spec.options.items()}
+
+
+def _value(spec: Spec, key: str, text: str, kind: str) -> Any:
     readers: dict[str, Callable[[str], Any]] = {"int": int, "float": float, "bool": _flag, "str": str}
     try:
         return readers[kind](text)
@@ -169,7 +184,7 @@ def _playback(spec: Spec, options: dict[str, Any], default: Playback | None) -> 
         raise ValueError(f"{spec.name}: {error}") from None
 
 
-def _address(target: str) -> tuple[str, str | None]:
+def split_address(target: str) -> tuple[str, str | None]:
     """Split `grpc://host:port/model`; what comes before the model in an HTTP path belongs to the server."""
     parts = urlsplit(target)
     prefix, _, model = parts.path.rpartition("/")

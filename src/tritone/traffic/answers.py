@@ -1,6 +1,7 @@
 """Whether the answers that were timed are right: a server that is fast and wrong shall not win.
 
 (utterance, text) -> times  ->  word error rate, recordings with more than one text, what looks wrong
+Embeddings                  ->  the least cosine of two of one recording, what looks wrong
 """
 
 from collections import Counter, defaultdict
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import Counts, score_utterance
+from tritone.traffic.embeddings import Embeddings
 from tritone.traffic.workload import Workload
 
 Texts = Mapping[tuple[int, str], int]
@@ -19,11 +21,14 @@ class Verdict:
     """`wer` is pooled over the answers to recordings with a reference, each as often as it was given; None without.
 
     `wer_words`: their reference words. `different_texts`: recordings that did not get the same text every time.
+    `least_cosine`, `different_embeddings`: see `Embeddings`.
     """
 
     wer: float | None = None
     wer_words: int = 0
     different_texts: int = 0
+    least_cosine: float | None = None
+    different_embeddings: int = 0
     notes: tuple[str, ...] = ()
 
 
@@ -46,6 +51,21 @@ def judge(texts: Texts, workload: Workload, normalization: Normalization | None 
         different_texts=len(different),
         notes=tuple(_notes(by_recording, different)),
     )
+
+
+def judge_embeddings(found: Embeddings) -> Verdict:
+    """Compare the embeddings of each recording with each other: nobody knows what they should have been."""
+    least, count = found.least_cosine, len(found.first)
+    notes = []
+    if found.different:
+        notes.append(
+            f"{found.different} of {count} recordings got embeddings that are not alike: cosines down to {least:.4f}"
+        )
+    if len(found.dims) > 1:
+        notes.append(f"the embeddings have {', '.join(map(str, sorted(found.dims)))} numbers")
+    if found.all_equal:
+        notes.append(f"all {count} recordings got the same embedding")
+    return Verdict(least_cosine=least, different_embeddings=found.different, notes=tuple(notes))
 
 
 def _errors(by_recording: Mapping[int, Counter[str]], workload: Workload, normalizer: Normalizer) -> Counts | None:

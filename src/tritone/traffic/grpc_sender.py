@@ -1,4 +1,4 @@
-"""Requests over gRPC as they are: bytes go out, bytes come in, and only the text in the answer is looked at."""
+"""Requests over gRPC as they are: bytes go out, bytes come in, and only one tensor of the answer is looked at."""
 
 import itertools
 import time
@@ -10,9 +10,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import BROKEN_CONNECTION
 from tritone.client.grpc_transport import CHANNEL_OPTIONS
-from tritone.client.transport import TEXT
 from tritone.traffic.sending import LoopSender, too_late
-from tritone.traffic.wire import Body, Reply, error_kind, read_strings
+from tritone.traffic.wire import Body, Reply, error_kind, read_reply, unreadable
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
@@ -54,11 +53,11 @@ class GrpcSender(LoopSender):
         received = time.perf_counter()
         try:
             message = pb.ModelInferResponse.FromString(answer)
-            place = [output.name for output in message.outputs].index(TEXT)
-            texts = read_strings(message.raw_output_contents[place])
+            place = [output.name for output in message.outputs].index(body.output)
+            content = message.raw_output_contents[place]
         except (ValueError, IndexError, DecodeError) as error:
-            return Reply(error=error_kind("not a transcript", str(error)), received=received)
-        return Reply(texts=texts, received=received)
+            return Reply(error=unreadable(body, str(error)), received=received)
+        return read_reply(body, content, message.outputs[place].shape, received)
 
     async def _disconnect(self) -> None:
         for channel in self._channels:

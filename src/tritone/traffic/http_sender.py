@@ -11,9 +11,8 @@ from aiohttp.payload import Payload
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import HTTP_STATUS
-from tritone.client.transport import TEXT
 from tritone.traffic.sending import LoopSender, too_late
-from tritone.traffic.wire import Body, Reply, error_kind, read_strings
+from tritone.traffic.wire import Body, Reply, error_kind, read_reply, unreadable
 
 NO_LIMIT = 0
 SHORT = 65536  # bytes
@@ -44,7 +43,7 @@ class HttpSender(LoopSender):
             async with self._session.post(
                 f"{self._base}{quote(body.model, safe='')}/infer",
                 data=_Parts(header, body.content),
-                # Triton would compress its few bytes of text, which costs the server more than it saves.
+                # Triton would compress its few bytes, which costs the server more than it saves.
                 headers={JSON_LENGTH: str(len(header)), "Accept-Encoding": "identity"},
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as response:
@@ -58,9 +57,10 @@ class HttpSender(LoopSender):
         if response.status != 200:
             return Reply(error=_failure(response.status, content), received=received)
         try:
-            return Reply(texts=_texts(content, int(response.headers[JSON_LENGTH])), received=received)
+            tensor, shape = _tensor(body.output, content, int(response.headers[JSON_LENGTH]))
         except (ValueError, KeyError, TypeError) as error:
-            return Reply(error=error_kind("not a transcript", repr(error)), received=received)
+            return Reply(error=unreadable(body, repr(error)), received=received)
+        return read_reply(body, tensor, shape, received)
 
     async def _disconnect(self) -> None:
         await self._session.close()
@@ -85,14 +85,15 @@ class _Parts(Payload):
         await writer.write(self._content)
 
 
-def _texts(content: bytes, json_length: int) -> tuple[str, ...]:
+def _tensor(name: str, content: bytes, json_length: int) -> tuple[bytes, list[int]]:
+    """The bytes of an answer's tensor, and its shape."""
     place = json_length
     for output in json.loads(content[:json_length])["outputs"]:
         size = output["parameters"]["binary_data_size"]
-        if output["name"] == TEXT:
-            return read_strings(content[place : place + size])
+        if output["name"] == name:
+            return content[place : place + size], output["shape"]
         place += size
-    raise ValueError(f"{TEXT} is not in the answer")
+    raise ValueError(f"{name} is not in the answer")
 
 
 def _failure(status: int, content: bytes) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.traffic.arrivals import Arrivals, arrival_times
 from tritone.traffic.windows import Tick
-from tritone.traffic.wire import Body, Reply, Target, encode, open_sender
+from tritone.traffic.wire import Body, Reply, Target, encode, open_sender, unreadable
 from tritone.traffic.worker import Link
 
 UNREACHABLE = "no connection"
@@ -213,9 +213,9 @@ class Desk:
             time.sleep(0.01)
 
     def _done(self, request: Request, serial: int, begin: float, is_due: bool, reply: Reply) -> None:
+        if reply.error is None and reply.rows != len(request.members):
+            reply.error = unreadable(request.body, f"{reply.rows} rows for {len(request.members)} utterances")
         error = reply.error
-        if error is None and len(reply.texts) != len(request.members):
-            error = f"not a transcript: {len(reply.texts)} texts for {len(request.members)} utterances"
         with self._lock:
             tick = self._tick
             if is_due:
@@ -224,8 +224,12 @@ class Desk:
                 tick.latencies.append(reply.received - begin)
                 tick.utterances += len(request.members)
                 tick.audio_s += sum(request.body.audio_s)
-                for utterance, text in zip(request.members, reply.texts, strict=True):
-                    tick.add_text(utterance, text)
+                if reply.embeddings is None:
+                    for utterance, text in zip(request.members, reply.texts, strict=True):
+                        tick.add_text(utterance, text)
+                else:
+                    for utterance, embedding in zip(request.members, reply.embeddings, strict=True):
+                        tick.embeddings.add(utterance, embedding)
             else:
                 tick.add_error(error)
         self._begun.pop(serial, None)

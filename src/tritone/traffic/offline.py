@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from tritone.client.transport import EMBEDDING
 from tritone.evaluate.normalize import Normalization
-from tritone.traffic.answers import judge
+from tritone.traffic.answers import judge, judge_embeddings
 from tritone.traffic.arrivals import Arrivals
 from tritone.traffic.fleet import Fleet
 from tritone.traffic.loops import ClosedJob, LoadJob, OpenJob, Rest
@@ -238,7 +239,10 @@ class _Measuring:
             total.add_error("no answer: in flight during the whole measurement", stuck)
         if total.overrun:
             total.add_error("no answer: still waiting when sending was stopped", total.overrun)
-        verdict = judge(total.texts, self._workload, self._options.normalization)
+        if self._target.output == EMBEDDING:
+            verdict = judge_embeddings(total.embeddings)
+        else:
+            verdict = judge(total.texts, self._workload, self._options.normalization)
         server, about_server = self._server_side(len(windows), total)
         cpu_s = sum(total.cpu_s.values())
         return Measurement(
@@ -264,6 +268,9 @@ class _Measuring:
             wer=verdict.wer,
             wer_words=verdict.wer_words,
             different_texts=verdict.different_texts,
+            output=self._target.output,
+            least_cosine=verdict.least_cosine,
+            different_embeddings=verdict.different_embeddings,
             notes=[
                 *notes,
                 *self._notes_of_the_load(total),

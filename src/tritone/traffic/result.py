@@ -14,6 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from tritone.client.transport import EMBEDDING, TEXT
 from tritone.errors import InputError
 from tritone.report.stamp import Stamp
 
@@ -123,9 +124,10 @@ class Measurement:
     `batch_size` it travelled in. `stable`: whether the last windows agreed; when not, the figures are only indicative.
     `sent_late`: by how much requests were sent after they were due (constant, poisson), or chunks after they were due
     and the one before had been answered. `wer`: word error rate of the very texts that were timed, None without
-    references. `different_texts`: recordings that did not get the same text every time. `client_ms`: CPU time that the
-    generator took per request. `client_cpu`: share of one core that all its processes took; near 1 per process it
-    measures itself.
+    references. `different_texts`: recordings that did not get the same text every time. `output`: what was answered.
+    Of embeddings there are `least_cosine`, of two of one recording (None if none came twice), and
+    `different_embeddings`, recordings whose embeddings are not alike. `client_ms`: CPU time that the generator took per
+    request. `client_cpu`: share of one core that all its processes took; near 1 per process it measures itself.
     """
 
     model: str
@@ -151,6 +153,9 @@ class Measurement:
     wer: float | None = None
     wer_words: int = 0
     different_texts: int = 0
+    output: str = TEXT  # or EMBEDDING
+    least_cosine: float | None = None
+    different_embeddings: int = 0
     notes: Sequence[str] = ()
     labels: Mapping[str, str] = field(default_factory=dict)  # what a sweep or a comparison varies: runtime, ...
 
@@ -168,6 +173,11 @@ class Measurement:
     def rtf(self) -> float:
         """Seconds per second of audio, at this load."""
         return self.wall_s / self.audio_s if self.audio_s else 0.0
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts were answered, which could be wrong."""
+        return self.output != EMBEDDING
 
     @property
     def failed(self) -> int:

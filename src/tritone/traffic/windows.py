@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
+from tritone.traffic.embeddings import Embeddings
+
 MAX_TEXTS = 50_000  # different (utterance, text) pairs that a window keeps
 MAX_KINDS = 100  # of errors
 OTHER = "other errors"
@@ -25,7 +27,8 @@ class Tick:
     """What one process, or several together, saw in some time. Times are `perf_counter` seconds.
 
     `latencies` are of answered requests, `lateness` is by how much requests were sent after they were due. `texts`
-    counts the answers: (utterance, text) -> times. `cpu_s` is the CPU time that each process used, by its number.
+    counts the answers: (utterance, text) -> times; of models that give no text there are `embeddings`. `cpu_s` is the
+    CPU time that each process used, by its number.
     """
 
     begin: float
@@ -33,6 +36,7 @@ class Tick:
     latencies: "array[float]" = field(default_factory=lambda: array("d"))
     lateness: "array[float]" = field(default_factory=lambda: array("d"))
     texts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    embeddings: Embeddings = field(default_factory=Embeddings)
     errors: Counter[str] = field(default_factory=Counter)
     utterances: int = 0
     audio_s: float = 0.0
@@ -69,6 +73,7 @@ class Tick:
         self.lateness.extend(other.lateness)
         for (utterance, text), times in other.texts.items():
             self.add_text(utterance, text, times)
+        self.embeddings.absorb(other.embeddings)
         for error, times in other.errors.items():
             self.add_error(error, times)
         self.utterances += other.utterances

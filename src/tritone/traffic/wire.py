@@ -1,16 +1,17 @@
 """Requests as bytes, made before the clock starts, and senders that put them on the wire without looking inside.
 
-    Target, waveforms  ->  encode  ->  Body  ->  Sender.send  ->  Reply (texts, or what went wrong)
+    Target, waveforms  ->  encode  ->  Body  ->  Sender.send  ->  Reply (texts or embeddings, or what went wrong)
 
 A load generator shares its machine with much else: whatever can be done once is done once, and nothing in the hot path
 builds a tensor or a message object per request.
 """
 
 import json
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,20 +19,23 @@ import numpy.typing as npt
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
-from tritone.client.transport import NUM_SAMPLES, TEXT, WAVEFORM
+from tritone.client.transport import EMBEDDING, NUM_SAMPLES, TEXT, WAVEFORM
 
 Waveform = npt.NDArray[np.float32]
+Vectors = npt.NDArray[np.float32]
 
 MAX_ERROR_CHARACTERS = 160
+BYTES_PER_NUMBER = 4  # of float32
 STRING_LENGTH_BYTES = 4  # a string tensor has them before each element, little-endian
 
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model on a server, and what is asked of its search.
+    """A model on a server, and what is asked of it.
 
     `sample_rate` in Hz; `batched` tells whether its tensors have a batch axis. `parameters`: names and values that all
-    requests carry; of a stream, all its chunks.
+    requests carry; of a stream, all its chunks. `output`: the tensor that answers have, `TEXT` or `EMBEDDING`.
+    `has_lengths`: whether it takes `WAV_LENS`; without, all of a waveform is audio.
     """
 
     endpoint: Endpoint
@@ -40,10 +44,12 @@ class Target:
     batched: bool = True
     streaming: bool = False
     parameters: tuple[tuple[str, Parameter], ...] = ()
+    output: str = TEXT
+    has_lengths: bool = True
 
     @classmethod
     def of(cls, endpoint: Endpoint, info: ModelInfo, parameters: Mapping[str, Parameter] | None = None) -> "Target":
-        """Describe a model that `Client.model` found, and what to ask of its search."""
+        """Describe a model that `Client.model` found, and what to ask of it."""
         return cls(
             endpoint=endpoint,
             model=info.name,
@@ -51,6 +57,8 @@ class Target:
             batched=info.batched,
             streaming=info.kind == "streaming",
             parameters=tuple((parameters or {}).items()),
+            output=EMBEDDING if info.kind == "embedding" else TEXT,
+            has_lengths=info.has_lengths,
         )
 
 
@@ -60,7 +68,7 @@ class Body:
 
     `content` is the message: all of it (gRPC), or the tensors' bytes (HTTP). `stream` says which chunk of which stream
     it is; it is kept apart, so that streams can share their chunks: see `in_stream`. `header` is the JSON that precedes
-    the tensors (HTTP only, else empty), `parameters` what it says of the search (HTTP only).
+    the tensors (HTTP only, else empty), `parameters` what it asks of the model (HTTP only). `output`: see `Target`.
     """
 
     model: str
@@ -69,6 +77,7 @@ class Body:
     parameters: bytes = b""
     stream: bytes = b""
     audio_s: tuple[float, ...] = ()  # of each row
+    output: str = TEXT
 
     def in_stream(self, sequence_id: int, *, start: bool = False, end: bool = False) -> "Body":
         """The same chunk as part of a stream (1 to 2**63 - 1). The tensors' bytes are shared, not copied."""
@@ -95,15 +104,22 @@ class Body:
 class Reply:
     """What came back for one request.
 
-    `texts` has one text for each row; it is empty exactly when `error` says what went wrong, in words that are the same
-    for equal causes. `received`: `time.perf_counter()` when the whole answer was there; `sent`: when the sender began
-    to write the request, which is later than `send` if it is overloaded.
+    `texts` has one text for each row, or `embeddings` is (rows, dim) of finite numbers; neither is there exactly when
+    `error` says what went wrong, in words that are the same for equal causes. `received`: `time.perf_counter()` when
+    the whole answer was there; `sent`: when the sender began to write the request, which is later than `send` if it is
+    overloaded.
     """
 
     texts: tuple[str, ...] = ()
+    embeddings: Vectors | None = None
     error: str | None = None
     received: float
     sent: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were answered."""
+        return len(self.texts) if self.embeddings is None else len(self.embeddings)
 
 
 Done = Callable[[Reply], None]
@@ -143,10 +159,19 @@ def open_sender(endpoint: Endpoint, *, connections: int = 1) -> Sender:
     return HttpSender(endpoint)
 
 
+class Tensor(NamedTuple):
+    """An input as it travels."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    content: bytes
+
+
 def encode(
     target: Target, waveforms: Sequence[Waveform], *, sequence_id: int = 0, start: bool = False, end: bool = False
 ) -> Body:
-    """Write a request for the texts of some waveforms.
+    """Write a request for the texts or embeddings of some waveforms.
 
     Args:
         target: who is asked.
@@ -156,7 +181,7 @@ def encode(
         start, end: whether it is the stream's first or last chunk.
 
     Raises:
-        ValueError: no waveform, or several for a model without a batch axis.
+        ValueError: no waveform, several for a model without a batch axis, or padding for one that knows no lengths.
     """
     if not waveforms:
         raise ValueError("a request needs at least one waveform")
@@ -167,15 +192,62 @@ def encode(
         )
     lengths = [len(waveform) for waveform in waveforms]
     # An engine need not accept a tensor without elements: nothing to say is one sample of padding.
+    if not target.has_lengths and (min(lengths) == 0 or len(set(lengths)) > 1):
+        raise ValueError(
+            f"model '{target.model}' is not told how long audio is, so it cannot be padded. Use batch size 1, or "
+            "utterances of one length."
+        )
     block = np.zeros((len(waveforms), max(1, *lengths)), dtype="<f4")
     for row, waveform in zip(block, waveforms, strict=True):
         row[: len(waveform)] = waveform
     counts = np.array(lengths, dtype="<i4")
-    shapes = [[len(lengths), block.shape[1]], [len(lengths), 1]] if target.batched else [[block.shape[1]], [1]]
+    rows = [len(lengths)] if target.batched else []
+    tensors = [Tensor(WAVEFORM, "FP32", [*rows, block.shape[1]], block.tobytes())]
+    if target.has_lengths:
+        tensors.append(Tensor(NUM_SAMPLES, "INT32", [*rows, 1], counts.tobytes()))
     make = _grpc_body if target.endpoint.protocol == "grpc" else _http_body
-    body = make(target, shapes, [block.tobytes(), counts.tobytes()])
-    body = replace(body, audio_s=tuple(length / target.sample_rate for length in lengths))
+    body = make(target, tensors)
+    body = replace(body, audio_s=tuple(length / target.sample_rate for length in lengths), output=target.output)
     return body.in_stream(sequence_id, start=start, end=end) if sequence_id else body
+
+
+def read_reply(body: Body, content: bytes, shape: Sequence[int], received: float) -> Reply:
+    """Read the tensor that a request asked for; what cannot be read is an error of the reply.
+
+    Args:
+        body: the request.
+        content: the bytes of the tensor `body.output`.
+        shape: of the tensor.
+        received: see `Reply`.
+    """
+    try:
+        if body.output == EMBEDDING:
+            return Reply(embeddings=read_vectors(content, shape), received=received)
+        return Reply(texts=read_strings(content), received=received)
+    except ValueError as error:
+        return Reply(error=unreadable(body, str(error)), received=received)
+
+
+def unreadable(body: Body, message: str) -> str:
+    """The error of a reply that is not what `body` asked for."""
+    return error_kind(f"not {WANTED[body.output]}", message)
+
+
+WANTED = {TEXT: "a transcript", EMBEDDING: "an embedding"}
+
+
+def read_vectors(content: bytes, shape: Sequence[int]) -> Vectors:
+    """Read a tensor of float32: (rows, dim), or (dim,) of one row.
+
+    Raises:
+        ValueError: its size is not that of its shape, it has no numbers, or not all are finite.
+    """
+    numbers = np.frombuffer(content, dtype="<f4", count=len(content) // BYTES_PER_NUMBER)
+    if not numbers.size or len(content) != BYTES_PER_NUMBER * math.prod(shape):
+        raise ValueError(f"{len(content)} bytes for float32 numbers of shape {list(shape)}")
+    if not np.isfinite(numbers).all():
+        raise ValueError("it has numbers that are not finite")
+    return numbers.reshape(-1, shape[-1])
 
 
 def read_strings(content: bytes) -> tuple[str, ...]:
@@ -220,16 +292,16 @@ GRPC_FIELDS = {str: "string_param", int: "int64_param", bool: "bool_param", floa
 # --- gRPC -----------------------------------------------------------------------------------------------------------
 
 
-def _grpc_body(target: Target, shapes: list[list[int]], contents: list[bytes]) -> Body:
+def _grpc_body(target: Target, tensors: Sequence[Tensor]) -> Body:
     from tritonclient.grpc import service_pb2 as pb
 
     request = pb.ModelInferRequest(model_name=target.model)
     for name, value in target.parameters:
         setattr(request.parameters[name], GRPC_FIELDS[type(value)], value)
-    for name, datatype, shape in zip((WAVEFORM, NUM_SAMPLES), ("FP32", "INT32"), shapes, strict=True):
-        request.inputs.add(name=name, datatype=datatype, shape=shape)
-    request.outputs.add(name=TEXT)
-    request.raw_input_contents.extend(contents)
+    for each in tensors:
+        request.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+    request.outputs.add(name=target.output)
+    request.raw_input_contents.extend(each.content for each in tensors)
     return Body(model=target.model, content=bytes(request.SerializeToString()))
 
 
@@ -247,20 +319,23 @@ def _grpc_stream(sequence_id: int, start: bool, end: bool) -> bytes:
 # --- HTTP -----------------------------------------------------------------------------------------------------------
 
 
-def _http_body(target: Target, shapes: list[list[int]], contents: list[bytes]) -> Body:
+def _http_body(target: Target, tensors: Sequence[Tensor]) -> Body:
     header: dict[str, Any] = {
         "inputs": [
-            {"name": name, "shape": shape, "datatype": datatype, "parameters": {"binary_data_size": len(content)}}
-            for name, datatype, shape, content in zip(
-                (WAVEFORM, NUM_SAMPLES), ("FP32", "INT32"), shapes, contents, strict=True
-            )
+            {
+                "name": each.name,
+                "shape": each.shape,
+                "datatype": each.datatype,
+                "parameters": {"binary_data_size": len(each.content)},
+            }
+            for each in tensors
         ],
-        "outputs": [{"name": TEXT, "parameters": {"binary_data": True}}],
+        "outputs": [{"name": target.output, "parameters": {"binary_data": True}}],
     }
     # Without their opening brace, so that the stream's part can go first.
     return Body(
         model=target.model,
-        content=b"".join(contents),
+        content=b"".join(each.content for each in tensors),
         header=json.dumps(header).encode()[1:],
         parameters=json.dumps(dict(target.parameters)).encode()[1:-1],
     )

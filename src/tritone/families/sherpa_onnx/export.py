@@ -7,15 +7,13 @@ Nothing is traced and torch is not needed: features are written in front of the 
 run before the bundle is written, and compared with the one that it was made of.
 """
 
-import hashlib
-import platform
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tritone.bundle.bundle import Bundle, BundleWriter
-from tritone.bundle.manifest import Manifest, Precision, Provenance
+from tritone.bundle.manifest import Manifest, Precision
+from tritone.families.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
@@ -84,36 +82,17 @@ def export_sherpa_onnx(
                 streaming=made.streaming(),
                 transducer=made.transducer(),
                 artifacts=tuple(made.artifacts),
-                provenance=Provenance(
-                    family="sherpa-onnx",
-                    sources={key: _sha256(path) for key, path in {**sources, "tokens": files.tokens}.items()},
-                    versions={
-                        "python": platform.python_version(),
-                        **{each: found for each in ("tritone", "onnx", "onnxruntime") if (found := _version(each))},
-                    },
-                    options={
+                provenance=provenance(
+                    "sherpa-onnx",
+                    {**sources, "tokens": files.tokens},
+                    {
                         "model_type": made.model_type,
                         "variant": files.variant,
                         "precisions": ",".join(files.graphs),
                         "tail_padding_ms": tail_padding_ms,
                     },
+                    ONNX_PACKAGES,
                 ),
             )
         )
-    size = sum(bundle.file(each).stat().st_size for each in bundle.files)
-    return ImportReport(bundle, files, size, made.differences, made.leaks)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        for block in iter(lambda: file.read(2**20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:  # onnxruntime is there under another name, such as onnxruntime-gpu
-        return None
+    return ImportReport(bundle, files, bundle_bytes(bundle), made.differences, made.leaks)

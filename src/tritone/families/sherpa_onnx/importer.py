@@ -25,13 +25,14 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import SPACE, read_tokens
 from tritone.errors import BundleError, ExportError
+from tritone.families.onnx_front_end import lead_samples, least_samples, window_samples
+from tritone.families.onnx_source import Source, check_features, check_types, read_source
+from tritone.families.onnx_trial import FLOAT_NOISE, MAX_DIFFERENCE, opened, run
 from tritone.families.sherpa_onnx import compose, measure
 from tritone.families.sherpa_onnx.folder import ModelFiles, Part
-from tritone.families.sherpa_onnx.front_end import lead_samples, least_samples, window_samples
 from tritone.families.sherpa_onnx.layouts import StreamLayout, stream_layout
 from tritone.families.sherpa_onnx.measure import Leak
-from tritone.families.sherpa_onnx.source import Source, check_features, check_types, read_source
-from tritone.runtime import Graph, open_graph
+from tritone.runtime import Graph
 
 SAMPLE_RATE = 16000
 ICEFALL = Features(snip_edges=False, sample_scale=1.0, high_freq=-400.0)
@@ -138,7 +139,7 @@ class Importer:
         layout = stream_layout(source) if len(source.inputs) != 2 else None
         bins = source.inputs[0].shape[2] or ICEFALL.num_mel_bins
         self._settle(source, layout, bins)
-        theirs = _opened(path)
+        theirs = opened(path)
         log_softmax = self.output == "log_probs" and not measure.is_log_softmax(
             measure.example_scores(theirs, source, layout, bins)
         )
@@ -146,10 +147,10 @@ class Importer:
             name = self._add_offline(precision, source, theirs, log_softmax)
         else:
             name = self._add_stream(precision, source, theirs, layout, log_softmax)
-        if precision == "fp32" and self.differences.get(name, 0) > measure.MAX_DIFFERENCE:
+        if precision == "fp32" and self.differences.get(name, 0) > MAX_DIFFERENCE:
             raise ExportError(
                 f"{name} differs from {path} by {self.differences[name]:.2g} of the size of its results, the limit is "
-                f"{measure.MAX_DIFFERENCE:g}. Please report this with the version of onnx."
+                f"{MAX_DIFFERENCE:g}. Please report this with the version of onnx."
             )
 
     def _add_offline(self, precision: Precision, source: Source, theirs: Graph, log_softmax: bool) -> str:
@@ -166,12 +167,12 @@ class Importer:
         )
         name = self._write("encoder", model, precision, source.path)
         self.progress(f"checking {name}")
-        ours = _opened(self.writer.folder / name)
+        ours = opened(self.writer.folder / name)
         arguments = (self.features, SAMPLE_RATE, self.min_frames, self.output)
         if not log_softmax:  # otherwise theirs gives something else
             self.differences[name] = measure.offline_difference(ours, theirs, source, *arguments)
         leak = measure.padding_leak(ours, *arguments, source.path.name)
-        if precision == "fp32" and leak.mates > measure.FLOAT_NOISE:
+        if precision == "fp32" and leak.mates > FLOAT_NOISE:
             raise ExportError(
                 f"{source.path}: an utterance's result changes by {leak.mates:.2g} of its size with what else is in "
                 "the batch, even at equal lengths. Such a graph cannot be served in batches."
@@ -197,7 +198,7 @@ class Importer:
         name = self._write("streaming_encoder", model, precision, source.path)
         self.progress(f"checking {name}")
         if not log_softmax:
-            ours = _opened(self.writer.folder / name)
+            ours = opened(self.writer.folder / name)
             self.differences[name] = measure.stream_difference(
                 ours, theirs, source, layout, self.features, SAMPLE_RATE, self.output, frames
             )
@@ -279,12 +280,12 @@ class TransducerImporter(Importer):
             raise ExportError(f"{path} is for other sizes than the decoder in another precision")
         self.context_size = context_size
         self.set_tokens(vocab_size, source)
-        has_mask = measure.keeps_no_token(_opened(path), source, context_size, vocab_size)
+        has_mask = measure.keeps_no_token(opened(path), source, context_size, vocab_size)
         self.has_mask &= has_mask
         model = compose.predictor(source, context_size, self.dim, has_mask=has_mask)
         name = self._write("predictor", model, precision, path)
         contexts = np.zeros((3, context_size), np.int64)
-        (found,) = measure.run(_opened(self.writer.folder / name), source, {"context": contexts}, ["predictor_out"])
+        (found,) = run(opened(self.writer.folder / name), source, {"context": contexts}, ["predictor_out"])
         if found.shape != (3, self.dim):
             raise ExportError(
                 f"{path} gives vectors of {found.size // 3} numbers, the encoder's have {self.dim}. Both must be "
@@ -298,8 +299,8 @@ class TransducerImporter(Importer):
             raise ExportError(f"{path}: joiner_dim is {source.integer('joiner_dim')}, the encoder gives {self.dim}")
         name = self._write("joiner", compose.joiner(source, self.dim, len(self.tokens)), precision, path)
         vectors = np.zeros((3, self.dim), np.float32)
-        graph = _opened(self.writer.folder / name)
-        (found,) = measure.run(graph, source, {"encoder_out": vectors, "predictor_out": vectors}, ["logits"])
+        graph = opened(self.writer.folder / name)
+        (found,) = run(graph, source, {"encoder_out": vectors, "predictor_out": vectors}, ["logits"])
         if found.shape != (3, len(self.tokens)):
             raise ExportError(f"{path} gives {found.size // 3} scores, the decoder knows {len(self.tokens)} tokens")
 
@@ -340,10 +341,3 @@ def token_units(tokens: Sequence[str]) -> Literal["char", "bpe", "byte-bpe"]:
     if is_byte_level(tokens):
         return "byte-bpe"
     return "bpe" if any(SPACE in token for token in tokens) else "char"
-
-
-def _opened(path: Path) -> Graph:
-    try:
-        return open_graph(path)
-    except BundleError as error:
-        raise ExportError(str(error)) from error

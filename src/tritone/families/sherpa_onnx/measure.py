@@ -1,37 +1,28 @@
 """What graphs do when they are run: sizes that no file tells, dependence on padding, and whether ours compute the same.
 
-Graphs of a folder take features; ours take waveforms. The features for the former are computed here in float64 numpy,
-apart from the nodes that `front_end` writes.
+Graphs of a folder take features; ours take waveforms.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.fbank import LOG_FLOOR
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
+from tritone.families.onnx_front_end import PADDING, lead_samples, least_samples, window_samples
+from tritone.families.onnx_source import Source
+from tritone.families.onnx_trial import FLOAT_NOISE, Floats, fbank, largest_difference, run, signal, typical_size
 from tritone.families.sherpa_onnx.compose import STEPS, state_names
-from tritone.families.sherpa_onnx.front_end import PADDING, dft, lead_samples, least_samples, mel, window_samples
 from tritone.families.sherpa_onnx.layouts import StreamLayout
-from tritone.families.sherpa_onnx.source import Source
 from tritone.runtime import Graph
-
-Floats = npt.NDArray[np.float32]
 
 MAX_FIRST_FRAME = 40  # feature frames; networks with frames of 40 ms need 7 to 15 for their first one
 LONG, SHORT = 440, 200  # feature frames whose encoder frames are counted
 CHECKED_FRAMES = (128, 97, 86, 75, 64, 53, 47)
 """Lengths in feature frames: every remainder by 4, odd ones, and one that is a power of two."""
-
-FLOAT_NOISE = 1e-3
-"""Of the size of what comes out; float32 stays two orders below, and padding that leaks is far above."""
-
-MAX_DIFFERENCE = 1e-2
-"""Between our graph and the folder's, of the size of what comes out; features alone differ by up to 5e-4."""
 
 
 @dataclass(frozen=True)
@@ -67,46 +58,6 @@ class Leak:
         return text
 
 
-def signal(samples: int, sample_rate: int, seed: int = 0) -> Floats:
-    """Chirps under slow loudness changes, with noise: energy in all bands, silence too. The same at every call."""
-    time = np.arange(samples) / sample_rate
-    noise = np.random.default_rng(seed).uniform(-0.5, 0.5, samples)
-    tone = np.sin(2 * np.pi * ((200 + 37 * seed) * time + 400 * time**2))
-    loudness = np.maximum(np.sin(2 * np.pi * 1.7 * time + seed), 0)
-    return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).astype(np.float32)
-
-
-def fbank(waveform: Floats, features: Features, sample_rate: int) -> Floats:
-    """The features (frames, bins) of a waveform, whose frames lie as Kaldi's."""
-    length, shift = features.frame_length, features.frame_shift
-    samples = waveform.astype(np.float64)
-    if features.snip_edges:
-        count = max(0, (len(samples) - length) // shift + 1)
-    else:
-        count = (len(samples) + shift // 2) // shift
-        samples = np.pad(samples, (lead_samples(features), length), mode="symmetric")
-    if not count:
-        return np.zeros((0, features.num_mel_bins), np.float32)
-    frames = np.lib.stride_tricks.sliding_window_view(samples, length)[::shift][:count]
-    spectrum = (frames - frames.mean(axis=1, keepdims=True)) @ dft(features)
-    real, imaginary = np.hsplit(spectrum, 2)
-    energy = (real**2 + imaginary**2) @ mel(features, sample_rate)
-    return np.log(np.maximum(energy, LOG_FLOOR)).astype(np.float32)
-
-
-def run(graph: Graph, source: Source, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[npt.NDArray[Any]]:
-    """Run a stranger's graph.
-
-    Raises:
-        ExportError: it fails.
-    """
-    try:
-        return graph(inputs, outputs)
-    except Exception as error:  # onnxruntime's exceptions have no common base of their own
-        shapes = ", ".join(f"{name} {np.shape(value)}" for name, value in list(inputs.items())[:3])
-        raise ExportError(f"{source.path} fails when it is run with {shapes}: {str(error)[:300]}") from error
-
-
 def offline_sizes(graph: Graph, source: Source, bins: int) -> OfflineSizes:
     """Find the sizes of a graph (features, lengths) -> (encoded, lengths).
 
@@ -139,14 +90,14 @@ def padding_leak(graph: Graph, features: Features, sample_rate: int, min_frames:
     frames = [max(each, min_frames + index) for index, each in enumerate(CHECKED_FRAMES)]
     waveforms = [signal(least_samples(features, count) + 7, sample_rate, seed) for seed, count in enumerate(frames)]
     alone = [_encode(graph, [each], output, name)[0] for each in waveforms]
-    size = _size(np.concatenate(alone))
+    size = typical_size(np.concatenate(alone))
     middle = len(waveforms) // 2
     length = len(waveforms[middle])
     mates = [signal(length, sample_rate, seed + 50) for seed in range(3)]
     beside = _encode(graph, [mates[0], waveforms[middle], *mates[1:]], output, name)[1]
     together = _encode(graph, waveforms, output, name)
-    padding = max(_difference(a, b, name) for a, b in zip(alone, together, strict=True))
-    return Leak(padding / size, _difference(alone[middle], beside, name) / size)
+    padding = max(largest_difference(a, b, name) for a, b in zip(alone, together, strict=True))
+    return Leak(padding / size, largest_difference(alone[middle], beside, name) / size)
 
 
 def offline_difference(
@@ -303,19 +254,5 @@ def _stream_alone(
     return found
 
 
-def _difference(found: Floats, wanted: Floats, name: str) -> float:
-    if found.shape != wanted.shape:
-        raise ExportError(f"{name} gives {found.shape[0]} encoder frames where {wanted.shape[0]} are expected")
-    difference = float(np.abs(found - wanted).max(initial=0))
-    if not np.isfinite(difference):
-        raise ExportError(f"{name} gives numbers that are not finite")
-    return difference
-
-
 def _share(found: Floats, wanted: Floats, source: Source) -> float:
-    return _difference(found, wanted, source.path.name) / _size(wanted)
-
-
-def _size(values: Floats) -> float:
-    """The root of the mean square, of nothing but zeros a small number."""
-    return max(float(np.sqrt(np.mean(np.square(values, dtype=np.float64)))), 1e-9)
+    return largest_difference(found, wanted, source.path.name) / typical_size(wanted)

@@ -129,7 +129,7 @@ def read_source(path: Path) -> Source:
         model = onnx.load(path)
         onnx.checker.check_model(model)
     except BundleError as error:
-        raise ExportError(str(error).replace("Do not use this bundle", "Do not use this model")) from error
+        raise ExportError(str(error).replace("this bundle", "this model").replace("the bundle", "the model")) from error
     except OSError as error:
         raise ExportError(f"cannot read {path} or its weights: {error.strerror or error}") from error
     except (DecodeError, EncodeError, ValueError, onnx.checker.ValidationError) as error:

@@ -1,0 +1,225 @@
+"""`tritone embed`: recordings to speaker embeddings in Kaldi archives, by a running server or in this process."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from tritone.cli import recordings
+from tritone.cli.interrupts import INTERRUPTED, interrupts
+from tritone.client.client import DEFAULT_TIMEOUT_S
+from tritone.evaluate.dataset import read_utterances
+from tritone.report.table import visible
+from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
+from tritone.speakers.bulk import BulkResult, BulkStatus, Recording, embed_corpus
+from tritone.systems import BundleEmbedding, EmbeddingSystem, ServedEmbedding
+from tritone.systems.embedding_served import DEFAULT_CONCURRENCY
+
+WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-speaker)"
+SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second would cost more than small models
+
+
+def embed(
+    output_directory: Annotated[
+        Path,
+        typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; made if need be."),
+    ],
+    wavscp: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="The recordings, a line 'id path' for each; relative paths start from it."),
+    ] = None,
+    manifest: recordings.Manifests = None,
+    data_dir: recordings.DataDir = None,
+    url: Annotated[
+        str | None,
+        typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+    ] = None,
+    bundle: Annotated[
+        str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")
+    ] = None,
+    protocol: Annotated[
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+    ] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
+    ] = None,
+    timeout_s: Annotated[
+        float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
+    ] = None,
+    device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="With --bundle: CPU threads of the model; all CPUs if not given.")
+    ] = None,
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="With --bundle: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
+    ] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
+    ] = None,
+    max_audio_s: Annotated[
+        float | None, typer.Option(min=0, help="With --bundle: longest recording taken (300 if not given).")
+    ] = None,
+    window_s: Annotated[
+        float | None,
+        typer.Option(min=0, help="Embed what is longer in windows of so many seconds, and take their mean."),
+    ] = None,
+    shift_s: Annotated[
+        float | None, typer.Option(min=0, help="From one window to the next; their length if not given.")
+    ] = None,
+    shard_size: Annotated[int, typer.Option(min=1, help="Vectors in one archive.")] = DEFAULT_SHARD_SIZE,
+    force: Annotated[
+        bool, typer.Option("--force", help="Begin anew if another model, or other options, made what is in DIR.")
+    ] = False,
+) -> None:
+    """Turn recordings into speaker embeddings, in Kaldi archives.
+
+    A running server does it (--url), or a bundle in this process (--bundle). Which recordings is said by --wavscp, by
+    --manifest, or by --data-dir. What DIR has already is not embedded again: after an interrupt or a crash, the same
+    command goes on with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
+    recording has its vector.
+    """
+    if (url is None) == (bundle is None):
+        raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
+    for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
+    for_bundle = {
+        "--device": device,
+        "--threads": threads,
+        "--runtime": runtime,
+        "--precision": precision,
+        "--max-audio-s": max_audio_s,
+    }
+    misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
+    if misplaced:
+        raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
+    if wavscp is None and not manifest and data_dir is None:
+        raise typer.BadParameter("say what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
+    if wavscp is not None and manifest:
+        raise typer.BadParameter("give either --wavscp or --manifest")
+    utterances = read_utterances(
+        wavscp=wavscp,
+        manifest=recordings.manifests_of(manifest),
+        data_dir=data_dir,
+        need_text=False,
+        need_audio=False,  # a recording that is missing is a failure like others
+    )
+    system: EmbeddingSystem
+    try:
+        if url is not None:
+            system = _connect(url, model, protocol, concurrency, timeout_s, window_s, shift_s)
+        else:
+            assert bundle is not None
+            place = {"device": device, "threads": threads, "runtime": runtime, "precision": precision}
+            given = place | {"max_audio_s": max_audio_s, "window_s": window_s, "shift_s": shift_s}
+            system = _load(bundle, {name: value for name, value in given.items() if value is not None})
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    with closing(system), interrupts(), _progress() as show:
+        result = embed_corpus(
+            [Recording(id=each.id, path=str(each.audio)) for each in utterances],
+            system,
+            output_directory,
+            shard_size=shard_size,
+            force=force,
+            progress=show,
+        )
+    _report(result)
+
+
+def _connect(
+    url: str,
+    model: str | None,
+    protocol: str | None,
+    concurrency: int | None,
+    timeout_s: float | None,
+    window_s: float | None,
+    shift_s: float | None,
+) -> EmbeddingSystem:
+    from tritone import Client
+
+    client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
+    in_flight = concurrency or DEFAULT_CONCURRENCY
+    return ServedEmbedding(client, model, concurrency=in_flight, window_s=window_s, shift_s=shift_s)
+
+
+def _load(bundle: str, options: dict[str, str | int | float | None]) -> EmbeddingSystem:
+    from tritone import load_embedder
+
+    return BundleEmbedding(load_embedder(bundle, **options), options=options)  # type: ignore[arg-type]
+
+
+@contextmanager
+def _progress() -> Iterator[Callable[[BulkStatus], None]]:
+    """A bar on a terminal, nothing elsewhere; gives the function that moves it."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda status: None
+        return
+    columns = (
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[speed]}", markup=False),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+        task = bar.add_task("embed", total=None, speed="")
+        shown = float("-inf")
+
+        def show(status: BulkStatus) -> None:
+            nonlocal shown
+            if status.done < status.total and time.monotonic() - shown < SHOW_EVERY_S:
+                return
+            shown = time.monotonic()
+            failed = f", {status.failed} failed" if status.failed else ""
+            bar.update(task, completed=status.done, total=status.total, speed=_speed(status) + failed)
+
+        yield show
+
+
+def _speed(status: BulkStatus) -> str:
+    if not status.elapsed_s:
+        return ""
+    return (
+        f"{status.embedded / status.elapsed_s:.1f} utterances/s, {status.audio_s / status.elapsed_s:.0f} s of audio/s"
+    )
+
+
+def _report(result: BulkResult) -> None:
+    """Say what came of it; raises `typer.Exit` if not all is well."""
+
+    def say(sentence: str) -> None:
+        typer.echo(visible(sentence), err=True)
+
+    status = result.status
+    for sentence in result.mended:
+        say(sentence)
+    there = f", {status.reused} were there" if status.reused else ""
+    others = f"; it also lists {result.others} that were not asked for" if result.others else ""
+    speed = f": {_speed(status)}" if status.embedded else ""
+    say(f"embedded {status.embedded} of {status.total}{there}{speed}")
+    say(f"{result.scp} lists them{others}")
+    again = "The same command goes on with the rest."
+    if result.interrupted:
+        say(f"interrupted. {again}")
+        raise typer.Exit(INTERRUPTED)
+    problems = [str(result.stopped)] if result.stopped is not None else []
+    if status.failed:
+        which = "the first is " if status.failed > 1 else ""
+        problems.append(
+            f"{status.failed} of {status.total} recordings failed, see {result.failures}; {which}{result.first_failure}"
+        )
+    if left := status.total - status.done:
+        problems.append(f"{left} of {status.total} recordings are left. {again}")
+    for problem in problems:
+        say(f"error: {problem}")
+    if not result.complete:
+        raise typer.Exit(1)

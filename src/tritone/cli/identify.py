@@ -1,0 +1,55 @@
+"""`tritone identify`: who of the enrolled speakers is heard in a recording?"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritone.cli import speaker_options as options
+from tritone.report.table import Column, Table, visible
+
+
+def identify(
+    files: Annotated[list[Path], typer.Argument(help="Recordings of one person each.", show_default=False)],
+    store: options.Store,
+    top: Annotated[int, typer.Option(min=1, help="How many speakers to name.")] = 5,
+    bundle: options.BundleName = None,
+    url: options.Url = None,
+    model: options.Model = None,
+    device: options.Device = None,
+    threshold: options.Threshold = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each recording.")] = False,
+) -> None:
+    """Find a voice among the enrolled speakers.
+
+    Those most like it are named, best first. A speaker's voice is the mean of the recordings enrolled.
+    Whoever is not above the threshold may be a stranger.
+    """
+    from rich.console import Console
+
+    from tritone.speakers.store import SpeakerStore
+
+    speakers = SpeakerStore(store)
+    speakers.read()  # what is wrong with it is said before a model is loaded
+    voices = options.embed_voices(files, url=url, model=model, bundle=bundle, device=device, threshold=threshold)
+    limit = voices.limit
+    found = [speakers.identify(vector, voices.made_by, top=top) for vector in voices.vectors]
+    for path, candidates in zip(files, found, strict=True):
+        rows = [
+            {
+                "speaker": candidate.name,
+                "similarity": round(candidate.similarity, 6),
+                "same": None if limit is None else candidate.similarity > limit.cosine,
+            }
+            for candidate in candidates
+        ]
+        if as_json:
+            fields = {"file": str(path), "candidates": rows, "threshold": None if limit is None else limit.cosine}
+            typer.echo(json.dumps(fields, ensure_ascii=False))
+            continue
+        columns = [Column("speaker", "speaker"), Column("similarity", "similarity", digits=4)]
+        columns += [Column("same", "same speaker")] if limit is not None else []
+        Console(highlight=False).print(Table(visible(str(path)), columns, rows))
+    if limit is not None and not as_json:
+        typer.echo(f"threshold {limit.cosine:g}, {limit.source}", err=True)

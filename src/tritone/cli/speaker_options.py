@@ -1,0 +1,132 @@
+"""How commands for people's voices are told who embeds: a running server, or a bundle in this process."""
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tritone.errors import InputError
+from tritone.report.table import visible
+
+if TYPE_CHECKING:
+    from tritone.bundle.manifest import Manifest
+    from tritone.speakers.archive import Floats
+    from tritone.systems import EmbeddingSystem
+
+DEFAULT_BUNDLE = "demo-speaker"
+
+Url = Annotated[
+    str | None,
+    typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+]
+Model = Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")]
+BundleName = Annotated[
+    str | None,
+    typer.Option("--bundle", help=f"Run this bundle here: a folder, or a shipped one by name ({DEFAULT_BUNDLE})."),
+]
+Device = Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")]
+Threshold = Annotated[
+    float | None,
+    typer.Option(min=-1, max=1, help="Cosine above which two voices are one speaker's; the bundle's if not given."),
+]
+Store = Annotated[Path, typer.Option(metavar="DIR", help="The folder of enrolled speakers.")]
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The cosine above which two voices count as one, and who says so."""
+
+    cosine: float
+    source: str
+
+
+@dataclass(frozen=True)
+class Voices:
+    """Embeddings (files, dim) of recordings, what made them, and its limit if there is one."""
+
+    vectors: "Floats"
+    made_by: dict[str, str]
+    limit: Limit | None
+
+
+def embed_voices(
+    files: Sequence[Path],
+    *,
+    url: str | None,
+    model: str | None,
+    bundle: str | None,
+    device: str | None,
+    threshold: float | None = None,
+) -> Voices:
+    """Embed recordings, all of them or none.
+
+    Raises:
+        typer.BadParameter: options that do not belong together or make no sense.
+        TritoneError: the model cannot be used, or a recording cannot be embedded; of several the first is named.
+    """
+    if url is not None and not (bundle is None and device is None):
+        raise typer.BadParameter("--bundle and --device are for running here; with --url the server does it")
+    if url is None and model is not None:
+        raise typer.BadParameter("--model goes with --url")
+    limit = None if threshold is None else Limit(threshold, "given by --threshold")
+    system: EmbeddingSystem
+    known: dict[str, str] = {}
+    try:
+        if url is not None:
+            from tritone import Client
+            from tritone.systems import ServedEmbedding
+
+            system = ServedEmbedding(Client(url), model)
+        else:
+            from tritone import load_embedder
+            from tritone.systems import BundleEmbedding
+
+            embedder = load_embedder(bundle or DEFAULT_BUNDLE, device=device or "cpu")
+            manifest = embedder.bundle.manifest
+            own = manifest.embedding.threshold if manifest.embedding is not None else None
+            if limit is None and own is not None:
+                limit = Limit(own, f"of {manifest.name}, its equal error rate's on the data in its model card")
+            system = BundleEmbedding(embedder)
+            known = sources_digest(manifest)
+        system.prepare()
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+    try:
+        return Voices(_vectors(system, files), {**system.describe(), **known}, limit)
+    finally:
+        system.close()
+
+
+def sources_digest(manifest: "Manifest") -> dict[str, str]:
+    """What stands for a model wherever it was exported, with whatever engines: the files that it was made of.
+
+    Empty if the bundle does not name any.
+    """
+    sources = manifest.provenance.sources
+    if not sources or manifest.embedding is None:
+        return {}
+    whole = [manifest.provenance.family, sorted(sources.values()), manifest.embedding.mean_subtracted]
+    return {"sources_sha256": hashlib.sha256(json.dumps(whole).encode()).hexdigest()}
+
+
+def _vectors(system: "EmbeddingSystem", files: Sequence[Path]) -> "Floats":
+    import numpy as np
+
+    outcomes = sorted(system.embed(map(str, files)), key=lambda outcome: outcome.index)
+    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    if failed:
+        error = failed[0].error
+        assert error is not None
+        text = str(error)
+        named = text if failed[0].path in text else f"{failed[0].path}: {text}"
+        more = f" ({len(failed)} of {len(outcomes)} files failed)" if len(failed) > 1 else ""
+        raise type(error)(f"{named}{more}") from error
+    vectors: Floats = np.stack([outcome.embedding for outcome in outcomes if outcome.embedding is not None])
+    for path, vector in zip(files, vectors, strict=True):
+        if not vector.any():
+            raise InputError(f"{visible(str(path))}: its embedding is zero and like nothing; is it silence?")
+    return vectors

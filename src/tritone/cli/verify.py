@@ -1,0 +1,57 @@
+"""`tritone verify`: do two recordings have the same speaker?"""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tritone.cli import speaker_options as options
+
+
+def verify(
+    first: Annotated[Path, typer.Argument(help="A recording of one person.", show_default=False)],
+    second: Annotated[Path, typer.Argument(help="Another one.", show_default=False)],
+    bundle: options.BundleName = None,
+    url: options.Url = None,
+    model: options.Model = None,
+    device: options.Device = None,
+    threshold: options.Threshold = None,
+    check: Annotated[bool, typer.Option("--check", help="Exit code 1 if the speakers differ.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+) -> None:
+    """Compare two voices: one speaker or two?
+
+    Their similarity is the cosine of their embeddings, from -1 to 1. It is compared with --threshold, or with
+    the one that the bundle comes with; a served model tells none. Exit code 0 if an answer was found, whatever it is;
+    --check makes it 1 for different speakers.
+    """
+    from tritone.speakers.scoring import unit_length
+
+    voices = options.embed_voices(
+        [first, second], url=url, model=model, bundle=bundle, device=device, threshold=threshold
+    )
+    if check and voices.limit is None:
+        raise typer.BadParameter("--check needs --threshold: this model does not come with one")
+    one, other = unit_length(voices.vectors)
+    similarity = min(1.0, max(-1.0, float(one @ other)))
+    limit = voices.limit
+    is_same = None if limit is None else similarity > limit.cosine
+    if as_json:
+        fields = {
+            "similarity": round(similarity, 6),
+            "same": is_same,
+            "threshold": None if limit is None else limit.cosine,
+            "threshold_source": None if limit is None else limit.source,
+            "model": voices.made_by.get("model"),
+        }
+        typer.echo(json.dumps(fields, ensure_ascii=False))
+    elif limit is None:
+        typer.echo(f"similarity {similarity:.4f}")
+        typer.echo("no threshold is known for this model, so same or different is open; give --threshold", err=True)
+    else:
+        answer = "same speaker" if is_same else "different speakers"
+        typer.echo(f"similarity {similarity:.4f}: {answer}")
+        typer.echo(f"threshold {limit.cosine:g}, {limit.source}", err=True)
+    if check and not is_same:
+        raise typer.Exit(1)

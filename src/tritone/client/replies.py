@@ -1,0 +1,102 @@
+"""What a request asks for, and how its answer is read.
+
+    TextReply(details=True).outputs            ->  the tensors to ask for
+    TextReply(...).read(model, reply, ...)     ->  Transcript
+    EmbeddingReply().read(model, reply, ...)   ->  (dim,) float32
+
+`reply` is a tritonclient `InferResult`.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.client.endpoint import Endpoint
+from tritone.errors import OperatorError
+from tritone.transcript import Transcript
+
+TEXT = "TRANSCRIPTS"
+DETAILS = "DETAILS"
+EMBEDDING = "EMBEDDINGS"
+
+Vector = npt.NDArray[np.float32]
+Answer_co = TypeVar("Answer_co", covariant=True)
+
+
+class Reply(Protocol[Answer_co]):
+    """The answer that a request asks for."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The tensors that the model is asked for."""
+        ...
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Answer_co:
+        """Read them; `is_final`: whether nothing follows, as more of a stream would.
+
+        Raises:
+            OperatorError: the model answered something else than the wire contract says.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TextReply:
+    """A transcript; without `details` only its text is filled in, that of the whole stream."""
+
+    details: bool = False
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (TEXT, DETAILS) if self.details else (TEXT,)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Transcript:
+        """See `Reply`."""
+        values = []
+        for name in self.outputs:
+            array = reply.as_numpy(name)
+            if array is None or array.size != 1:
+                raise _unexpected(model, name, array, "one string", endpoint)
+            value = array.reshape(-1)[0]
+            values.append(value.decode("utf-8") if isinstance(value, bytes) else str(value))
+        if not self.details:
+            return Transcript(text=values[0], is_final=is_final)
+        try:
+            transcript = Transcript.from_dict(json.loads(values[1]))
+            # The text of all segments is TRANSCRIPTS, that of the one under way is in DETAILS.
+            return replace(transcript, history=values[0].removesuffix(transcript.text).rstrip(" "))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise OperatorError(
+                f"{endpoint}: output {DETAILS} of model '{model}' is not the JSON of a transcript ({error!r}). "
+                "Use a client and a server of the same Tritone version."
+            ) from error
+
+
+@dataclass(frozen=True)
+class EmbeddingReply:
+    """A vector."""
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (EMBEDDING,)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Vector:
+        """See `Reply`."""
+        array = reply.as_numpy(EMBEDDING)
+        # One row, with or without an axis for the rows.
+        if array is None or array.size == 0 or array.size != array.shape[-1] or array.dtype.kind != "f":
+            raise _unexpected(model, EMBEDDING, array, "one vector of numbers", endpoint)
+        # tritonclient gives a view of the whole message, which must not live as long as the vector does.
+        vector: Vector = array.reshape(-1).astype(np.float32)
+        return vector
+
+
+def _unexpected(model: str, name: str, array: Any, needed: str, endpoint: Endpoint) -> OperatorError:
+    shape = "nothing" if array is None else f"shape {array.shape}"
+    return OperatorError(
+        f"{endpoint}: model '{model}' answered {shape} for output {name}, {needed} is needed. "
+        "Is it a model that `tritone build` wrote?"
+    )

@@ -1,0 +1,137 @@
+"""Reading a trained model: upstream's `config.yaml` and `avg_model.pt`.
+
+Both are untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader, sizes are checked.
+Upstream loads what fits and logs the rest. Here a tensor that is missing or unknown is an error, except for those that
+matter in training alone.
+"""
+
+import pickle
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tritone.errors import ExportError
+from tritone.families.wespeaker.config import ModelConfig, parse_config, read_yaml
+from tritone.families.wespeaker.model import SpeakerNetwork, build_network
+from tritone.families.wespeaker.names import COUNTER, FRONT_END, PROJECTION, tensor_shapes
+
+MAX_CHECKPOINT_BYTES = 4 * 2**30
+STATE = "state_dict"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """Tensors by upstream's names, and the names of those that training alone needs."""
+
+    state: dict[str, Tensor]
+    ignored: tuple[str, ...]
+
+
+def read_config(path: Path) -> ModelConfig:
+    """Read upstream's config.yaml.
+
+    Raises:
+        ExportError: it is unreadable, or something in it is missing, unknown or unsupported.
+    """
+    return parse_config(read_yaml(path))
+
+
+def read_weights(path: Path) -> Weights:
+    """Read a checkpoint's tensors: a bare state dict, or one under `state_dict`.
+
+    Raises:
+        ExportError: no such file, not a checkpoint, it holds more than plain tensors and numbers, or it has a learned
+            front end.
+    """
+    if not path.is_file():
+        raise ExportError(f"checkpoint not found: {path}")
+    if (size := path.stat().st_size) > MAX_CHECKPOINT_BYTES:
+        raise ExportError(f"checkpoint {path} has {size} bytes; more than {MAX_CHECKPOINT_BYTES} cannot be right")
+    content = _load(path)
+    if isinstance(content, Mapping) and STATE in content:
+        content = content[STATE]
+    if not isinstance(content, Mapping):
+        raise ExportError(f"checkpoint {path} holds a {type(content).__name__} in place of a dict of tensors")
+    state = {str(name): value for name, value in content.items()}
+    if learned := [name for name in state if name.startswith(FRONT_END)]:
+        raise ExportError(
+            f"checkpoint {path} has a learned front end ({learned[0]} and {len(learned) - 1} more); "
+            "models on filterbanks (fbank) can be exported, and no others"
+        )
+    ignored = tuple(name for name in state if name.startswith(PROJECTION))
+    # Averaging divides everything, also what may be no tensor afterwards.
+    kept = {name: value for name, value in state.items() if name not in ignored and not name.endswith(COUNTER)}
+    if wrong := [name for name, value in kept.items() if not isinstance(value, Tensor)]:
+        raise ExportError(
+            f"checkpoint {path}: expected a dict of tensors, or {STATE} in it; {', '.join(wrong[:5])} "
+            "are something else"
+        )
+    counters = {
+        name: value.to(torch.int64)
+        for name, value in state.items()
+        if name.endswith(COUNTER) and name not in ignored and isinstance(value, Tensor) and value.numel() == 1
+    }
+    return Weights({**kept, **counters}, ignored)
+
+
+def _load(path: Path) -> Any:
+    try:
+        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+    except pickle.UnpicklingError as error:
+        raise ExportError(
+            f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors and "
+            "numbers. Save the bare state dict: torch.save(model.state_dict(), path)."
+        ) from error
+    except Exception as error:  # torch reads any file as a pickle, which fails in as many ways as there are files
+        raise ExportError(
+            f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). Give the avg_model.pt "
+            "that training wrote."
+        ) from error
+
+
+def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> None:
+    """Hold tensors against a config.
+
+    Raises:
+        ExportError: names every tensor that is missing, misshapen, not finite, or unknown to the network that the
+            config describes.
+    """
+    wanted = tensor_shapes(config)
+    found = {name: value for name, value in state.items() if not name.endswith(COUNTER)}
+    problems = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in found]
+    problems += [
+        f"{name} is {tuple(found[name].shape)}, the config asks for {shape}"
+        for name, shape in wanted.items()
+        if name in found and tuple(found[name].shape) != shape
+    ]
+    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in found.items() if name not in wanted]
+    if not problems:
+        problems = [
+            f"{name} holds {'NaN or Inf' if value.is_floating_point() else value.dtype}"
+            for name, value in found.items()
+            if not value.is_floating_point() or not bool(torch.isfinite(value).all())
+        ]
+    if problems:
+        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
+        raise ExportError(f"checkpoint {origin} does not fit {config.name} of its config:\n  {shown}")
+
+
+def load_network(config: ModelConfig, checkpoint: Path) -> tuple[SpeakerNetwork, tuple[str, ...]]:
+    """The network of a config with a checkpoint's weights in float32, in eval mode, and the names that were ignored.
+
+    Raises:
+        ExportError: the checkpoint is unreadable or does not fit; see `read_weights` and `check_state`.
+    """
+    weights = read_weights(checkpoint)
+    check_state(config, weights.state, str(checkpoint))
+    with torch.device("meta"):  # allocates nothing that is not in the checkpoint
+        network = build_network(config)
+    network.to_empty(device="cpu")
+    own = network.state_dict()
+    network.load_state_dict({name: weights.state.get(name, torch.zeros(())) for name in own})
+    return network.eval(), weights.ignored

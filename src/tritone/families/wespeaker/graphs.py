@@ -1,0 +1,87 @@
+"""The graph of a WeSpeaker bundle, as a module ready for export; contract in docs/design.md.
+
+OfflineGraph     waveform, num_samples  ->  embeddings (batch, dim)
+
+What goes in and comes out is float32 and int64, whatever precision the network computes in.
+"""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tritone.audio import Waveform
+from tritone.families.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.precision import as_dtype
+from tritone.families.wespeaker.features import SpeakerFeatures
+from tritone.families.wespeaker.model import SpeakerNetwork
+
+EXAMPLE_BATCH = 3
+TRIAL_SECONDS = (0.05, 1.3, 2.9)
+
+
+class OfflineGraph(ExportableGraph):
+    """Whole utterances: waveform (batch, samples), num_samples (batch,) int64.
+
+    Args:
+        network: in the precision that it shall compute in.
+        front_end: makes features from samples.
+        mean: (embed_dim,) float32, subtracted from every embedding; None for nothing.
+    """
+
+    compared = ("embeddings",)
+    counted = None
+    relative = True
+
+    mean: Tensor | None
+
+    def __init__(self, network: SpeakerNetwork, front_end: SpeakerFeatures, mean: Tensor | None = None) -> None:
+        super().__init__()
+        self.front_end, self.network = front_end, network
+        self.sample_rate = front_end.sample_rate
+        self.register_buffer("mean", mean, persistent=False)
+
+    @property
+    def min_samples(self) -> int:
+        """The shortest waveform with a finite embedding."""
+        return self.front_end.least_samples(self.network.min_frames)
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["embeddings"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
+
+    def example(self) -> dict[str, Tensor]:
+        samples = self.min_samples + 30011
+        return {
+            "waveform": torch.zeros(EXAMPLE_BATCH, samples),
+            "num_samples": torch.tensor([samples, samples // 2, max(self.min_samples, samples // 5)]),
+        }
+
+    def trials(self) -> Iterator[Run]:
+        lengths = [max(self.min_samples, round(seconds * self.sample_rate)) for seconds in TRIAL_SECONDS]
+        signal = trial_signal(max(lengths), self.sample_rate)
+        # What follows the shorter ones must not matter.
+        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
+        # A trace may have taken the number of rows for a constant.
+        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        """A recording as input; None if it is too short."""
+        return utterances([waveform]) if len(waveform) >= self.min_samples else None
+
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor]:
+        """The embeddings of features (batch, frames, bins) that are ready.
+
+        Frames at or beyond a row's own may be anything.
+        """
+        num_frames = self.front_end.num_frames(num_samples)
+        embeddings = as_dtype(self.network(features, num_frames), torch.float32)
+        return (embeddings if self.mean is None else embeddings - self.mean,)
+
+    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor]:
+        features, _ = self.front_end(waveform, num_samples)
+        return self.acoustic(features, num_samples)

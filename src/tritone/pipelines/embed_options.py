@@ -1,0 +1,70 @@
+"""How an utterance is embedded: whole, or in windows whose embeddings are averaged.
+
+{"window_s": "2", "shift_s": 1}  ->  EmbedOptions  ->  where the windows of so many samples begin
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tritone.errors import InputError
+from tritone.search.options import read_number
+
+PARAMETERS = ("window_s", "shift_s")  # of a request
+MAX_OVERLAP = 20  # windows that hear the same sample: that many times the work of the whole utterance
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions:
+    """`window_s`: audio that is longer is embedded in windows of that many seconds; 0 takes it whole, however long.
+    `shift_s`: a window begins so long after the one before it; 0 is a window's length.
+
+    The last window begins earlier where that lets it end with the audio, and the embedding of the whole is the plain
+    mean of those of its windows.
+    """
+
+    window_s: float = 0.0
+    shift_s: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in PARAMETERS:
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InputError(f"{name} must be 0 or more seconds, got {getattr(self, name)}")
+        if self.shift_s and not self.window_s:
+            raise InputError(f"shift_s is {self.shift_s:g}, but there are no windows to shift; give window_s as well")
+        if self.shift_s and not self.window_s / MAX_OVERLAP <= self.shift_s <= self.window_s:
+            raise InputError(
+                f"shift_s must be {self.window_s / MAX_OVERLAP:g} to {self.window_s:g} s, a {MAX_OVERLAP}th of a "
+                f"window to all of it, or 0 for all of it; got {self.shift_s:g}"
+            )
+
+    def changed(self, parameters: Mapping[str, Any]) -> "EmbedOptions":
+        """These options with some of them replaced, as a request's parameters ask for; numbers may be text.
+
+        Raises:
+            InputError: a name is unknown, or a value unfit; says which and what would do.
+        """
+        values: dict[str, float] = {}
+        for name, value in parameters.items():
+            if name not in PARAMETERS:
+                raise InputError(f"unknown request parameter {name!r}; known are {', '.join(PARAMETERS)}")
+            try:
+                values[name] = read_number(value)
+            except ValueError as error:
+                raise InputError(f"request parameter {name}: {error}") from error
+        # Another window, or none, has a usual shift of its own.
+        if "window_s" in values and values["window_s"] != self.window_s:
+            values.setdefault("shift_s", 0.0)
+        return replace(self, **values)
+
+    def starts(self, num_samples: int, sample_rate: int) -> list[int]:
+        """Where the windows of an utterance begin, in samples; that of a whole one at 0."""
+        window = self.samples(num_samples, sample_rate)
+        last = num_samples - window
+        shift = max(1, round((self.shift_s or self.window_s) * sample_rate))
+        return [*range(0, last, shift), last]
+
+    def samples(self, num_samples: int, sample_rate: int) -> int:
+        """How long the windows of an utterance of so many samples are."""
+        return min(num_samples, round(self.window_s * sample_rate)) if self.window_s else num_samples

@@ -1,0 +1,141 @@
+"""`tritone verify`, `enroll` and `identify` with the toy speaker model, whose embeddings are known."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+from toy_speaker import SAMPLE_RATE, toy_voice, write_toy_speaker
+from tritone.bundle import Bundle
+from tritone.cli.main import app
+
+VOICES = {"one": [3, 4], "other": [4, 3], "third": [0, 0, 1], "mixed": [1, 1]}  # shares of the toy's levels
+COSINE = 24 / 25  # of (3, 4) and (4, 3)
+
+
+def run(*arguments: str | Path) -> tuple[int, str, str]:
+    result = CliRunner().invoke(app, [*map(str, arguments)])
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return result.exit_code, result.stdout, " ".join(result.stderr.replace("│", " ").split())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Recordings, a bundle without a threshold, and one with."""
+    folder = tmp_path_factory.mktemp("voices")
+    for name, parts in VOICES.items():
+        soundfile.write(folder / f"{name}.wav", toy_voice(parts), SAMPLE_RATE, subtype="FLOAT")
+    soundfile.write(folder / "short.wav", np.zeros(10), SAMPLE_RATE)
+    write_toy_speaker(folder / "plain")
+    write_toy_speaker(folder / "judge", name="judge")
+    manifest = folder / "judge" / "manifest.json"
+    content = json.loads(manifest.read_text())
+    content["embedding"]["threshold"] = 0.9
+    manifest.write_text(json.dumps(content))
+    assert Bundle.open(folder / "judge").manifest.embedding is not None
+    return folder
+
+
+def test_two_voices_are_compared_with_the_threshold_of_the_bundle(folder: Path) -> None:
+    code, out, err = run("verify", folder / "one.wav", folder / "other.wav", "--bundle", folder / "judge")
+    assert (code, out) == (0, f"similarity {COSINE:.4f}: same speaker\n")
+    assert err == "threshold 0.9, of judge, its equal error rate's on the data in its model card"
+    code, out, _ = run("verify", folder / "one.wav", folder / "third.wav", "--bundle", folder / "judge")
+    assert (code, out) == (0, "similarity 0.0000: different speakers\n")
+
+
+def test_without_a_threshold_the_answer_is_open(folder: Path) -> None:
+    given = ("verify", folder / "one.wav", folder / "other.wav", "--bundle", folder / "plain")
+    code, out, err = run(*given)
+    assert (code, out) == (0, f"similarity {COSINE:.4f}\n")
+    assert "no threshold is known for this model" in err
+    code, out, err = run(*given, "--threshold", "0.97")
+    assert (code, out, err) == (
+        *(0, f"similarity {COSINE:.4f}: different speakers\n"),
+        "threshold 0.97, given by --threshold",
+    )
+    assert run(*given, "--check")[0] == 2
+
+
+def test_check_makes_the_answer_the_exit_code_and_json_an_object(folder: Path) -> None:
+    given = ("verify", folder / "one.wav", folder / "other.wav", "--bundle", folder / "judge", "--check", "--json")
+    code, out, _ = run(*given)
+    found = json.loads(out)
+    assert (code, found["same"], found["threshold"], found["model"]) == (0, True, 0.9, "judge")
+    assert found["similarity"] == pytest.approx(COSINE, abs=1e-4)
+    assert run(*given, "--threshold", "0.97")[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["{0}/one.wav", "{0}/none.wav", "--bundle", "{0}/plain"], 1, "none.wav"),
+        (["{0}/one.wav", "{0}/short.wav", "--bundle", "{0}/plain"], 1, "short.wav"),
+        (["{0}/one.wav", "{0}/one.wav", "--bundle", "demo-asr"], 1, "makes no embeddings"),
+        (
+            ["{0}/one.wav", "{0}/one.wav", "--bundle", "x", "--url", "y"],
+            2,
+            "--bundle and --device are for",
+        ),
+        (["{0}/one.wav", "{0}/one.wav", "--model", "x"], 2, "--model goes with --url"),
+        (["{0}/one.wav", "{0}/one.wav", "--bundle", "{0}/plain", "--device", "tpu"], 2, "tpu"),
+    ],
+)
+def test_what_cannot_be_compared_is_told(options: list[str], code: int, complaint: str, folder: Path) -> None:
+    found, out, err = run("verify", *(each.format(folder) for each in options))
+    assert (found, out) == (code, "")
+    assert complaint in err
+
+
+def test_speakers_are_enrolled_found_listed_and_forgotten(folder: Path, tmp_path: Path) -> None:
+    store, bundle = ("--store", tmp_path / "store"), ("--bundle", folder / "judge")
+    assert run("enroll", "anna", folder / "one.wav", folder / "other.wav", *store, *bundle) == (
+        *(0, ""),
+        "anna is enrolled with 2 recordings",
+    )
+    assert run("enroll", "ben", folder / "third.wav", *store, *bundle)[2] == "ben is enrolled with 1 recording"
+    code, out, err = run("identify", folder / "mixed.wav", *store, *bundle)
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if line.strip().startswith(("anna", "ben"))]
+    assert rows == [["anna", "1.0000", "yes"], ["ben", "0.0000", "no"]]
+    assert err.startswith("threshold 0.9, of judge")
+    code, out, _ = run("identify", folder / "one.wav", folder / "third.wav", *store, *bundle, "--json", "--top", "1")
+    first, second = map(json.loads, out.splitlines())
+    assert first["candidates"] == [
+        {"speaker": "anna", "similarity": pytest.approx(7 / 50**0.5, abs=1e-4), "same": True}
+    ]
+    assert second["candidates"][0]["speaker"] == "ben"
+    assert run("enroll", "--list", *store) == (0, "anna\t2\nben\t1\n", "2 speakers, embedded by judge")
+    assert run("enroll", "--remove", "ben", *store) == (0, "", "ben is forgotten")
+    assert run("enroll", "--list", *store)[1] == "anna\t2\n"
+
+
+def test_a_store_takes_no_voices_of_another_model(folder: Path, tmp_path: Path) -> None:
+    store = ("--store", tmp_path / "store")
+    assert run("enroll", "anna", folder / "one.wav", *store, "--bundle", folder / "judge")[0] == 0
+    for command in (("enroll", "ben"), ("identify",)):
+        code, out, err = run(*command, folder / "one.wav", *store, "--bundle", folder / "plain")
+        assert (code, out) == (1, "")
+        assert "holds embeddings of judge (" in err
+        assert "these are of speaker (" in err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "complaint"),
+    [
+        (["enroll"], 2, "--store"),
+        (["enroll", "--store", "{0}"], 2, "give NAME and recordings, or --list, or --remove NAME"),
+        (["enroll", "anna", "--list", "--store", "{0}"], 2, "give NAME and recordings"),
+        (["enroll", "anna", "--store", "{0}"], 2, "give recordings of anna"),
+        (["enroll", "--list", "--store", "{0}"], 1, "is no store of speakers"),
+        (["identify", "x.wav", "--store", "{0}"], 1, "is no store of speakers"),
+        (["enroll", " ", "x.wav", "--store", "{0}"], 1, "cannot be a speaker's name"),
+    ],
+)
+def test_wrong_use_of_a_store_is_told(options: list[str], code: int, complaint: str, tmp_path: Path) -> None:
+    found, out, err = run(*(each.format(tmp_path) for each in options))
+    assert (found, out) == (code, "")
+    assert complaint in err
