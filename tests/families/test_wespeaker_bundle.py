@@ -6,6 +6,7 @@ from typing import Any
 import kaldi_native_fbank as knf
 import numpy as np
 import numpy.typing as npt
+import onnx
 import pytest
 import torch
 import yaml
@@ -16,7 +17,9 @@ from typer.testing import CliRunner
 from families.conftest import babble
 from families.wespeaker_models import Reference, random_state, small_content, write_model
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
 from tritone.cli.main import app
+from tritone.engines.onnx_graph import input_axes, with_wide_weights
 from tritone.errors import ExportError
 from tritone.families.drift import read_recordings
 from tritone.families.graph_files import GraphOptions
@@ -123,6 +126,7 @@ def test_the_manifest_tells_what_the_graph_does(report: ExportReport, resnet: Ex
     )
     assert manifest.embedding is not None
     assert manifest.embedding.mean_subtracted
+    assert manifest.embedding.threshold is None
     assert sorted(manifest.provenance.sources) == ["checkpoint", "config", "mean_vec"]
     assert {(each.role, each.precision) for each in manifest.artifacts} == {
         (role, precision) for role in ("encoder", "features", "acoustic") for precision in ("fp32", "fp16")
@@ -147,6 +151,84 @@ def test_a_ragged_batch_gives_upstreams_embedding_of_each_utterance_alone(
         expected -= np.load(mean) if kind == "ecapa" else 0.0
         np.testing.assert_allclose(row, expected, atol=5e-3 * np.abs(expected).max())
         np.testing.assert_allclose(row, embed(graph, [waveform])[0], atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.fixture(scope="module", params=["fp32", "int8"])
+def choosing(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """ONNX graphs of a small ResNet, which have a form for even batches."""
+    path = tmp_path_factory.mktemp("choosing")
+    checkpoint, config = write_model(path, small_content("resnet"))
+    return export_wespeaker(
+        checkpoint=checkpoint, config=config, output=path / "b", stages=True, weight_storage=request.param
+    ).bundle
+
+
+EVEN = [[4321] * 3, [8000, 8079, 8030], [1680]]  # as long as the batch, or not a frame shorter
+
+
+@pytest.mark.parametrize("lengths", EVEN)
+def test_rows_of_an_even_batch_are_those_of_a_ragged_one(choosing: Bundle, lengths: list[int]) -> None:
+    waveforms = [babble(length, seed) for seed, length in enumerate(lengths)]
+    whole, features, acoustic = (open_graph(choosing.artifact(role)) for role in ("encoder", "features", "acoustic"))
+    ragged = embed(whole, [*waveforms, babble(max(lengths) + 2000, 9)])[:-1]
+    even = embed(whole, waveforms)
+    size = np.abs(ragged).max()
+    np.testing.assert_allclose(even, ragged, atol=1e-4 * size)
+    [ready] = features(block(waveforms), ["features"])
+    [staged] = acoustic({"features": ready, "num_samples": np.array(lengths)}, ["embeddings"])
+    np.testing.assert_allclose(staged, even, atol=1e-4 * size)
+
+
+@pytest.mark.parametrize("role", ["encoder", "acoustic"])
+def test_the_form_for_even_batches_runs_if_no_row_is_a_frame_short(
+    choosing: Bundle, role: Role, tmp_path: Path
+) -> None:
+    """It is made to say the opposite here, to be told from the other."""
+    path = choosing.artifact(role)
+    model = onnx.load(path)
+    [choice] = [node for node in model.graph.node if node.op_type == "If"]
+    [even] = [each.g for each in choice.attribute if each.name == "then_branch"]
+    even.node.append(onnx.helper.make_node("Neg", [even.output[0].name], ["opposite"]))
+    even.output[0].name = "opposite"
+    onnx.save(model, tmp_path / "opposite.onnx")
+    graphs = open_graph(path), open_graph(tmp_path / "opposite.onnx")
+
+    def is_opposite(lengths: list[int]) -> bool:
+        inputs = block([babble(length, seed) for seed, length in enumerate(lengths)])
+        if role == "acoustic":
+            [ready] = open_graph(choosing.artifact("features"))(inputs, ["features"])
+            inputs = {"features": ready, "num_samples": inputs["num_samples"]}
+        [usual], [found] = (graph(inputs, ["embeddings"]) for graph in graphs)
+        sign = float(np.sign(np.sum(usual * found)))
+        np.testing.assert_allclose(found, sign * usual, rtol=1e-5)
+        return sign < 0
+
+    assert all(is_opposite(lengths) for lengths in EVEN)
+    assert not any(is_opposite(lengths) for lengths in ([4321, 4000], [8000, 8081], [1680, 1680, 1840]))
+
+
+def test_engines_are_built_of_the_form_for_any_batch(choosing: Bundle, tmp_path: Path) -> None:
+    path = choosing.artifact("encoder")
+    wide = with_wide_weights(path, tmp_path)
+    assert wide.parent == tmp_path
+    assert "If" not in {node.op_type for node in onnx.load(wide).graph.node}
+    assert input_axes(wide) == input_axes(path)
+    for lengths in ([4321, 9000, 1680], EVEN[0]):
+        waveforms = [babble(length, seed) for seed, length in enumerate(lengths)]
+        expected, found = (embed(open_graph(each), waveforms) for each in (path, wide))
+        np.testing.assert_allclose(found, expected, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("role", ["encoder", "acoustic"])
+def test_weights_of_both_forms_are_stored_once(choosing: Bundle, role: Role) -> None:
+    graph = onnx.load(choosing.artifact(role), load_external_data=False).graph
+    [choice] = [node for node in graph.node if node.op_type == "If"]
+    even, any_rows = (
+        {tuple(entry.value for entry in tensor.external_data) for tensor in each.g.initializer} - {()}
+        for each in choice.attribute
+    )
+    assert even
+    assert even == any_rows
 
 
 def test_torch_and_torchscript_give_the_same(resnet: ExportReport, waveforms: list[Floats]) -> None:
@@ -201,10 +283,13 @@ def test_weights_in_int8_give_nearly_the_same_directions(
     folder: Path, report: ExportReport, mean: Path, waveforms: list[Floats], tmp_path: Path
 ) -> None:
     arguments = ["export", "wespeaker", "--model", str(folder), "--mean-vec", str(mean), "--weights", "int8"]
+    arguments += ["--threshold", "0.25"]
     done = CliRunner().invoke(app, [*arguments, "--output", str(tmp_path / "b")])
     assert done.exit_code == 0, done.output
     assert "of the size of embeddings" in done.output
     small = Bundle.open(tmp_path / "b")
+    assert small.manifest.embedding is not None
+    assert small.manifest.embedding.threshold == 0.25
     assert small.num_bytes(small.artifacts("encoder")[0]) < 0.6 * report.bundle.num_bytes(
         report.bundle.artifacts("encoder", precision="fp32")[0]
     )
@@ -221,6 +306,7 @@ def test_the_command_wants_a_checkpoint_with_its_config_or_a_folder_or_onnx(fold
     assert "give --checkpoint and --config, or a --model" in said("--checkpoint", str(folder / "avg_model.pt"))
     assert "leave out --checkpoint, --config and --onnx" in said("--model", str(folder), "--config", "c.yaml")
     assert "the window is hamming or povey" in said("--model", str(folder), "--window", "hann")
+    assert "--threshold" in said("--model", str(folder), "--threshold", "1.5")
     assert "such as 1 or 32768" in said("--model", str(folder), "--sample-scale", "0")
 
 
@@ -228,11 +314,11 @@ def test_the_command_wants_a_checkpoint_with_its_config_or_a_folder_or_onnx(fold
     ("array", "said"),
     [
         (np.zeros(11), "has 11 numbers, but embeddings of this model have 12"),
-        (np.zeros((3, 4)), "holds no vector"),
-        (np.array(["a"] * 12), "holds no vector"),
+        (np.zeros((3, 4)), "not one vector of numbers"),
+        (np.array(["a"] * 12), "not numbers"),
         (np.full(12, np.nan), "not finite"),
-        (np.array([{}] * 12, dtype=object), "no array of numbers"),
-        (np.zeros(2**18), "no more than"),
+        (np.array([{}] * 12, dtype=object), "holds object, not numbers"),
+        (np.zeros(2**18), "more than 1,048,576 bytes"),
     ],
 )
 def test_what_is_no_mean_vector_is_refused(array: npt.NDArray[Any], said: str, tmp_path: Path) -> None:
@@ -247,7 +333,7 @@ def test_a_mean_vector_may_be_a_row_and_must_be_there(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="cannot read the mean vector"):
         read_mean(tmp_path / "nowhere.npy", 12)
     (tmp_path / "text.npy").write_text("1 2 3")
-    with pytest.raises(ExportError, match="no array of numbers"):
+    with pytest.raises(ExportError, match="no array that numpy has saved"):
         read_mean(tmp_path / "text.npy", 12)
 
 

@@ -77,6 +77,10 @@ def count(state: dict[str, Tensor]) -> None:
     state["bn1.bias"] = state["bn1.bias"].long()
 
 
+def pack(state: dict[str, Tensor]) -> None:
+    state["bn1.bias"] = state["bn1.bias"].to(torch.float8_e4m3fn)
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -88,6 +92,7 @@ def count(state: dict[str, Tensor]) -> None:
         (bend, r"seg_1.weight is \(16, 3\), the config asks for \(16, 64\)"),
         (spoil, "bn1.bias holds NaN or Inf"),
         (count, "bn1.bias holds torch.int64"),
+        (pack, "bn1.bias holds torch.float8_e4m3fn"),
     ],
 )
 def test_tensors_that_do_not_fit_are_named(
@@ -110,6 +115,8 @@ class Harmful:
     [
         ({"frontend.upstream.weight": torch.zeros(1)}, "has a learned front end"),
         ({"conv1.weight": 3}, "conv1.weight are something else"),
+        ({"conv1.weight": torch.zeros(2, 2).to_sparse()}, "conv1.weight are something else"),
+        ({"conv1.weight": torch.zeros(2, 2, device="meta")}, "conv1.weight are something else"),
         ([torch.zeros(1)], "holds a list in place of a dict"),
         ({"state_dict": [1]}, "holds a list"),
         ({"conv1.weight": Harmful()}, "cannot be read safely"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from families.wespeaker_models import Reference, content_of, random_state, small_content
 from tritone.families.wespeaker.config import MODELS, POOLINGS, parse_config
+from tritone.families.wespeaker.ecapa import Ecapa
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
 
 SIZES = {  # parameters and entries of the state dict, counted in upstream's own; at its usual embedding sizes
@@ -136,6 +137,20 @@ def test_what_is_behind_a_row_does_not_matter_however_large(kind: str) -> None:
     plain, num_frames = ragged([40, 17], 8, fill=0.0)
     loud, _ = ragged([40, 17], 8, fill=1e37)
     assert torch.equal(network(plain, num_frames), network(loud, num_frames))
+
+
+@pytest.mark.parametrize("changes", [{"kind": "resnet"}, {"kind": "resnet", "model": "ResNet50"}, {"kind": "campplus"}])
+@pytest.mark.parametrize("frames", [40, 41, 237])
+@torch.no_grad()
+def test_rows_without_padding_need_no_masks(changes: dict[str, Any], frames: int) -> None:
+    network = network_of(small_content(feat_dim=8, **changes)).double()
+    assert not isinstance(network, Ecapa)
+    features = torch.randn(3, frames, 8, generator=torch.Generator().manual_seed(frames)).double()
+    lengths = torch.full((3,), frames), torch.full((3,), frames - 16)
+    full, short = (network(features, each) for each in lengths)
+    network.even = True
+    torch.testing.assert_close(network(features, lengths[0]), full)
+    assert not torch.allclose(network(features, lengths[1]), short)  # those that have padding do need them
 
 
 @pytest.mark.parametrize("kind", ["resnet", "ecapa", "campplus"])

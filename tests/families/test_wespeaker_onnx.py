@@ -165,9 +165,10 @@ def test_a_mean_is_subtracted_once(model: Path, tmp_path: Path) -> None:
     expected = expected_of(reference_features(waveform))
     np.testing.assert_allclose(found_in(bundle, [waveform])[0], expected - mean, atol=2e-3)
     holding = toy(tmp_path / "holding.onnx", mean=0.5)
-    bundle = import_wespeaker(model=holding, output=tmp_path / "b").bundle
+    bundle = import_wespeaker(model=holding, threshold=-0.5, output=tmp_path / "b").bundle
     assert bundle.manifest.embedding is not None
     assert bundle.manifest.embedding.mean_subtracted
+    assert bundle.manifest.embedding.threshold == -0.5
     np.testing.assert_allclose(found_in(bundle, [waveform])[0], expected - 0.5, atol=2e-3)
     with pytest.raises(ExportError, match="subtracts a mean from its embeddings already"):
         import_wespeaker(model=holding, mean_vec=tmp_path / "mean_vec.npy", output=tmp_path / "b")

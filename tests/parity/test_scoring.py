@@ -86,12 +86,19 @@ def test_error_rates_of_upstreams_scores_are_upstreams(scoring_case: Case) -> No
         assert scores.trials.targets is not None
         curve = ErrorCurve.of(scores.trials.targets, scores.values)
         assert (curve.num_targets, curve.num_nontargets) == (expected["target"], expected["nontarget"])
-        assert curve.eer().value == pytest.approx(expected["eer"], abs=1e-9)
-        assert curve.eer().threshold == pytest.approx(expected["eer_threshold"], abs=1e-9)
+        # Of a target and a non-target with one score, upstream's sort decides which is first: errors of a trial each.
+        ties = expected.get("ties_with_mixed_label", 0)
+        rates = ties / curve.num_targets, ties / curve.num_nontargets
+        assert curve.eer().value == pytest.approx(expected["eer"], abs=max(1e-9, *rates))
+        if not ties:
+            assert curve.eer().threshold == pytest.approx(expected["eer_threshold"], abs=1e-9)
         for key, value in expected.items():
             if matched := re.fullmatch(r"min_dcf_p(\d+)p(\d+)(?:_cmiss(\d+))?", key):
                 cost = Cost(float(f"{matched[1]}.{matched[2]}"), float(matched[3] or 1))
-                assert curve.min_dcf(cost).value == pytest.approx(value, abs=1e-9), (name, key)
+                moved = (cost.c_miss * cost.p_target * rates[0] + (1 - cost.p_target) * rates[1]) / cost.default
+                assert curve.min_dcf(cost).value == pytest.approx(value, abs=max(1e-9, moved)), (name, key)
+        if ties:
+            continue
         _, eer_line, dcf_line = expected["printed"]
         assert f"EER = {100 * curve.eer().value:.3f}" == eer_line
         assert dcf_line.endswith(f"= {curve.min_dcf(Cost()).value:.3f}")

@@ -75,3 +75,14 @@ def test_calls_of_a_large_network_are_larger_on_the_cpu():
     )
     assert [len(batch.indices) for batch in large] == [16]
     assert max(len(batch.indices) for batch in small) == 3
+
+
+@pytest.mark.parametrize("network_bytes", [2**20, 2**30])
+def test_where_graphs_like_even_batches_a_cpu_pads_nothing_beyond_the_longest_of_a_call(network_bytes: int) -> None:
+    limits = BatchLimits.for_device("cpu", network_bytes, like_even=True)
+    assert [
+        (len(each.indices), each.num_samples) for each in plan_batches([32_320] * 16, limits, sample_rate=RATE)
+    ] == [(16, 32_320)]
+    for length in (401, 32_321, 300 * RATE - 1, 3600 * RATE + 7):
+        assert [batch.num_samples for batch in plan_batches([length], limits, sample_rate=RATE)] == [length]
+    assert BatchLimits.for_device("cuda", network_bytes, like_even=True) == BatchLimits.for_device("cuda")

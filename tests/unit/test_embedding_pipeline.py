@@ -56,6 +56,16 @@ def calls_of(pipeline: EmbeddingPipeline, monkeypatch: pytest.MonkeyPatch) -> li
     return calls
 
 
+def test_utterances_of_one_length_are_not_padded_on_a_cpu(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = EmbeddingPipeline(bundle, threads=1)
+    calls = calls_of(pipeline, monkeypatch)
+    pipeline.embed(voices([MIN_SAMPLES + 77] * 3))
+    pipeline.embed(voices([5 * MIN_SAMPLES]), [EmbedOptions(window_s=2.5 * MIN_SAMPLES / SAMPLE_RATE)])
+    assert calls
+    for call in calls:
+        assert call["num_samples"].tolist() == [call["waveform"].shape[1]] * len(call["waveform"])
+
+
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lengths=st.lists(st.integers(MIN_SAMPLES, 4 * MIN_SAMPLES), max_size=12),

@@ -37,6 +37,10 @@ def wespeaker(
         float,
         typer.Option(help="What samples in [-1, 1] are multiplied with first; 1 for weights of 3D-Speaker."),
     ] = 32768.0,
+    threshold: Annotated[
+        float | None,
+        typer.Option(min=-1, max=1, help="Cosine above which two voices are one speaker's; kept in the bundle."),
+    ] = None,
     stages: Stages = False,
     name: Name = None,
     weights: Weights = "fp32",
@@ -63,6 +67,7 @@ def wespeaker(
         "mean_vec": mean_vec,
         "window": window,
         "sample_scale": sample_scale,
+        "threshold": threshold,
         "name": name,
         "progress": progress,
     }

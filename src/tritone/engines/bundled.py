@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from tritone.bundle.bundle import MODEL_CARD, Bundle, BundleWriter, shipped_bundles
+from tritone.bundle.bundle import EVALUATION, MODEL_CARD, Bundle, BundleWriter, shipped_bundles
 from tritone.bundle.manifest import Artifact, Engine, Precision, Role
 from tritone.engines.library import Tools, find_tools
 from tritone.engines.profile import DEFAULT, Profile, check_together
@@ -156,8 +156,9 @@ def _copy(bundle: Bundle, kept: Sequence[Artifact], folder: Path, *, link: bool)
     names = [] if vocabulary is None else [vocabulary.file]
     names += [name for artifact in kept for name in artifact.files]
     paths = {name: bundle.file(name) for name in names}
-    if (card := bundle.path / MODEL_CARD).is_file():
-        paths[MODEL_CARD] = card
+    for name in (MODEL_CARD, EVALUATION):
+        if (told := bundle.path / name).is_file():
+            paths[name] = told
     for name, path in paths.items():
         place = folder / name
         place.parent.mkdir(parents=True, exist_ok=True)

@@ -3,7 +3,8 @@
     encoder.onnx (+ weights.bin)  ->  inputs and their axes; a graph whose weights are all stored wide
 
 Weights may be stored as int8 or fp16, with nodes that widen them. onnxruntime folds these when it opens a graph;
-TensorRT takes int8 numbers for those of a quantised network and refuses them, so here they are folded beforehand.
+TensorRT takes int8 numbers for those of a quantised network and refuses them, so here they are folded beforehand. Of a
+graph that has a faster form for batches without padding, engines are built of the form for any batch.
 """
 
 from pathlib import Path
@@ -14,6 +15,7 @@ from onnx import numpy_helper
 
 from tritone.errors import BundleError
 from tritone.runtime.external_data import check_external_data
+from tritone.runtime.graph import EVEN_ROWS
 
 # Operators of precision int8, which the exporter makes: activations become uint8 as they go.
 QUANTISED = {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"}
@@ -38,13 +40,14 @@ def input_axes(path: Path) -> dict[str, tuple[int | None, ...]]:
 
 
 def with_wide_weights(path: Path, folder: Path) -> Path:
-    """A graph whose weights are stored as they are used: `path` itself if they are, or else a new one in `folder`.
+    """A graph for any rows whose weights are stored as they are used: `path` itself, or else a new one in `folder`.
 
     Raises:
         BundleError: the file is no ONNX graph.
         ValueError: it quantises its activations, which no engine does.
     """
     model = _read(path)
+    had_choice = _choose_any(model.graph)
     if found := QUANTISED & {node.op_type for node in model.graph.node}:
         raise ValueError(
             f"{path.name} computes in int8 ({', '.join(sorted(found))}): activations become uint8 as it goes, and "
@@ -55,7 +58,7 @@ def with_wide_weights(path: Path, folder: Path) -> Path:
         for tensor in model.graph.initializer
         if tensor.data_type in (onnx.TensorProto.INT8, onnx.TensorProto.FLOAT16)
     }
-    if not any(node.op_type == "Cast" and node.input[0] in narrow for node in model.graph.node):
+    if not had_choice and not any(node.op_type == "Cast" and node.input[0] in narrow for node in model.graph.node):
         return path
     onnx.load_external_data_for_model(model, str(path.parent))
     _fold(model.graph, narrow)
@@ -71,6 +74,23 @@ def _read(path: Path) -> onnx.ModelProto:
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's errors have no base of their own
         raise BundleError(f"{path} is no ONNX graph ({error}). Export the bundle again.") from error
+
+
+def _choose_any(graph: onnx.GraphProto) -> bool:
+    """Keep the branch for any rows alone, where there is one for even rows too. Was there?"""
+    choices = [node for node in graph.node if node.op_type == "If" and node.name == EVEN_ROWS]
+    if not choices:
+        return False
+    [branch] = [each.g for each in choices[0].attribute if each.name == "else_branch"]
+    names = {ours.name: name for ours, name in zip(branch.output, choices[0].output, strict=True)}
+    for node in branch.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+        node.output[:] = [names.get(name, name) for name in node.output]
+    nodes, tensors = list(branch.node), list(branch.initializer)
+    del graph.node[:], graph.initializer[:]  # the rest finds out how long rows are
+    graph.node.extend(nodes)
+    graph.initializer.extend(tensors)
+    return True
 
 
 def _fold(graph: onnx.GraphProto, narrow: set[str]) -> None:

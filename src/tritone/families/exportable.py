@@ -68,6 +68,17 @@ class ExportableGraph(nn.Module, ABC):
     def trials(self) -> Iterator[Run]:
         """What an exported graph is tried with: the same at every export, and all that may go wrong in it."""
 
+    def evenly(self) -> "ExportableGraph | None":
+        """The same, for batches of which every row is as long as the batch; None if it would be no faster.
+
+        ONNX graphs hold both, and take the one that fits.
+        """
+        return None
+
+    def is_even(self, *inputs: Tensor) -> Tensor:
+        """Whether inputs are for `evenly`, as one bool; asked only of graphs that have it."""
+        raise NotImplementedError
+
     @property
     def metadata(self) -> dict[str, str]:
         """Strings that are stored in the file."""

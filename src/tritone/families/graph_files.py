@@ -23,6 +23,7 @@ from tritone.errors import ExportError
 from tritone.families.drift import MAX_DRIFT, Movement, read_recordings
 from tritone.families.exportable import ExportableGraph, Graphs, difference
 from tritone.families.onnx import export_graph, named, save_graphs
+from tritone.families.onnx_choice import even_or_any
 from tritone.families.onnx_int8 import quantise_products
 from tritone.families.torch_program import rounded, save_program
 from tritone.families.torch_script import save_script
@@ -255,7 +256,9 @@ class GraphFiles:
 
 
 def _translated(graph: ExportableGraph) -> onnx.ModelProto:
-    return export_graph(graph, graph.example(), graph.outputs, graph.dynamic, graph.metadata)
+    described = graph.example(), graph.outputs, graph.dynamic, graph.metadata
+    model, even = export_graph(graph, *described), graph.evenly()
+    return model if even is None else even_or_any(graph, export_graph(even, *described), model)
 
 
 def _require_exact(name: str, difference: float, packages: str) -> None:

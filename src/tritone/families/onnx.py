@@ -12,6 +12,7 @@ import hashlib
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from unittest import mock
 
@@ -141,8 +142,9 @@ def save_graphs(
     offsets: dict[str, tuple[int, int]] = {}
     with (folder / weights_file).open("wb") as weights:
         for name, model in graphs.items():
-            _compress(model, weight_storage, exact)
-            for tensor in model.graph.initializer:
+            for graph in list(_graphs(model.graph)):
+                _compress(graph, weight_storage, exact)
+            for tensor in chain.from_iterable(graph.initializer for graph in _graphs(model.graph)):
                 data = numpy_helper.to_array(tensor).tobytes()
                 if len(data) < SHARE_FROM_BYTES:
                     continue
@@ -173,11 +175,19 @@ def _point_outside(tensor: TensorProto, location: str, offset: int, length: int)
         tensor.external_data.add(key=key, value=value)
 
 
-def _compress(model: onnx.ModelProto, weight_storage: str, exact: set[str]) -> None:
+def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """The graphs inside of a graph, each before the one that it is in, and the graph itself."""
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
+                yield from _graphs(inner)
+    yield graph
+
+
+def _compress(graph: onnx.GraphProto, weight_storage: str, exact: set[str]) -> None:
     """Replace large float32 weights by a smaller form and the nodes that widen it, in place."""
     if weight_storage == "fp32":
         return
-    graph = model.graph
     widened: list[onnx.NodeProto] = []
     kept: list[TensorProto] = []
     for tensor in graph.initializer:

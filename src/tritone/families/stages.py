@@ -103,6 +103,15 @@ class AcousticStage(ExportableGraph):
         run = cast(Offline, self._offline[0]).hearing(waveform)
         return None if run is None else self._after_features(run)
 
+    def evenly(self) -> "AcousticStage | None":
+        offline = self._offline[0].evenly()
+        return None if offline is None else AcousticStage(offline).eval()
+
+    def is_even(self, *inputs: Tensor) -> Tensor:
+        features, num_samples = inputs
+        frames = cast(Offline, self.network).front_end.num_frames(num_samples)
+        return torch.all(frames >= features.shape[1])
+
     def forward(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
         return cast(Offline, self.network).acoustic(features, num_samples)
 

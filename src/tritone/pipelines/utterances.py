@@ -68,9 +68,10 @@ class UtterancePipeline:
         self._empty = self._graph.empty
         self._crew = Crew(self._graph.concurrency)
         self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
-        self.limits = self._blocks.within(
-            limits or BatchLimits.for_device(self._place["device"], bundle.num_bytes(self.artifact))
-        )
+        if limits is None:
+            size, is_embedding = bundle.num_bytes(self.artifact), bundle.manifest.kind == "embedding"
+            limits = BatchLimits.for_device(self._place["device"], size, like_even=is_embedding)
+        self.limits = self._blocks.within(limits)
         self.max_audio_s = min(max_audio_s, self._blocks.max_audio_s)
 
     def _compute(

@@ -9,6 +9,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+EVEN_ROWS = "even_rows"
+"""The node of an ONNX graph that chooses: a form for batches of rows that are as long as the batch, or one for any."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -165,10 +165,12 @@ class CamPPlus(nn.Module):
     """features (batch, frames, bins), num_frames (batch,) -> embeddings (batch, embed_dim).
 
     Frames at or beyond a row's `num_frames` may be anything finite. `min_frames`: what a row needs for a finite result.
+    `even`: no frame is beyond a row's own, so that convolutions need no masks; statistics have theirs all the same.
     """
 
     def __init__(self, config: CamPPlusConfig) -> None:
         super().__init__()
+        self.even = False
         self.embed_dim, self.subsampling = config.embed_dim, 2
         self.head = Head()
         bins, channels = HEAD_WIDTH * (config.feat_dim // FREQUENCY_STRIDE), config.init_channels
@@ -193,7 +195,7 @@ class CamPPlus(nn.Module):
     def frames(self, features: Tensor, num_frames: Tensor) -> tuple[Tensor, Rows]:
         """What is pooled: (batch, channels, frames)."""
         parts = dict(self.xvector.named_children())
-        x, rows = cut(features, num_frames, self.head.conv1.weight.dtype)
+        x, rows = cut(features, num_frames, self.head.conv1.weight.dtype, even=self.even)
         x = parts["tdnn"](self.head(x, rows))
         rows = rows.halved(x)
         segments = Segments(rows)

@@ -22,6 +22,7 @@ from tritone.families.wespeaker.names import COUNTER, FRONT_END, PROJECTION, ten
 
 MAX_CHECKPOINT_BYTES = 4 * 2**30
 STATE = "state_dict"
+NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -66,17 +67,27 @@ def read_weights(path: Path) -> Weights:
     ignored = tuple(name for name in state if name.startswith(PROJECTION))
     # Averaging divides everything, also what may be no tensor afterwards.
     kept = {name: value for name, value in state.items() if name not in ignored and not name.endswith(COUNTER)}
-    if wrong := [name for name, value in kept.items() if not isinstance(value, Tensor)]:
+    if wrong := [name for name, value in kept.items() if not _is_plain(value)]:
         raise ExportError(
             f"checkpoint {path}: expected a dict of tensors, or {STATE} in it; {', '.join(wrong[:5])} "
-            "are something else"
+            "are something else (sparse, quantized and empty ones are none of these)"
         )
     counters = {
         name: value.to(torch.int64)
         for name, value in state.items()
-        if name.endswith(COUNTER) and name not in ignored and isinstance(value, Tensor) and value.numel() == 1
+        if name.endswith(COUNTER) and name not in ignored and _is_plain(value) and value.numel() == 1
     }
     return Weights({**kept, **counters}, ignored)
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a tensor of numbers in memory."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not value.is_quantized
+    )
 
 
 def _load(path: Path) -> Any:
@@ -112,9 +123,9 @@ def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -
     problems += [f"unknown {name} {tuple(value.shape)}" for name, value in found.items() if name not in wanted]
     if not problems:
         problems = [
-            f"{name} holds {'NaN or Inf' if value.is_floating_point() else value.dtype}"
+            f"{name} holds {'NaN or Inf' if value.dtype in NUMBERS else value.dtype}"
             for name, value in found.items()
-            if not value.is_floating_point() or not bool(torch.isfinite(value).all())
+            if value.dtype not in NUMBERS or not bool(torch.isfinite(value).all())
         ]
     if problems:
         shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")

@@ -38,6 +38,7 @@ def export_wespeaker(
     mean_vec: Path | None = None,
     window: Window = "hamming",
     sample_scale: float = SAMPLE_SCALE,
+    threshold: float | None = None,
     stages: bool = False,
     name: str | None = None,
     weight_storage: WeightStorage = "fp32",
@@ -55,6 +56,7 @@ def export_wespeaker(
         output: the bundle's folder; an older bundle there is replaced.
         mean_vec: upstream's mean_vec.npy, which the graph then subtracts from every embedding.
         window, sample_scale: of the features; see `manifest_features`.
+        threshold: for the manifest: the cosine above which two recordings are taken for one speaker's, from -1 to 1.
         stages: also export features and network as graphs of their own, for serving them as separate models.
         name: the model's name; by default the output folder's.
         weight_storage, runtimes, precisions, check_audio, max_drift, force, progress: see `GraphOptions`. No int8.
@@ -66,7 +68,7 @@ def export_wespeaker(
         BundleError: the output folder is in use for something else.
         InputError: the audio to check with cannot be read.
         ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
-            the drift is negative; or int8, an unknown window or a scale of 0 is asked for.
+            the drift is negative; or int8, an unknown window, a scale of 0 or an impossible threshold is asked for.
     """
     if "int8" in precisions:
         raise ValueError(
@@ -124,7 +126,7 @@ def export_wespeaker(
                     output_dim=network.embed_dim,
                     min_samples=offline.min_samples,
                 ),
-                embedding=Embedding(mean_subtracted=mean is not None),
+                embedding=Embedding(mean_subtracted=mean is not None, threshold=threshold),
                 artifacts=tuple(written.artifacts),
                 provenance=provenance(
                     "wespeaker",

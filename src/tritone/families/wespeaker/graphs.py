@@ -5,6 +5,7 @@ OfflineGraph     waveform, num_samples  ->  embeddings (batch, dim)
 What goes in and comes out is float32 and int64, whatever precision the network computes in.
 """
 
+import copy
 from collections.abc import Iterator
 
 import torch
@@ -13,6 +14,7 @@ from torch import Tensor
 from tritone.audio import Waveform
 from tritone.families.exportable import ExportableGraph, Run, trial_signal, utterances
 from tritone.families.precision import as_dtype
+from tritone.families.wespeaker.ecapa import Ecapa
 from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.model import SpeakerNetwork
 
@@ -72,6 +74,19 @@ class OfflineGraph(ExportableGraph):
     def hearing(self, waveform: Waveform) -> Run | None:
         """A recording as input; None if it is too short."""
         return utterances([waveform]) if len(waveform) >= self.min_samples else None
+
+    def evenly(self) -> "OfflineGraph | None":
+        """Of networks of images; masks of sequences cost ECAPA-TDNN nothing, see docs/performance/notes.md."""
+        if isinstance(self.network, Ecapa):
+            return None
+        network = copy.copy(self.network)  # with the same weights
+        network.even = True
+        return OfflineGraph(network, self.front_end, self.mean).eval()
+
+    def is_even(self, *inputs: Tensor) -> Tensor:
+        waveform, num_samples = inputs
+        frames = self.front_end.num_frames
+        return torch.all(frames(num_samples) >= frames(torch.zeros_like(num_samples) + waveform.shape[1]))
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor]:
         """The embeddings of features (batch, frames, bins) that are ready.

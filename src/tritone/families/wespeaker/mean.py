@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tritone.bundle.npy import read_vector
 from tritone.errors import ExportError
-
-MAX_BYTES = 2**20  # embeddings have a few hundred numbers
 
 
 def read_mean(path: Path, dim: int) -> npt.NDArray[np.float32]:
@@ -20,20 +19,11 @@ def read_mean(path: Path, dim: int) -> npt.NDArray[np.float32]:
         ExportError: it is missing, no array of numbers, or not of `dim` of them.
     """
     try:
-        if (size := path.stat().st_size) > MAX_BYTES:
-            raise ExportError(f"{path} has {size} bytes; a mean vector has no more than {MAX_BYTES}")
-        array = np.load(path, allow_pickle=False)
+        mean = read_vector(path)
     except OSError as error:
         raise ExportError(f"cannot read the mean vector {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError, SyntaxError) as error:
-        raise ExportError(
-            f"{path} is no array of numbers that numpy has saved ({str(error)[:200]}). Give upstream's mean_vec.npy."
-        ) from error
-    if not isinstance(array, np.ndarray) or array.dtype.kind not in "fiu" or array.size != max(array.shape, default=0):
-        raise ExportError(f"{path} holds no vector of numbers; give upstream's mean_vec.npy")
-    if array.size != dim:
-        raise ExportError(f"{path} has {array.size} numbers, but embeddings of this model have {dim}")
-    mean = array.reshape(-1).astype(np.float32)
-    if not np.isfinite(mean).all():
-        raise ExportError(f"{path} holds numbers that are not finite")
+    except ValueError as error:
+        raise ExportError(f"{path} is no mean vector: {error}. Give upstream's mean_vec.npy.") from error
+    if mean.size != dim:
+        raise ExportError(f"{path} has {mean.size} numbers, but embeddings of this model have {dim}")
     return mean

@@ -64,6 +64,7 @@ def import_wespeaker(
     mean_vec: Path | None = None,
     window: Window = "hamming",
     sample_scale: float = SAMPLE_SCALE,
+    threshold: float | None = None,
     name: str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> ImportReport:
@@ -75,13 +76,14 @@ def import_wespeaker(
         config: upstream's config.yaml, whose features are taken; by default those of upstream's recipes, at 16 kHz.
         mean_vec: upstream's mean_vec.npy, to be subtracted from every embedding.
         window, sample_scale: of the features; see `manifest_features`.
+        threshold: for the manifest: the cosine above which two recordings are taken for one speaker's, from -1 to 1.
         name: of the model; by default the output folder's name.
         progress: told what is done next.
 
     Raises:
         ExportError: the file is no such model, or a damaged one; the message says why.
         BundleError: the output folder is in use for something else.
-        ValueError: the window is unknown, or the scale not positive.
+        ValueError: the window is unknown, the scale not positive, or the threshold no cosine.
     """
     progress(f"reading {model.name}")
     source = read_source(model)
@@ -119,7 +121,7 @@ def import_wespeaker(
                     min_samples=least_samples(features, min_frames),
                     equal_lengths=True,
                 ),
-                embedding=Embedding(mean_subtracted=held or mean is not None),
+                embedding=Embedding(mean_subtracted=held or mean is not None, threshold=threshold),
                 artifacts=(writer.artifact("encoder", path.name),),
                 provenance=provenance(
                     "wespeaker", {key: file for key, file in files.items() if file}, {"imported": True}, ONNX_PACKAGES

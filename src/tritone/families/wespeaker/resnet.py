@@ -77,10 +77,12 @@ class ResNet(nn.Module):
     """features (batch, frames, bins), num_frames (batch,) -> embeddings (batch, embed_dim).
 
     Frames at or beyond a row's `num_frames` may be anything finite. `min_frames`: what a row needs for a finite result.
+    `even`: no frame is beyond a row's own, so that convolutions need no masks; poolings have theirs all the same.
     """
 
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
+        self.even = False
         self.embed_dim, self.subsampling = config.embed_dim, 2**HALVINGS
         width, kind = config.width, Bottleneck if config.bottleneck else BasicBlock
         wider = WIDENING if config.bottleneck else 1
@@ -101,7 +103,7 @@ class ResNet(nn.Module):
 
     def frames(self, features: Tensor, num_frames: Tensor) -> tuple[Tensor, Rows]:
         """What is pooled: (batch, channels x bins, frames)."""
-        x, rows = cut(features, num_frames, self.conv1.weight.dtype)
+        x, rows = cut(features, num_frames, self.conv1.weight.dtype, even=self.even)
         x = F.relu(self.bn1(self.conv1(x.unsqueeze(1))))
         for block in (*self.layer1, *self.layer2, *self.layer3, *self.layer4):
             x, rows = block(x, rows)

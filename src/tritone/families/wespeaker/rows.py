@@ -16,25 +16,29 @@ from tritone.families.precision import as_dtype
 class Rows:
     """`frames`: (batch,) int64. `inside`: (batch, 1, frames) bool, whether a frame is before its row's end.
 
-    `mask`: the same as 1 and 0 in the type of the activations.
+    `mask`: the same as 1 and 0 in the type of the activations. `even`: it is known that all frames are of audio,
+    so that there is nothing to zero.
     """
 
     frames: Tensor
     inside: Tensor
     mask: Tensor
+    even: bool = False
 
     @classmethod
-    def of(cls, frames: Tensor, x: Tensor) -> "Rows":
+    def of(cls, frames: Tensor, x: Tensor, *, even: bool = False) -> "Rows":
         """The rows of activations (batch, ..., frames)."""
         inside = (torch.arange(x.shape[-1], device=x.device) < frames.unsqueeze(1)).unsqueeze(1)
-        return cls(frames, inside, inside.to(x.dtype))
+        return cls(frames, inside, inside.to(x.dtype), even)
 
     def halved(self, x: Tensor) -> "Rows":
         """The rows of `x`, which a convolution of stride 2 has made; odd lengths are rounded up."""
-        return Rows.of((self.frames + 1) // 2, x)
+        return Rows.of((self.frames + 1) // 2, x, even=self.even)
 
     def mute(self, x: Tensor) -> Tensor:
         """Zeros behind the ends: of (batch, channels, frames), or of images (batch, channels, bins, frames)."""
+        if self.even:
+            return x
         return x * (self.mask if x.dim() == 3 else self.mask.unsqueeze(1))
 
     def count(self, less: int = 0) -> Tensor:
@@ -51,8 +55,8 @@ def wide(x: Tensor) -> Tensor:
     return as_dtype(x, torch.float32) if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-def cut(features: Tensor, num_frames: Tensor, dtype: torch.dtype) -> tuple[Tensor, Rows]:
+def cut(features: Tensor, num_frames: Tensor, dtype: torch.dtype, *, even: bool = False) -> tuple[Tensor, Rows]:
     """Features (batch, frames, bins) as (batch, bins, frames), zero behind the rows' ends, and how long rows are."""
     x = as_dtype(features, dtype).transpose(1, 2)
-    rows = Rows.of(num_frames, x)
+    rows = Rows.of(num_frames, x, even=even)
     return torch.where(rows.inside, x, torch.zeros((), dtype=dtype, device=x.device)), rows
