@@ -18,11 +18,13 @@ from typer.testing import CliRunner
 
 from serving import alive, descendants
 from toy import SAMPLE_RATE, toy_waveform
+from tritone.bench.generator import find_target
 from tritone.bench.serving import Served
 from tritone.cli.main import app
 from tritone.server import TritonServer
 from tritone.traffic.result import Report
 
+ASR = ("--model", "toy")  # the server has a speaker model, too
 QUICK = ("--warmup-s", 0.1, "--window-s", 0.2, "--max-windows", 2, "--processes", 1)
 COMMAND = (sys.executable, "-c", "from tritone.cli.main import app; app()", "bench")
 
@@ -55,7 +57,7 @@ def measured(served_toy: TritonServer, speech: Path, tmp_path_factory: pytest.Te
     """The folder of a report on 1 and 2 requests in flight."""
     folder = tmp_path_factory.mktemp("reports") / "measured"
     code, out, err = run(
-        "--url", served_toy.grpc_address, "--manifest", speech, "--concurrency", "1:2", *QUICK, "--output", folder
+        "--url", served_toy.grpc_address, *ASR, "--manifest", speech, "--concurrency", "1:2", *QUICK, "--output", folder
     )
     assert (code, "utt/s" in out) == (0, True), err
     return folder
@@ -86,7 +88,18 @@ def test_a_run_writes_its_figures_in_every_form_and_checks_the_texts_that_it_tim
 
 def test_requests_come_at_a_rate_over_http_with_labels(served_toy: TritonServer, tmp_path: Path):
     code, out, err = run(
-        *("--url", served_toy.http_address, "--protocol", "http", "--rate", "20", "--arrivals", "constant", *QUICK),
+        *(
+            "--url",
+            served_toy.http_address,
+            *ASR,
+            "--protocol",
+            "http",
+            "--rate",
+            "20",
+            "--arrivals",
+            "constant",
+            *QUICK,
+        ),
         *("--seconds", "0.5", "--label", "runtime=toy", "--json", tmp_path / "r.json", "--csv", tmp_path / "r.csv"),
     )
     assert code == 0, err
@@ -112,7 +125,19 @@ def test_streams_are_measured_in_real_time(served_toy: TritonServer, speech: Pat
 
 def test_a_search_tells_the_largest_load_within_the_limit(served_toy: TritonServer, tmp_path: Path):
     code, _, err = run(
-        *("--url", served_toy.grpc_address, "--seconds", "0.5", "--concurrency", 1, "--ramp", "--max-load", 2, *QUICK),
+        *(
+            "--url",
+            served_toy.grpc_address,
+            *ASR,
+            "--seconds",
+            "0.5",
+            "--concurrency",
+            1,
+            "--ramp",
+            "--max-load",
+            2,
+            *QUICK,
+        ),
         *("--latency-limit-ms", 60_000, "--json", tmp_path / "r.json"),
     )
     assert code == 0, err
@@ -123,7 +148,7 @@ def test_a_search_tells_the_largest_load_within_the_limit(served_toy: TritonServ
 
 def test_no_higher_load_is_tried_once_the_limit_is_passed(served_toy: TritonServer, tmp_path: Path):
     code, _, err = run(
-        *("--url", served_toy.grpc_address, "--seconds", "0.5", "--concurrency", "1,2,3", *QUICK),
+        *("--url", served_toy.grpc_address, *ASR, "--seconds", "0.5", "--concurrency", "1,2,3", *QUICK),
         *("--latency-limit-ms", 0.001, "--json", tmp_path / "r.json"),
     )
     assert code == 0, err
@@ -148,7 +173,7 @@ def test_failed_requests_fail_the_command_and_are_told_with_their_reason(wire_se
 def test_wrong_texts_fail_the_command_however_fast_they_come(served_toy: TritonServer, speech: Path, tmp_path: Path):
     lies = tmp_path / "lies.jsonl"
     lies.write_text(json.dumps({"audio_filepath": str(speech.parent / "0.wav"), "text": "goodbye world"}) + "\n")
-    options = ("--url", served_toy.grpc_address, "--manifest", lies, "--concurrency", 1, *QUICK)
+    options = ("--url", served_toy.grpc_address, *ASR, "--manifest", lies, "--concurrency", 1, *QUICK)
     code, out, err = run(*options, "--max-wer", 49)
     assert code == 1
     assert "50.00" in out
@@ -213,7 +238,7 @@ def test_options_that_do_not_fit_are_wrong_usage(options: Sequence[str], complai
 
 
 def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_toy: TritonServer, tmp_path: Path):
-    command = [*COMMAND, "--url", served_toy.grpc_address, "--seconds", "0.5", "--concurrency", "1:50"]
+    command = [*COMMAND, "--url", served_toy.grpc_address, *ASR, "--seconds", "0.5", "--concurrency", "1:50"]
     command += [*map(str, QUICK), "--output", str(tmp_path / "partial")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
         assert running.stderr is not None
@@ -280,6 +305,10 @@ def test_a_sweep_in_which_nothing_keeps_the_limit_fails(
         grpc_address=served_toy.grpc_address, http_address=served_toy.http_address, metrics_url=metrics
     )  # how it is served does not matter here
     monkeypatch.setattr("tritone.bench.trials.serve_bundle", lambda *_, **__: nullcontext(running))
+    # nor that another model is served there
+    monkeypatch.setattr(
+        "tritone.bench.trials.find_target", lambda client, _, **kind: find_target(client, "toy", **kind)
+    )
     code, out, err = run(
         *("sweep", toy_bundle, "--concurrency", 1, "--seconds", 0.5, *QUICK),
         *("--instances", 1, "--latency-limit-ms", 0.001),
@@ -319,7 +348,7 @@ def test_a_comparison_is_a_gate_when_it_is_given_a_limit(measured: Path, tmp_pat
 def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, served_toy: TritonServer, tmp_path: Path):
     code, out, err = run(
         *("input", "--manifest", speech, "--output", tmp_path, "--chunk-ms", 100),
-        *("--url", f"http://{served_toy.http_address}"),
+        *("--url", f"http://{served_toy.http_address}", *ASR),
     )
     assert code == 0, err
     offline = json.loads((tmp_path / "offline_input.json").read_text())

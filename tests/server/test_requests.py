@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritone.backend.requests import cut_rows, parameters_of
+from tritone.backend.requests import cut_rows, options_of, parameters_of
 from tritone.errors import AudioError, InputError
 from tritone.search.options import PARAMETERS, SearchOptions
 
@@ -65,3 +65,13 @@ def test_parameters_that_are_no_json_are_an_error_of_the_request() -> None:
 
 def test_no_parameter_looks_like_a_header() -> None:
     assert not [name for name in PARAMETERS if "-" in name]
+
+
+@pytest.mark.parametrize("outputs", [{"TRANSCRIPTS"}, {"TRANSCRIPTS", "DETAILS"}])
+def test_times_are_for_requests_that_take_the_details(outputs: set[str]) -> None:
+    request = SimpleNamespace(parameters=lambda: '{"nbest": 2}', requested_output_names=lambda: outputs)
+    searching = SimpleNamespace(options=SearchOptions(mode="prefix-beam"), check=lambda options: options)
+    options = options_of(request, searching)
+    assert (options.nbest, options.timestamps) == (2, "DETAILS" in outputs)
+    searching.options = SearchOptions(mode="prefix-beam", timestamps=False)
+    assert not options_of(request, searching).timestamps

@@ -257,13 +257,14 @@ def test_an_older_bundle_is_replaced_whole(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 
-def test_a_model_card_is_part_of_no_bundle_but_goes_with_the_one_it_tells_about(tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", ["README.md", "evaluation.json"])
+def test_a_model_card_is_part_of_no_bundle_but_goes_with_the_one_it_tells_about(tmp_path: Path, told: str) -> None:
     bundle = toy.write_toy_bundle(tmp_path / "b", name="old")
-    (bundle / "README.md").write_text("All about old.")
-    assert "README.md" not in Bundle.open(bundle).files
+    (bundle / told).write_text("All about old.")
+    assert told not in Bundle.open(bundle).files
     toy.write_toy_bundle(bundle, name="new")
     assert Bundle.open(bundle).manifest.name == "new"
-    assert not (bundle / "README.md").exists()
+    assert not (bundle / told).exists()
     assert [path.name for path in tmp_path.iterdir()] == ["b"]
 
 

@@ -120,6 +120,8 @@ def test_commands_standard_input_and_parts_are_refused_and_not_run(target: str, 
         (entry("a", [1]) + entry("b", [2, 3]), "the vector of b has 2 values, those before it 1"),
         (entry("a", [1, float("nan")]), "1 of 1 vectors have values that are not finite: a"),
         (entry("a", [float("inf"), float("-inf")]), "not finite: a"),
+        (entry("a", [1e300, 1], b"DV "), "not finite: a"),  # not as float32
+        (b"a [ 1e300 1 ]\n", "not finite: a"),
         (b"a PKL" + b"cos\nsystem\n(S'true'\ntR.", "neither a binary vector nor"),
         (b"a [ 1 2 x ]\n", "neither a binary vector nor"),
         (b"a [ 1 2\n", "neither a binary vector nor"),

@@ -83,6 +83,8 @@ def test_embeddings_of_nothing_are_refused(store: SpeakerStore) -> None:
     for wrong in (rows([0, 0]), rows([1, float("nan")])):
         with pytest.raises(InputError, match="zero or not finite; is it silence"):
             store.enroll("carl", wrong, MODEL)
+    with pytest.raises(InputError, match="their mean is zero"):
+        store.enroll("carl", rows([1, 0], [-1, 0]), MODEL)
     with pytest.raises(InputError, match="zero or not finite"):
         store.identify(np.zeros(2, np.float32), MODEL)
 

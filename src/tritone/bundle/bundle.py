@@ -26,6 +26,7 @@ from tritone.errors import BundleError
 
 MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
+EVALUATION = "evaluation.json"  # and what was measured, see evaluation.py; both tell of one export
 MAX_MANIFEST_BYTES = 4 * 2**20
 EXPORTED_WITH = {"streaming_encoder": "--streaming", "features": "--stages", "acoustic": "--stages"}
 SHIPPED = Path(__file__).resolve().parent.parent / "bundles"  # package data
@@ -194,8 +195,8 @@ class BundleWriter:
             writer.write_tokens(tokens)
             bundle = writer.commit(Manifest(..., artifacts=(writer.artifact("encoder", "encoder.onnx"),)))
 
-    An existing bundle at the target is replaced, together with its model card (README.md), which tells about the old
-    one; any other folder with content is refused.
+    An existing bundle at the target is replaced, together with its model card (README.md) and evaluation.json, which
+    tell about the old one; any other folder with content is refused.
     """
 
     def __init__(self, target: str | os.PathLike[str]) -> None:
@@ -313,7 +314,7 @@ def _check_replaceable(target: Path) -> None:
     if not names:
         return
     try:
-        foreign = names - {MODEL_CARD, *Bundle(target, _read_manifest(target / MANIFEST)).files}
+        foreign = names - {MODEL_CARD, EVALUATION, *Bundle(target, _read_manifest(target / MANIFEST)).files}
     except BundleError as error:
         raise BundleError(f"{target} has content and is not a bundle; name an empty or a new folder") from error
     if foreign:

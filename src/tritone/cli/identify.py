@@ -50,6 +50,7 @@ def identify(
             continue
         columns = [Column("speaker", "speaker"), Column("similarity", "similarity", digits=4)]
         columns += [Column("same", "same speaker")] if limit is not None else []
-        Console(highlight=False).print(Table(visible(str(path)), columns, rows))
+        typer.echo(visible(str(path)))  # whole, however narrow the table is
+        Console(highlight=False).print(Table("", columns, rows))
     if limit is not None and not as_json:
         typer.echo(f"threshold {limit.cosine:g}, {limit.source}", err=True)

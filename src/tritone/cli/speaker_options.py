@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -89,16 +90,18 @@ def embed_voices(
             manifest = embedder.bundle.manifest
             own = manifest.embedding.threshold if manifest.embedding is not None else None
             if limit is None and own is not None:
-                limit = Limit(own, f"of {manifest.name}, its equal error rate's on the data in its model card")
+                meaning = "where errors of both kinds are equally frequent, see its model card"
+                limit = Limit(own, f"of {manifest.name}: {meaning}")
             system = BundleEmbedding(embedder)
             known = sources_digest(manifest)
-        system.prepare()
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    try:
+    with closing(system):
+        try:
+            system.prepare()
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
         return Voices(_vectors(system, files), {**system.describe(), **known}, limit)
-    finally:
-        system.close()
 
 
 def sources_digest(manifest: "Manifest") -> dict[str, str]:
@@ -127,6 +130,6 @@ def _vectors(system: "EmbeddingSystem", files: Sequence[Path]) -> "Floats":
         raise type(error)(f"{named}{more}") from error
     vectors: Floats = np.stack([outcome.embedding for outcome in outcomes if outcome.embedding is not None])
     for path, vector in zip(files, vectors, strict=True):
-        if not vector.any():
-            raise InputError(f"{visible(str(path))}: its embedding is zero and like nothing; is it silence?")
+        if not vector.any() or not np.isfinite(vector).all():
+            raise InputError(f"{visible(str(path))}: its embedding is zero or not finite; is it silence?")
     return vectors

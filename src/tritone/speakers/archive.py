@@ -200,7 +200,7 @@ def _read_lists(paths: Iterable[Path]) -> tuple[list[str], Floats]:
                     matrix = _room(len(keys), len(vector), paths[0])
                 if len(vector) != matrix.shape[1]:
                     _differ(entry.where, entry.key, len(vector), matrix.shape[1])
-                matrix[row] = vector
+                _put(matrix, row, vector)
     return keys, np.empty((0, 0), np.float32) if matrix is None else matrix
 
 
@@ -275,7 +275,7 @@ def _read_archive(path: Path) -> tuple[list[str], Floats]:
         vectors.append(vector)
     matrix = _room(len(keys), len(vectors[0]) if vectors else 0, path)
     for row, vector in enumerate(vectors):
-        matrix[row] = vector
+        _put(matrix, row, vector)
     return keys, matrix
 
 
@@ -330,12 +330,19 @@ def _numbers_of(data: bytes, place: int, where: str) -> tuple[Floats, int]:
     end = data.find(b"]", begin, begin + TEXT_PER_NUMBER * MAX_DIM)
     fields = data[begin + 1 : end].split(None, MAX_DIM) if data[begin : begin + 1] == b"[" and end > 0 else []
     try:
-        vector = np.array([float(field) for field in fields], dtype=np.float32)
+        with np.errstate(over="ignore"):
+            vector = np.array([float(field) for field in fields], dtype=np.float32)
     except ValueError:
         vector = np.empty(0, np.float32)
     if not 0 < len(vector) <= MAX_DIM:
         raise InputError(f"{where}: neither a binary vector nor one written as [ 1 2 3 ]")
     return vector, end + 1
+
+
+def _put(matrix: Floats, row: int, vector: npt.NDArray[np.floating]) -> None:
+    # doubles beyond float32 become infinite, which is complained of afterwards
+    with np.errstate(over="ignore"):
+        matrix[row] = vector
 
 
 def _room(number: int, dim: int, path: Path) -> Floats:

@@ -33,6 +33,7 @@ VERSION = 1
 SHARD = re.compile(PREFIX + r"_([0-9]{3,9})\.(ark|scp)")
 DEFAULT_SHARD_SIZE = 50_000  # utterances, 50 MB of vectors with 256 values
 VECTOR, INT_SIZE = b"\0BFV ", b"\4"
+PAGE = 1 << 20  # bytes looked at together
 
 
 def check_key(key: str) -> str:
@@ -301,7 +302,8 @@ def _entries(file: BinaryIO, path: Path) -> Iterator[tuple[str, int, int]]:
             begin = data.find(b" ", place, place + MAX_KEY + 1) + 1
             header = data[begin : begin + HEADER.size] if begin else b""
             if len(header) < HEADER.size:
-                if not _is_torn(data[place : min(size, place + MAX_KEY + HEADER.size + 1)], size - place):
+                tail = data[place : min(size, place + MAX_KEY + HEADER.size + 1)]
+                if not (_is_blank(data, place) or _is_torn(tail, size - place)):
                     raise _damaged(path, place)
                 return
             mark, int_size, dim = HEADER.unpack(header)
@@ -315,17 +317,19 @@ def _entries(file: BinaryIO, path: Path) -> Iterator[tuple[str, int, int]]:
             place = end
 
 
-def _is_torn(tail: bytes, length: int) -> bool:
-    """Whether the last `length` bytes of a file, which are `tail`, are how an entry begins.
+def _is_blank(data: mmap.mmap, place: int) -> bool:
+    """Whether nothing but zeros is left, as a machine that lost its power may leave them."""
+    return all(not data[start : start + PAGE].strip(b"\0") for start in range(place, len(data), PAGE))
 
-    Or nothing: a machine that lost its power may leave zeros.
-    """
+
+def _is_torn(tail: bytes, length: int) -> bool:
+    """Whether the last `length` bytes of a file, which are `tail`, are how an entry begins."""
     if length > len(tail):
         return False
     key, _, header = tail.partition(b" ")
     beginning = VECTOR + INT_SIZE
     fits = header[: len(beginning)] == beginning[: len(header)]
-    return not tail.strip(b"\0") or (len(key) <= MAX_KEY and not re.search(rb"[\0-\x1f\x7f]", key) and fits)
+    return len(key) <= MAX_KEY and not re.search(rb"[\0-\x1f\x7f]", key) and fits
 
 
 def _key(name: bytes) -> str | None:
@@ -372,7 +376,10 @@ def _temporary(name: str) -> str:
 def _replace(path: Path, content: bytes) -> None:
     """Write a file so that there is the old one or the new one, and never a part."""
     part = path.with_name(_temporary(path.name))
-    part.write_bytes(content)
+    with part.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())  # else a machine that stops may have the new name and not what is in it
     os.replace(part, path)
 
 

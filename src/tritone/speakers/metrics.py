@@ -6,7 +6,8 @@
 A trial is accepted if its score is above the threshold. Equal scores cannot be told apart by any threshold, so they are
 accepted or refused together: the curve has one point for each distinct score, and the result does not depend on the
 order of trials. WeSpeaker's compute_metrics.py has a point for each trial in the order of an unstable sort; both give
-the same numbers unless a target and a non-target have one score, where its numbers can move by one trial.
+the same numbers unless a target and a non-target have one score, where its numbers can move by one trial. Upstream has
+no point at which all trials are accepted; here there is one, so that no cost is above 1.
 """
 
 import math

@@ -19,6 +19,7 @@ from typing import Literal
 
 import numpy as np
 
+from tritone.bundle.npy import read_vector
 from tritone.errors import InputError
 from tritone.speakers.archive import Floats, Vectors, read_vectors, some
 from tritone.speakers.score_file import Doubles, SideColumns, rounded
@@ -260,16 +261,8 @@ def _lengths(matrix: Floats) -> Doubles:
 
 def _read_npy(path: Path) -> Floats:
     try:
-        if path.stat().st_size > 1 << 20:
-            raise InputError(f"{path} is larger than 1 MB; a mean is one vector")
-        mean = np.load(path, allow_pickle=False)
+        return read_vector(path)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-    except (ValueError, EOFError) as error:
-        raise InputError(f"{path} is not an array that numpy wrote: {error}") from error
-    mean = np.asarray(mean)
-    if mean.ndim == 2 and 1 in mean.shape:
-        mean = mean.reshape(-1)
-    if mean.ndim != 1 or mean.dtype.kind != "f" or not np.isfinite(mean).all():
-        raise InputError(f"{path} holds {mean.dtype} {mean.shape}; a mean is one vector of finite floats")
-    return mean.astype(np.float32)
+    except ValueError as error:
+        raise InputError(f"{path} is no mean vector: {error}") from error

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from tritone.bundle.npy import read_array
 from tritone.errors import InputError, OperatorError
 from tritone.report.table import visible
 from tritone.speakers.archive import MAX_DIM, Floats, some
@@ -35,6 +36,7 @@ LOCK = ".lock"
 MAX_INDEX_BYTES = 64 << 20
 MAX_NAME = 200  # characters
 MAX_ROWS = 10_000_000
+HEADER_ROOM = 4096  # bytes of a .npy beside its numbers
 VECTORS_NAME = re.compile(r"vectors-[0-9]{1,12}\.npy")
 DECIDES = ("sources_sha256", "manifest_sha256", "model")  # what says that two models are the same, the surest first
 
@@ -113,15 +115,17 @@ class SpeakerStore:
             old = self._read() or Contents(dict(model), {}, np.empty((0, vectors.shape[1]), np.float32))
             self._check_model(old, model, vectors.shape[1])
             speakers = dict(old.speakers)
-            if name in speakers:
-                first = sum(list(speakers.values())[: list(speakers).index(name)])
-                last = first + speakers[name]
-                kept = [vectors] if anew else [old.matrix[first:last], vectors]
-                matrix = np.concatenate([old.matrix[:first], *kept, old.matrix[last:]])
-                speakers[name] = sum(map(len, kept))
-            else:
-                matrix = np.concatenate([old.matrix, vectors])
-                speakers[name] = len(vectors)
+            # One who is new is put behind the others.
+            place = list(speakers).index(name) if name in speakers else len(speakers)
+            first = sum(list(speakers.values())[:place])
+            last = first + speakers.get(name, 0)
+            rows = vectors if anew else np.concatenate([old.matrix[first:last], vectors])
+            if not rows.mean(axis=0, dtype=np.float64).any():
+                raise InputError(
+                    f"the recordings of {name} are opposite and their mean is zero; are all of one person?"
+                )
+            matrix = np.concatenate([old.matrix[:first], rows, old.matrix[last:]])
+            speakers[name] = len(rows)
             self._write(replace(old, speakers=speakers, matrix=matrix))
         return speakers[name]
 
@@ -201,14 +205,12 @@ class SpeakerStore:
             path = self.folder / index["vectors"]
             try:
                 rows, dim = sum(index["speakers"].values()), index["dim"]
-                if path.stat().st_size > 4 * rows * dim + 4096:
-                    raise self._damaged(f"{path.name} is larger than {INDEX} says")
-                matrix = np.load(path, allow_pickle=False)
+                matrix = read_array(path, 4 * rows * dim + HEADER_ROOM)
             except FileNotFoundError:
                 if last:
                     raise self._damaged(f"{path.name} is missing") from None
                 continue
-            except (OSError, ValueError, EOFError) as error:
+            except (OSError, ValueError) as error:
                 raise self._damaged(f"{path.name}: {error}") from error
             if matrix.shape != (rows, dim) or matrix.dtype != np.float32 or not np.isfinite(matrix).all():
                 raise self._damaged(
