@@ -40,6 +40,7 @@ class Recording:
     split: str
     sample_rate: int
     num_samples: int
+    gender: str = ""  # "f" or "m" where the corpus says so
 
 
 def opus_compression_level(bitrate: int) -> float:

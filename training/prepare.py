@@ -13,7 +13,7 @@ import io
 import json
 import tarfile
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,7 @@ class Source:
     folder: str
     tar: str
     bitrate: int  # bit/s of the Opus copy
+    keep_opus: bool = False  # files that are Opus already are copied as they are, not encoded a second time
 
 
 SOURCES = [
@@ -65,37 +66,44 @@ def held_out(speaker: str) -> bool:
     return value < SPEECH_COMMANDS_DEV_SHARE
 
 
-def read_source(data: Path, source: Source) -> Iterator[tuple[Recording, bytes]]:
-    """Decode one corpus and re-encode what belongs to training or development."""
+def read_source(
+    data: Path, source: Source, split: Callable[[str, dict[str, Any]], str | None] = split_of
+) -> Iterator[tuple[Recording, bytes]]:
+    """Decode one corpus and re-encode what belongs to training or development, as `split` says."""
     rows = [json.loads(line) for line in (data / source.folder / "metadata.jsonl").read_text().splitlines()]
     by_path = {row["path"]: row for row in rows}
-    jobs: list[tuple[Recording, np.ndarray, int]] = []
+    jobs: list[tuple[Recording, np.ndarray | bytes, int]] = []
     with tarfile.open(data / source.folder / source.tar) as archive:
         for member in archive:
             row = by_path.get(member.name.removeprefix("./"))
-            split = row and split_of(source.folder, row)
-            if row is None or split is None:
+            part = row and split(source.folder, row)
+            if row is None or part is None:
                 continue
             stream = archive.extractfile(member)
             if stream is None:
                 raise ValueError(f"{source.tar}: {member.name} is listed in metadata.jsonl but is not a file")
-            waveform, rate = soundfile.read(io.BytesIO(stream.read()), dtype="int16")
+            audio = stream.read()
+            waveform, rate = soundfile.read(io.BytesIO(audio), dtype="int16")
             recording = Recording(
                 id=f"{source.folder}/{row['id']}",
                 text=row["text"],
                 speaker=f"{source.folder}/{row.get('speaker', row['id'])}",
                 corpus=source.folder,
-                split=split,
+                split=part,
                 sample_rate=rate,
                 num_samples=len(waveform),
+                gender=row.get("gender", ""),
             )
-            jobs.append((recording, waveform, source.bitrate))
+            kept = source.keep_opus and member.name.endswith(".opus")
+            jobs.append((recording, audio if kept else waveform, source.bitrate))
     with ThreadPoolExecutor() as pool:
         yield from pool.map(_encode, sorted(jobs, key=lambda job: job[0].id))
 
 
-def _encode(job: tuple[Recording, np.ndarray, int]) -> tuple[Recording, bytes]:
+def _encode(job: tuple[Recording, np.ndarray | bytes, int]) -> tuple[Recording, bytes]:
     recording, waveform, bitrate = job
+    if isinstance(waveform, bytes):
+        return recording, waveform
     return recording, encode_opus(waveform, recording.sample_rate, bitrate)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -44,12 +45,13 @@ class Recipe:
 
 def read_recipe(values: dict[str, Any]) -> Recipe:
     """Build a `Recipe`; an unknown setting is an error."""
-    mixture = _build(MixtureConfig, values.get("mixture") or {})
-    augment = _build(AugmentConfig, values.get("augment") or {})
-    return _build(Recipe, {**values, "mixture": mixture, "augment": augment})
+    mixture = build(MixtureConfig, values.get("mixture") or {})
+    augment = build(AugmentConfig, values.get("augment") or {})
+    return build(Recipe, {**values, "mixture": mixture, "augment": augment})
 
 
-def _build(cls: Any, values: dict[str, Any]) -> Any:
+def build(cls: Any, values: Mapping[str, Any]) -> Any:
+    """Make a dataclass of settings read from YAML; one that it does not have is an error."""
     known = {item.name for item in fields(cls)}
     unknown = sorted(set(values) - known)
     if unknown:

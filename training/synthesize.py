@@ -77,6 +77,11 @@ ESPEAK_VARIANTS = [
 ]
 FLITE_VOICES = {"slt": 175, "rms": 95, "awb": 125, "kal16": 105}  # usual pitch, Hz
 FESTIVAL_VOICES = ["cmu_us_slt_arctic_hts", "kal_diphone", "ked_diphone"]
+# Whose recordings voices of two programs are made of: the demo of speaker models compares voices.
+SPEAKERS = {
+    **{"flite/slt": "slt", "festival/cmu_us_slt_arctic_hts": "slt"},
+    **{"flite/kal16": "kal", "festival/kal_diphone": "kal"},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,7 +201,8 @@ def write_clips(folder: Path, candidates: int, training_count: int) -> int:
             continue
         name = f"clip-{len(rows):02d}.flac"
         soundfile.write(folder / name, samples, SAMPLE_RATE)
-        rows.append({"file": name, "text": text, "voice": voice.label})
+        row = {"file": name, "text": text, "voice": voice.label}
+        rows.append(row | ({"speaker": SPEAKERS[voice.label]} if voice.label in SPEAKERS else {}))
     (folder / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return len(rows)
 

@@ -14,7 +14,6 @@ import json
 import signal
 import sys
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +23,22 @@ import yaml
 from torch.utils.data import DataLoader
 
 from training.augment import Augmenter
+from training.budget import Budget
 from training.corpus import SAMPLE_RATE, Corpus
 from training.dataset import Batch, BatchMaker, Planner
+from training.files import save_torch
 from training.graphs import GraphedStep
 from training.masking import SpecAugment
+from training.precision import full_precision
 from training.recipe import Recipe, read_recipe
 from training.scoring import dev_sets, evaluate, summary
 from training.systems import System, make_system
-from training.wenet import save_torch
 from training.words import WordBank
 
 LOG_STEPS = 50
 PREPARE_BATCHES = 12  # shown to the system before training
 MAX_BAD_STEPS = 30  # in a row, with gradients that are not finite
 FOREVER = 10**9  # batches
-
-
-@dataclass(frozen=True, kw_only=True)
-class Budget:
-    """When to stop: after `minutes` on the clock (counted from `started`) or after `steps`, whichever comes first."""
-
-    started: float
-    minutes: float
-    steps: int | None = None
-    eval_s: float = 90.0
-    first: float = 0.0
-    last: float = 1.0
-
-    def share(self, step: int) -> float:
-        """How much of the schedule is over: `first` at the start, `last` and beyond when the budget is spent."""
-        used = (time.monotonic() - self.started) / (60.0 * self.minutes)
-        used = max(used, step / self.steps) if self.steps else used
-        return self.first + (self.last - self.first) * used
 
 
 class Trainer:
@@ -244,17 +227,6 @@ class Trainer:
     def _write_log(self, row: dict[str, Any]) -> None:
         with (self.output / "train_log.jsonl").open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
-
-
-class full_precision:  # noqa: N801 (used like torch.no_grad)
-    """Within it, CUDA products are true float32: fbank energies and scores do not stand TF32's ten bits."""
-
-    def __enter__(self) -> None:
-        self.before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
-        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-
-    def __exit__(self, *_: object) -> None:
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = self.before
 
 
 def _parameter_groups(model: torch.nn.Module, weight_decay: float) -> list[dict[str, Any]]:

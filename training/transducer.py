@@ -19,11 +19,11 @@ from torch.nn import functional as F
 
 from training.corpus import SAMPLE_RATE, SERVED_TAIL_S
 from training.dataset import Batch
+from training.files import save_torch
 from training.lattice import lattice_loss, transducer_loss
 from training.pieces import Pieces
 from training.recipe import Recipe
 from training.scoring import Transcriber, padded_batches
-from training.wenet import save_torch
 from tritone.families.fbank import Fbank
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.model import IcefallConfig, IcefallModel

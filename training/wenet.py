@@ -13,6 +13,7 @@ import yaml
 from torch import Tensor
 
 from training.dataset import Batch
+from training.files import save_torch
 from training.network import Network, Objective, read_cmvn, write_cmvn
 from training.recipe import Recipe
 from training.scoring import Transcriber, network_modes
@@ -102,10 +103,3 @@ class WenetSystem:
 
     def load_extra_state(self, state: str) -> None:
         self.cmvn = json.loads(state)
-
-
-def save_torch(state: Any, path: Path) -> None:
-    """The file is complete or absent."""
-    partial = path.with_suffix(".partial")
-    torch.save(state, partial)
-    partial.replace(path)
