@@ -76,6 +76,7 @@ def main() -> None:
     parser.add_argument("--preferred", default="", help="batch sizes worth waiting for, such as 64")
     parser.add_argument("--queue-delay-ms", type=float, default=5.0)
     parser.add_argument("--processes", type=int, help="of the generator (default: 1 on a CPU, 4 with a GPU)")
+    parser.add_argument("--compiled", action=argparse.BooleanOptionalAction, default=True, help="torch.compile too")
     parser.add_argument("--cores", type=int, help="CPU cores for everything together (default: all)")
     parser.add_argument("--output", type=Path, help="folder of the page (default: docs/performance/speaker-DEVICE)")
     parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
@@ -121,9 +122,10 @@ def _measure(given: argparse.Namespace, path: Path) -> None:
 
 
 def _arguments(given: argparse.Namespace) -> list[str]:
-    left_out = ("output", "bundles", "source")
+    left_out = ("output", "bundles", "source", "compiled")
     pairs = [(name, value) for name, value in vars(given).items() if name not in left_out and value not in (None, "")]
-    return [part for name, value in pairs for part in (f"--{name.replace('_', '-')}", str(value))]
+    words = [part for name, value in pairs for part in (f"--{name.replace('_', '-')}", str(value))]
+    return words if given.compiled else [*words, "--no-compiled"]
 
 
 def _options(given: argparse.Namespace) -> ModelOptions:
@@ -169,6 +171,7 @@ def _points(size: str, bundle: Bundle, options: ModelOptions, given: argparse.Na
                     **{f"bare {name} utt/s": round(each, 2) for name, each in alone.items()},
                     "served utt/s": round(found.throughput, 2),
                     "ratio": round(found.throughput / max(alone.values()), 4),
+                    "of acoustic": round(found.throughput / alone["acoustic"], 4),
                     "mean ms": round(found.latency.mean_ms, 1),
                     "p50 ms": round(found.latency.p50_ms, 1),
                     "p99 ms": round(found.latency.p99_ms, 1),
@@ -250,18 +253,21 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
     from benchmarks.plain_speaker import PlainNetwork
     from benchmarks.random_speaker import config_of, parse_config, random_network
     from tritone.families.precision import DTYPES
+    from tritone.runtime.torch_cuda import EXACT
 
     network = PlainNetwork(random_network(parse_config(config_of(size)))).to(given.device, DTYPES[given.precision])
     features = torch.from_numpy(ready).to(given.device)
-    mode = "default" if given.device == "cpu" else "reduce-overhead"  # CUDA graphs
-    compiled = torch.compile(network, dynamic=False, mode=mode)
 
     def run(form: Callable[[Any], Any]) -> Array:
-        with torch.inference_mode():
+        with torch.inference_mode(), EXACT:
             found: Array = form(features).float().cpu().numpy()  # which waits for the device
         return found
 
-    return {"plain": partial(run, network), "plain compiled": partial(run, compiled)}
+    forms = {"plain": partial(run, network)}
+    if given.compiled:
+        mode = "default" if given.device == "cpu" else "reduce-overhead"  # CUDA graphs
+        forms["plain compiled"] = partial(run, torch.compile(network, dynamic=False, mode=mode))
+    return forms
 
 
 def _require_alike(found: Array, expected: Array, who: str, precision: str) -> None:
@@ -287,7 +293,8 @@ def _page(content: Mapping[str, Any]) -> str:
         f"Utterances of 2.02 s over gRPC, {content['runtime']} {content['precision']}, random weights. Served with "
         f"{serving}.",
         "Engine alone: the bare network at batch 64 in process, features ready in memory; the acoustic graph of the "
-        "bundle, and the plain network without masks as upstream runs it. The ratio is to the fastest of them.",
+        "bundle, and the plain network without masks as upstream runs it, in the same arithmetic (float32 "
+        "without TF32). The ratio is to the fastest of them, and beside it to the bundle's own.",
         f"The generator shares the {content['cores']} cores with the server: its part of them is told, and the last "
         "column has the ratio to what the bare network would do on the cores that it leaves.",
         f"Every figure is the median of its rounds ({_calmness(rows)}).",
@@ -329,6 +336,7 @@ def _table(points: Sequence[Row]) -> str:
         Column("p99 ms", "p99", digits=0, unit="ms"),
         Column("batch", "mean batch", digits=1),
         Column("ratio", "served ÷ engine", digits=3),
+        Column("of acoustic", "served ÷ acoustic", digits=3),
         Column("generator cores", "generator", digits=3, unit="cores"),
         Column("net", "served ÷ engine on the rest", digits=3),
     ]
