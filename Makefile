@@ -1,4 +1,4 @@
-# make demo    a real Triton transcribes the shipped clips (light install, no torch)
+# make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    all tests, then the checks of `make lint`
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy

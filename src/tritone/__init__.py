@@ -1,7 +1,7 @@
 """Tritone: trained speech models into production on NVIDIA Triton Inference Server.
 
 tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
-tritone.load_embedder("speaker").embed(["a.wav"])       a speaker's voice as a vector, in this process
+tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
 tritone.Client("localhost:8001")                        either by a running server
 """
 

@@ -10,6 +10,7 @@ import soundfile
 import typer
 
 from toy import SAMPLE_RATE, toy_waveform
+from toy_speaker import DIM
 from tritone.cli.main import app
 from tritone.server import TritonServer
 
@@ -48,7 +49,9 @@ def test_every_tritone_command_in_the_documents_is_accepted(document: str, line:
 
 def test_the_readme_shows_the_whole_road():
     shown = [line.split()[1] for document, line in commands() if document == "README.md"]
-    assert [name for name in ("export", "build", "serve", "transcribe") if name not in shown] == []
+    assert [
+        name for name in ("export", "build", "serve", "transcribe", "embed", "score", "verify") if name not in shown
+    ] == []
 
 
 @pytest.mark.parametrize(("document", "code"), blocks("python"))
@@ -57,6 +60,7 @@ def test_every_python_example_in_the_documents_runs(
     code: str,
     served_toy: TritonServer,
     toy_bundle: Path,
+    toy_speaker: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -67,6 +71,7 @@ def test_every_python_example_in_the_documents_runs(
     shutil.copy(ROOT / "tests" / "data" / "ngram" / "four.arpa", "lm.arpa")
     for written, real in (
         ("demo-asr", str(toy_bundle)),
+        ("demo-speaker", str(toy_speaker)),
         ("localhost:8001", served_toy.grpc_address),
         ("localhost:8000", served_toy.http_address),
     ):
@@ -74,6 +79,10 @@ def test_every_python_example_in_the_documents_runs(
     # The toy bundle is served under its own name.
     exec(compile(code.replace("my-model", "toy"), document, "exec"), {"__name__": "example"})
     expected = "hello world" if "speech.wav" in code else "toy 16000"
+    if "load_embedder" in code:
+        expected = f"(2, {DIM})\n1.000\n"  # both files say the same
+    elif "client.embed" in code:
+        expected = f"speech.wav ({DIM},)\n"
     assert expected in capsys.readouterr().out
 
 

@@ -1,4 +1,4 @@
-"""`tritone demo`: a real Triton answers, on this machine, from the bundle and the clips that come with the package."""
+"""`tritone demo`: a real Triton answers, on this machine, from the bundles and clips that come with the package."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -15,7 +15,8 @@ from rich.text import Text
 
 from tritone.bundle import shipped_bundles
 from tritone.cli.interrupts import interrupts
-from tritone.demo import SHIPPED_CLIPS, Clip, Measured, Run, read_clips, run_demo
+from tritone.cli.voices_printer import failures, voice_tables
+from tritone.demo import SHIPPED_CLIPS, Clip, Measured, Run, VoiceRun, read_clips, run_demo
 from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError
 from tritone.evaluate.score import pool
@@ -34,9 +35,10 @@ def demo(
     ] = SHIPPED_CLIPS,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
 ) -> None:
-    """See a real Triton transcribe shipped clips.
+    """See a real Triton transcribe clips and compare voices.
 
-    Serves the shipped models, transcribes offline and streaming, prints a table and stops the server.
+    Serves the shipped models, transcribes the shipped clips offline and streaming, compares their voices, prints tables
+    and stops the server.
     """
     # A pipe has no width of its own, and a narrow table would cut the texts.
     screen = Console(stderr=True)
@@ -44,15 +46,30 @@ def demo(
     recordings = read_clips(clips)
     with interrupts(), _Screen(screen) as observer:
         runs = run_demo(bundle or list(shipped_bundles()), recordings, observer, realtime=realtime)
-    table = _table(runs, realtime)
-    if Measurement.get(output, output.options.update(max_width=1000), table).maximum > output.width:
-        table = _table(runs, realtime, narrow=True)
-    output.print(table)
-    results = [result for run in runs for result in run.results]
+    texts = [run for run in runs if isinstance(run, Run)]
+    voices = [run for run in runs if isinstance(run, VoiceRun)]
+    if texts:
+        wide, narrow = _table(texts, realtime), _table(texts, realtime, narrow=True)
+        output.print(wide if _fits(output, wide) else narrow)
+    for run in voices:
+        tables = list(voice_tables(run))
+        output.print(*(tables if all(_fits(output, table) for table in tables) else voice_tables(run, narrow=True)))
+    results = [result for run in texts for result in run.results]
     failed = [result for result in results if result.error is not None]
+    problems = []
     if failed:
         told = "\n".join(f"  {result.clip.name} ({result.mode}): {result.error}" for result in failed)
-        raise OperatorError(f"{len(failed)} of {len(results)} transcriptions failed:\n{told}")
+        problems.append(f"{len(failed)} of {len(results)} transcriptions failed:\n{told}")
+    for run in voices:
+        if unheard := failures(run):
+            told = "\n".join(f"  {voice.clip.name}: {voice.error}" for voice in unheard)
+            problems.append(f"{len(unheard)} of {len(run.voices)} clips have no embeddings:\n{told}")
+    if problems:
+        raise OperatorError("\n".join(problems))
+
+
+def _fits(output: Console, table: Table) -> bool:
+    return Measurement.get(output, output.options.update(max_width=1000), table).maximum <= output.width
 
 
 class _Screen:

@@ -1,8 +1,9 @@
-"""What `tritone demo` shows: the shipped clips through a real Triton, offline and streaming, scored."""
+"""What `tritone demo` shows: the shipped clips through a real Triton: texts scored, voices compared."""
 
 from tritone.demo.clips import SHIPPED_CLIPS, Clip, read_clips
 from tritone.demo.run import Observer, Run, run_demo
 from tritone.demo.score import Measured
+from tritone.demo.voices import Voice, VoiceRun
 
 __all__ = [
     "SHIPPED_CLIPS",
@@ -10,6 +11,8 @@ __all__ = [
     "Measured",
     "Observer",
     "Run",
+    "Voice",
+    "VoiceRun",
     "read_clips",
     "run_demo",
 ]

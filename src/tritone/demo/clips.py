@@ -1,4 +1,8 @@
-"""Audio clips with their reference text: a folder with `clips.jsonl`, one {"file", "text", "voice"} a line."""
+"""Audio clips with their reference text: a folder with `clips.jsonl`, one {"file", "text", "voice"} a line.
+
+A line may also have "speaker", where one person is behind several voices: synthesisers differ, and speak with the
+recordings of one man.
+"""
 
 import json
 from dataclasses import dataclass
@@ -12,15 +16,19 @@ INDEX = "clips.jsonl"
 
 @dataclass(frozen=True)
 class Clip:
-    """One recording: its file, what is said in it, and whose voice it is."""
+    """One recording: its file, what is said in it, and whose voice it is. No `speaker`: nobody else has that voice."""
 
     path: Path
     reference: str
     voice: str
+    speaker: str = ""
 
     @property
     def name(self) -> str:
         return self.path.stem
+
+    def same_speaker(self, other: "Clip") -> bool:
+        return (self.speaker or self.voice) == (other.speaker or other.voice)
 
 
 def read_clips(folder: Path = SHIPPED_CLIPS) -> list[Clip]:
@@ -38,7 +46,7 @@ def read_clips(folder: Path = SHIPPED_CLIPS) -> list[Clip]:
             continue
         try:
             fields = json.loads(line)
-            clip = Clip(folder / fields["file"], fields["text"], fields["voice"])
+            clip = Clip(folder / fields["file"], fields["text"], fields["voice"], fields.get("speaker", ""))
         except (ValueError, KeyError, TypeError) as error:
             raise OperatorError(f'{index}:{number}: expected {{"file", "text", "voice"}}, got {line!r}') from error
         if not clip.path.is_file():

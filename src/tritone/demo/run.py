@@ -1,4 +1,7 @@
-"""The demo itself: bundle -> repository -> Triton -> text, offline all clips at once, then streaming one by one."""
+"""The demo itself: bundle -> repository -> Triton -> text, offline all clips at once, then streaming one by one.
+
+Models of voices come after those of texts, on the same server.
+"""
 
 import tempfile
 import time
@@ -9,10 +12,13 @@ from typing import Protocol
 
 from tritone.audio.files import read_audio
 from tritone.audio.waveform import Waveform
+from tritone.bundle import resolve
+from tritone.bundle.evaluation import read_evaluation
 from tritone.client import Client
 from tritone.client.playback import TextStream, play
 from tritone.demo.clips import Clip
 from tritone.demo.score import Measured
+from tritone.demo.voices import VoiceRun, compare_voices
 from tritone.errors import OperatorError, TritoneError
 from tritone.repository import BuiltModel, ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer
@@ -20,7 +26,7 @@ from tritone.transcript import Transcript
 
 CONCURRENCY = 4
 CHUNK_MS = 160.0
-DRAIN_S = 15  # four models, of which some have just compiled their search, take seconds to go
+DRAIN_S = 15  # five models, of which some have just compiled their search, take seconds to go
 
 
 @dataclass(frozen=True)
@@ -50,19 +56,22 @@ class Observer(Protocol):
 
 def run_demo(
     bundles: Sequence[str | Path], clips: Sequence[Clip], observer: Observer, *, realtime: bool = False
-) -> list[Run]:
+) -> list[Run | VoiceRun]:
     """Serve bundles and transcribe clips offline and, if a bundle can, streaming. The server is gone afterwards.
+
+    Speaker models compare the voices of the clips instead.
 
     Args:
         bundles: folders, or names of shipped bundles.
-        clips: what to transcribe.
+        clips: what to transcribe and compare.
         observer: is told what happens meanwhile.
         realtime: stream at the speed of speech.
 
     Returns:
-        A run of each bundle, one after the other.
+        A run of each bundle: those that write text in their order, then those of voices.
 
     Raises:
+        BundleError: a bundle is not one, or what was measured of it cannot be read.
         OperatorError: a bundle cannot be served, or the server did not end well.
     """
     with tempfile.TemporaryDirectory(prefix="tritone-demo-") as folder:
@@ -70,10 +79,22 @@ def run_demo(
         observer.stage(f"building a model repository from {' and '.join(map(str, bundles))}")
         options = ModelOptions(max_batch_size=8, max_streams=16)
         built = [build_repository([bundle], repository, options=options) for bundle in bundles]
+        texts = [models for models in built if models[0].mode != "embedding"]
+        voices = {
+            models[0].name: read_evaluation(resolve(bundle))
+            for bundle, models in zip(bundles, built, strict=True)
+            if models[0].mode == "embedding"
+        }
         ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
         observer.stage("starting Triton")
         with TritonServer(repository, ports) as server:
-            runs = [_measure(server.grpc_address, models, clips, observer, realtime) for models in built]
+            runs: list[Run | VoiceRun] = [
+                _measure(server.grpc_address, models, clips, observer, realtime) for models in texts
+            ]
+            for model, evaluation in voices.items():
+                observer.stage(f"comparing the voices of {len(clips)} clips with {model}, {CONCURRENCY} at a time")
+                with Client(server.grpc_address) as client:
+                    runs.append(compare_voices(client, model, clips, evaluation, concurrency=CONCURRENCY))
             observer.stage("stopping Triton")
             code = server.stop()
         if code:
