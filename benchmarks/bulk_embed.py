@@ -1,6 +1,6 @@
 """`tritone embed` on real recordings beside the bare network on the same ones, as a ratio from one run.
 
-    python -m benchmarks.bulk_embed --data DIR [--bundle DIR|demo-speaker] [--size ecapa_c512] [--count 3000]
+    python -m benchmarks.bulk_embed --data DIR [--bundle DIR|demo-speaker] [--size ecapa_c512] [--count 3000] [--flac]
 
 `--data` has one folder for each corpus: a tar of audio and metadata.jsonl with `path`, the path inside the tar. The
 command is timed as people run it: starting, reading and decoding files, computing, writing archives. The bare network
@@ -13,12 +13,14 @@ import json
 import subprocess
 import tarfile
 import tempfile
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import soundfile
 
 from benchmarks.measure import Bystanders, Finding, Setup, median_ratio, save, text_row, timed, to_markdown
 from benchmarks.published import TRITONE
@@ -53,6 +55,7 @@ def main() -> int:
     parser.add_argument("--runtime", default="onnxruntime")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--device", default="cpu")
+    parser.add_argument("--flac", action="store_true", help="rewrite compressed recordings as FLAC first")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--bar", type=float, default=BAR)
     parser.add_argument("--output", type=Path, help="JSON file; a page is written beside it")
@@ -66,6 +69,8 @@ def main() -> int:
         bundle = kept_bundle(given.size, given.bundles, given.runtime, given.precision)
     with tempfile.TemporaryDirectory(prefix="tritone-bulk-") as folder:
         paths = unpack(given.data, given.corpora.split(","), given.count, Path(folder) / "audio")
+        if given.flac:
+            paths = [_as_flac(path) for path in paths]
         setup = Setup.here(bundle.manifest.name, "benchmarks.bulk_embed")
         finding = embed_over_bare(bundle, paths, Path(folder), setup, given)
     print(finding, flush=True)
@@ -102,6 +107,15 @@ def unpack(data: Path, corpora: Sequence[str], count: int, folder: Path, seed: i
         paths += [place / name for name in names]
     order = np.random.default_rng(seed).permutation(len(paths))  # a corpus's lengths are alike; mixed is the usual case
     return [paths[place] for place in order]
+
+
+def _as_flac(path: Path) -> Path:
+    """Most corpora have FLAC or WAV; Opus takes some twenty times as long to decode."""
+    if path.suffix in (".flac", ".wav"):
+        return path
+    samples, rate = soundfile.read(path)
+    soundfile.write(path.with_suffix(".flac"), samples, rate)
+    return path.with_suffix(".flac")
 
 
 def embed_over_bare(
@@ -155,8 +169,8 @@ def embed_over_bare(
         notes=[
             basis,
             f"{len(paths)} recordings of {min(map(len, waveforms)) / rate:.2f} to "
-            f"{max(map(len, waveforms)) / rate:.2f} s, {seconds:.0f} s of audio; {given.runtime} {given.precision} on "
-            f"{given.device}.",
+            f"{max(map(len, waveforms)) / rate:.2f} s, {seconds:.0f} s of audio ({_formats(paths)}); {given.runtime} "
+            f"{given.precision} on {given.device}.",
             f"Bare: {what}; {len(calls)} calls, {crew.size} at once.",
             f"All embeddings were compared: least cosine {least:.6f}.",
         ],
@@ -168,7 +182,7 @@ def _bare(
 ) -> tuple[Graph, list[Call], str]:
     """The network's graph, and what it is fed in each call: the plan of the command, pile by pile."""
     encoder = bundle.artifacts("encoder", **chosen)[0]
-    limits = BatchLimits.for_device(device, bundle.num_bytes(encoder))
+    limits = BatchLimits.for_device(device, bundle.num_bytes(encoder), like_even=True)
     ready: list[Call] = []
     for pile in _piles(waveforms, bundle.manifest.sample_rate):
         batches = plan_batches(
@@ -209,6 +223,11 @@ def _piles(waveforms: Sequence[Waveform], rate: int) -> list[list[int]]:
             piles.append([])
             waiting = 0
     return [pile for pile in piles if pile]
+
+
+def _formats(paths: Sequence[Path]) -> str:
+    counts = Counter(path.suffix.removeprefix(".") for path in paths)
+    return ", ".join(f"{count} {suffix}" for suffix, count in counts.most_common())
 
 
 def _vectors(archive: Path) -> list[tuple[str, Array]]:
