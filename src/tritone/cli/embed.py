@@ -12,6 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tritone.cli import recordings
 from tritone.cli.interrupts import INTERRUPTED, interrupts
+from tritone.cli.where import check_where
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.evaluate.dataset import read_utterances
 from tritone.report.table import visible
@@ -20,7 +21,6 @@ from tritone.speakers.bulk import BulkResult, BulkStatus, Recording, embed_corpu
 from tritone.systems import BundleEmbedding, EmbeddingSystem, ServedEmbedding
 from tritone.systems.embedding_served import DEFAULT_CONCURRENCY
 
-WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-speaker)"
 SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second would cost more than small models
 
 
@@ -87,8 +87,6 @@ def embed(
     command goes on with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
     recording has its vector.
     """
-    if (url is None) == (bundle is None):
-        raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
     for_bundle = {
         "--device": device,
@@ -97,9 +95,7 @@ def embed(
         "--precision": precision,
         "--max-audio-s": max_audio_s,
     }
-    misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
-    if misplaced:
-        raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
+    check_where(url, bundle, "demo-speaker", for_server=for_server, for_bundle=for_bundle)
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter("say what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
     if wavscp is not None and manifest:

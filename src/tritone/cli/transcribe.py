@@ -11,14 +11,13 @@ import typer
 from tritone.cli import recordings
 from tritone.cli import search_options as options
 from tritone.cli.transcript_printer import TranscriptPrinter
+from tritone.cli.where import check_where
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.systems import BundleSystem, Playback, ServedSystem, System
 
 if TYPE_CHECKING:
     from tritone.client import Client
-
-WHO = "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle demo-asr)"
 
 
 @options.takes_search_options(before="lm")
@@ -89,8 +88,6 @@ def transcribe(
     --manifest, or by --data-dir. How it searches is its own affair unless
     options from --search to --hotwords say otherwise. Exit code 0 only if every file worked.
     """
-    if (url is None) == (bundle is None):
-        raise typer.BadParameter(f"{WHO}, {'not both' if url else 'one of them is needed'}")
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
     for_bundle = {
         "--device": device,
@@ -101,9 +98,7 @@ def transcribe(
         "--chunk-size": chunk_size,
         "--left-chunks": left_chunks,
     }
-    misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
-    if misplaced:
-        raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
+    check_where(url, bundle, "demo-asr", for_server=for_server, for_bundle=for_bundle)
     for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
