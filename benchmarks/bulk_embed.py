@@ -110,7 +110,7 @@ def unpack(data: Path, corpora: Sequence[str], count: int, folder: Path, seed: i
 
 
 def _as_flac(path: Path) -> Path:
-    """Most corpora have FLAC or WAV; Opus takes some twenty times as long to decode."""
+    """Most corpora have FLAC or WAV; Opus takes some five times as long to decode."""
     if path.suffix in (".flac", ".wav"):
         return path
     samples, rate = soundfile.read(path)
