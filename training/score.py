@@ -3,7 +3,7 @@
     python -m training.score training/runs/first --data ../shared/data
     python -m training.score demo-asr
     python -m training.score demo-transducer --search modified-beam --packs training/data/real.zip
-    python -m training.score training/runs/first --clips training/runs/clips --select 10 --to src/tritone/demo/clips
+    python -m training.score training/runs/first --clips training/runs/clips --select 10 --to src/tritone/corpus/clips
 
 Greedy search or, of a bundle, the one asked for; with full context and in chunks. With `--packs`, the development sets
 instead, on which settings are chosen. A transducer has to be a bundle; WeNet's model may be a folder of the trainer.
@@ -137,7 +137,7 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=0, help="of a bundle's search; 0 takes what is usual")
     parser.add_argument("--clips", type=Path, help="score the candidate clips in this folder instead")
     parser.add_argument("--select", type=int, default=0, help="copy this many recognised clips")
-    parser.add_argument("--to", type=Path, default=Path("src/tritone/demo/clips"))
+    parser.add_argument("--to", type=Path, default=Path("src/tritone/corpus/clips"))
     parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames; a bundle has its own")
     parser.add_argument("--left-chunks", type=int, default=5)
     parser.add_argument("--output", type=Path, help="write everything, wrong utterances included, as JSON")

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from nbclient import NotebookClient
 
-from tritone.demo.clips import read_clips
+from tritone.corpus.clips import read_clips
 
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"

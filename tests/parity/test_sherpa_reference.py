@@ -27,7 +27,7 @@ from tritone.transcript import Transcript
 sherpa_onnx = pytest.importorskip("sherpa_onnx")
 
 RATE = 16000
-CLIPS = sorted((Path(tritone.__file__).parent / "demo" / "clips").glob("*.flac"))[:3]
+CLIPS = sorted((Path(tritone.__file__).parent / "corpus" / "clips").glob("*.flac"))[:3]
 METHODS = {"greedy_search": SearchOptions(), "modified_beam_search": SearchOptions(mode="modified-beam", beam=4)}
 
 DTYPES = {"tensor(float)": np.float32, "tensor(int64)": np.int64}

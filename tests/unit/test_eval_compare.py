@@ -12,7 +12,7 @@ from tritone.cli.evaluation_printer import aligned
 from tritone.errors import InputError
 from tritone.evaluate import tables
 from tritone.evaluate.compare import compare, gate
-from tritone.evaluate.dataset import Utterance
+from tritone.corpus.dataset import Utterance
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import Evaluation, Report, Row
 from tritone.evaluate.score import score_utterance

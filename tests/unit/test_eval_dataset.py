@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tritone.errors import InputError
-from tritone.evaluate import list_file, utterance
-from tritone.evaluate.dataset import Utterance, read_utterances
+from tritone.corpus import list_file
+from tritone.corpus import utterance
+from tritone.corpus.dataset import Utterance, read_utterances
 
 
 @pytest.fixture

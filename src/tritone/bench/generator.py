@@ -16,7 +16,7 @@ from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.errors import InputError
-from tritone.evaluate.dataset import Utterance
+from tritone.corpus.dataset import Utterance
 from tritone.evaluate.normalize import Normalization
 from tritone.traffic.offline import LoadOptions, measure_closed, measure_open
 from tritone.traffic.recorder import COLD_S

@@ -13,7 +13,7 @@ from tritone.bench.ramp import Limit
 from tritone.bench.sweep import parse_option, short, text_of
 from tritone.cli import recordings
 from tritone.errors import InputError
-from tritone.evaluate.dataset import Utterance, read_utterances
+from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units
 from tritone.repository import ModelOptions
 from tritone.traffic.windows import WindowPlan

@@ -14,7 +14,7 @@ from tritone.cli import recordings
 from tritone.cli.interrupts import INTERRUPTED, interrupts
 from tritone.cli.where import check_where
 from tritone.client.client import DEFAULT_TIMEOUT_S
-from tritone.evaluate.dataset import read_utterances
+from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
 from tritone.speakers.bulk import BulkResult, BulkStatus, Recording, embed_corpus

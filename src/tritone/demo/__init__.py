@@ -1,6 +1,6 @@
 """What `tritone demo` shows: the shipped clips through a real Triton: texts scored, voices compared."""
 
-from tritone.demo.clips import SHIPPED_CLIPS, Clip, read_clips
+from tritone.corpus.clips import SHIPPED_CLIPS, Clip, read_clips
 from tritone.demo.run import Observer, Run, run_demo
 from tritone.demo.score import Measured
 from tritone.demo.voices import Voice, VoiceRun

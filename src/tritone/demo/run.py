@@ -16,7 +16,7 @@ from tritone.bundle import resolve
 from tritone.bundle.evaluation import read_evaluation
 from tritone.client import Client
 from tritone.client.playback import TextStream, play
-from tritone.demo.clips import Clip
+from tritone.corpus.clips import Clip
 from tritone.demo.score import Measured
 from tritone.demo.voices import VoiceRun, compare_voices
 from tritone.errors import OperatorError, TritoneError

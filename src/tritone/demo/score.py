@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from tritone.demo.clips import Clip
+from tritone.corpus.clips import Clip
 from tritone.evaluate.score import Counts, count_errors
 
 Mode = Literal["offline", "streaming"]

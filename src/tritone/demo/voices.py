@@ -15,7 +15,7 @@ from tritone.audio.files import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle.evaluation import Evaluation
 from tritone.client import Client
-from tritone.demo.clips import Clip
+from tritone.corpus.clips import Clip
 from tritone.errors import InputError, TritoneError
 from tritone.speakers.metrics import ErrorCurve
 from tritone.speakers.scoring import unit_length

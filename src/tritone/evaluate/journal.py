@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from tritone.errors import InputError, OperatorError
-from tritone.evaluate.dataset import Utterance
+from tritone.corpus.dataset import Utterance
 
 VERSION = 1
 BEGINNING = b'{"journal": '

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import InputError, RetryError
-from tritone.evaluate.dataset import Utterance
+from tritone.corpus.dataset import Utterance
 from tritone.evaluate.journal import ADVICE, Journal, fingerprint
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.partials import Answer, measure_partials, pack_answers, unpack_answers

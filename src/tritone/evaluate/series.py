@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tritone.errors import InputError, TritoneError
-from tritone.evaluate.dataset import Utterance
+from tritone.corpus.dataset import Utterance
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import LEVEL, Evaluation, Report
 from tritone.evaluate.run import Progress, evaluate

@@ -27,7 +27,7 @@ MAX_DRIFT = 0.05
 MAX_RECORDINGS = 50  # enough for a mean, and done in seconds
 MAX_SECONDS = 30.0  # of one recording; the rest of it is left out
 MAX_LIST_BYTES = 16 * 2**20
-CLIPS = Path(str(files("tritone"))) / "demo" / "clips"  # the ten recordings that the package brings, 27 s
+CLIPS = Path(str(files("tritone"))) / "corpus" / "clips"  # the ten recordings that the package brings, 27 s
 SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 
 Array = npt.NDArray[np.float32]

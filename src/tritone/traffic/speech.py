@@ -11,7 +11,7 @@ import numpy as np
 
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
-from tritone.demo.clips import read_clips
+from tritone.corpus.clips import read_clips
 from tritone.errors import InputError
 
 MAX_TAPE_S = 3600.0  # of user files; what is beyond adds nothing to a load test

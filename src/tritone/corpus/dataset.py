@@ -18,10 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from tritone.errors import InputError
-from tritone.evaluate.folder import LISTS, folder_utterances
-from tritone.evaluate.list_file import entries, read_list
-from tritone.evaluate.manifest import manifest_utterances
-from tritone.evaluate.utterance import Listed, Place, Utterance, check_text, shown
+from tritone.corpus.folder import LISTS, folder_utterances
+from tritone.corpus.list_file import entries, read_list
+from tritone.corpus.manifest import manifest_utterances
+from tritone.corpus.utterance import Listed, Place, Utterance, check_text, shown
 
 __all__ = ["Utterance", "read_utterances"]
 

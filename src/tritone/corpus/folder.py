@@ -11,8 +11,8 @@ from pathlib import Path
 
 from tritone.audio.files import find_audio
 from tritone.errors import InputError
-from tritone.evaluate.list_file import entries, read_list, read_text
-from tritone.evaluate.utterance import Listed, Place, Utterance, Whole, check_text
+from tritone.corpus.list_file import entries, read_list, read_text
+from tritone.corpus.utterance import Listed, Place, Utterance, Whole, check_text
 
 LISTS = "*.trans.txt"
 
