@@ -253,7 +253,7 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
     from benchmarks.plain_speaker import PlainNetwork
     from benchmarks.random_speaker import config_of, parse_config, random_network
     from tritone.families.precision import DTYPES
-    from tritone.runtime.torch_cuda import EXACT
+    from tritone.runtime.torch.cuda import EXACT
 
     network = PlainNetwork(random_network(parse_config(config_of(size)))).to(given.device, DTYPES[given.precision])
     features = torch.from_numpy(ready).to(given.device)

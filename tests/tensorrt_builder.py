@@ -12,7 +12,7 @@ from tritone.engines.build import EngineBuilder
 from tritone.engines.library import Tools, find_tools
 from tritone.engines.onnx_graph import input_axes, with_wide_weights
 from tritone.engines.profile import Profile, Range
-from tritone.runtime.tensorrt_library import installed
+from tritone.runtime.tensorrt.library import installed
 
 SIZES = Profile.parse("1x0.5s", "2x2s", "8x10s")
 ONE_SIZE = Profile.parse("1x1s", "1x1s", "1x1s")  # builds in half the time

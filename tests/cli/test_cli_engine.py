@@ -24,7 +24,7 @@ from tritone.engines.bundled import build_engines
 from tritone.engines.profile import Profile
 from tritone.errors import ExportError, MissingDependencyError, OperatorError
 from tritone.pipelines import open_offline
-from tritone.runtime.tensorrt_library import Gpu, Library
+from tritone.runtime.tensorrt.library import Gpu, Library
 
 SIZES = ("--min", "1x1s", "--opt", "2x2s", "--max", "4x5s", "--level", "0")
 PLANS = {"encoder.plan", "streaming_encoder.plan", "decoder.plan"}

@@ -11,7 +11,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
-from tritone.runtime.torch import MAX_REPLAYED, TorchGraph
+from tritone.runtime.torch.graph import MAX_REPLAYED, TorchGraph
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
 

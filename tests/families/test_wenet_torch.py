@@ -18,7 +18,7 @@ from tritone.families.wenet.graphs import OfflineGraph, make_fbank
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.streaming import Step
 from tritone.runtime import Graph, open_graph
-from tritone.runtime.torch_program import read_program
+from tritone.runtime.torch.program import read_program
 
 HALVES = ("fp16", "bf16")
 

@@ -60,7 +60,7 @@ def test_a_graph_on_the_cpu_wants_as_many_calls_at_once_as_it_has_threads(toy_bu
 def test_a_call_of_a_network_beyond_the_caches_has_the_cpu_for_itself(
     toy_bundle: Path, split_calls: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tritone.runtime.onnx.ALONE_BYTES", 1000)
+    monkeypatch.setattr("tritone.runtime.onnx.graph.ALONE_BYTES", 1000)
     graph = open_graph(toy_bundle / "encoder.onnx", threads=3, split_calls=split_calls)
     assert graph.concurrency == (1 if split_calls else 3)
 

@@ -24,10 +24,12 @@ from tritone.pipelines.choice import choose
 from tritone.pipelines.geometry import Geometry
 from tritone.pipelines.rescoring import Candidate, Rescorer
 from tritone.pipelines.streaming import Step
-from tritone.runtime import obstacle, open_graph, tensorrt, tensorrt_library
+from tritone.runtime import obstacle, open_graph
 from tritone.runtime.graph import Array, Graph, TensorSpec
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.tensorrt_library import Gpu, Library
+from tritone.runtime.tensorrt import graph as tensorrt
+from tritone.runtime.tensorrt import library as tensorrt_library
+from tritone.runtime.tensorrt.library import Gpu, Library
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 

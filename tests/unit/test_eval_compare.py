@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tritone.cli.evaluation_printer import aligned
+from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
 from tritone.evaluate import tables
 from tritone.evaluate.compare import compare, gate
-from tritone.corpus.dataset import Utterance
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import Evaluation, Report, Row
 from tritone.evaluate.score import score_utterance

@@ -10,10 +10,9 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from tritone.errors import InputError
-from tritone.corpus import list_file
-from tritone.corpus import utterance
+from tritone.corpus import list_file, utterance
 from tritone.corpus.dataset import Utterance, read_utterances
+from tritone.errors import InputError
 
 
 @pytest.fixture

@@ -13,9 +13,9 @@ import jiwer
 import pytest
 
 from fresh import in_fresh_process
+from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError, OperatorError, ServerTimeoutError, TritoneError
 from tritone.evaluate.compare import compare
-from tritone.corpus.dataset import Utterance
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import Evaluation, Report
 from tritone.evaluate.run import Progress, Status, evaluate

@@ -8,8 +8,8 @@ import soundfile
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.errors import AudioError, InputError
 from tritone.corpus.dataset import Utterance
+from tritone.errors import AudioError, InputError
 from tritone.traffic.speech import Tape
 from tritone.traffic.workload import LONGEST_S, SHORTEST_S, Workload, files_workload, parse_lengths, speech_workload
 

@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 import toy
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime import TensorSpec, open_graph
-from tritone.runtime.external_data import locations
+from tritone.runtime.onnx.external_data import locations
 
 
 def test_a_graph_knows_its_tensors_and_runs(toy_bundle: Path) -> None:

@@ -14,11 +14,12 @@ from torch import Tensor
 import toy
 from tritone import runtime
 from tritone.errors import MissingDependencyError, OperatorError
-from tritone.runtime import TensorSpec, obstacle, open_graph, torch_cuda
+from tritone.runtime import TensorSpec, obstacle, open_graph
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch import TorchGraph
-from tritone.runtime.torch_cuda import Replays
-from tritone.runtime.torch_slots import DeviceSlots
+from tritone.runtime.torch import cuda as torch_cuda
+from tritone.runtime.torch.cuda import Replays
+from tritone.runtime.torch.graph import TorchGraph
+from tritone.runtime.torch.slots import DeviceSlots
 
 NEVER = 10**9  # calls
 STATES = {"offset": TensorSpec(np.dtype(np.int64), ()), "level": TensorSpec(np.dtype(np.float32), (1,))}
@@ -84,7 +85,7 @@ def test_the_threads_of_others_are_as_before_after_a_call(both: Path) -> None:
 def test_a_call_of_a_network_beyond_the_caches_has_the_cpu_for_itself(
     both: Path, split_calls: bool, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritone.runtime.torch.ALONE_BYTES", 1000)
+    monkeypatch.setattr("tritone.runtime.torch.graph.ALONE_BYTES", 1000)
     assert TorchGraph(both / "encoder.pt2", threads=4, split_calls=split_calls).concurrency == calls
 
 

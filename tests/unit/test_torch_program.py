@@ -19,7 +19,7 @@ import pt2
 from tritone.errors import BundleError
 from tritone.families.torch_program import rounded, save_program
 from tritone.runtime import Graph, TensorSpec, open_graph
-from tritone.runtime.torch_program import read_program
+from tritone.runtime.torch.program import read_program
 
 CPU = torch.device("cpu")
 

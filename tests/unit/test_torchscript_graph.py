@@ -17,7 +17,7 @@ import pt2
 from tritone.errors import BundleError, ExportError, OperatorError
 from tritone.families.torch_script import save_script
 from tritone.runtime import TensorSpec, obstacle, open_graph
-from tritone.runtime.torch_script import read_script
+from tritone.runtime.torch.script import read_script
 
 CPU = torch.device("cpu")
 DYNAMIC = {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}

@@ -15,8 +15,8 @@ from tritone.client import Client
 from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.stream import DEFAULT_CHUNK_MS
-from tritone.errors import InputError
 from tritone.corpus.dataset import Utterance
+from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
 from tritone.traffic.offline import LoadOptions, measure_closed, measure_open
 from tritone.traffic.recorder import COLD_S

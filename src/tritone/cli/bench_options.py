@@ -12,8 +12,8 @@ from tritone.bench.plan import LatencyLimit, Percentile, parse_counts, parse_num
 from tritone.bench.ramp import Limit
 from tritone.bench.sweep import parse_option, short, text_of
 from tritone.cli import recordings
-from tritone.errors import InputError
 from tritone.corpus.dataset import Utterance, read_utterances
+from tritone.errors import InputError
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units
 from tritone.repository import ModelOptions
 from tritone.traffic.windows import WindowPlan

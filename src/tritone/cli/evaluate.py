@@ -13,8 +13,8 @@ from tritone.cli.interrupts import INTERRUPTED, interrupts
 from tritone.cli.outputs import check_outputs
 from tritone.cli.search_options import parse_parameters
 from tritone.client.client import DEFAULT_TIMEOUT_S
-from tritone.evaluate.compare import compare, gate
 from tritone.corpus.dataset import read_utterances
+from tritone.evaluate.compare import compare, gate
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Spelling, Tags, Unicode, Units
 from tritone.evaluate.page import DEFAULT_AUDIO_BUDGET_MB, write_page
 from tritone.evaluate.result import Report

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from tritone.errors import InputError
 from tritone.corpus.folder import LISTS, folder_utterances
 from tritone.corpus.list_file import entries, read_list
 from tritone.corpus.manifest import manifest_utterances
 from tritone.corpus.utterance import Listed, Place, Utterance, check_text, shown
+from tritone.errors import InputError
 
 __all__ = ["Utterance", "read_utterances"]
 

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tritone.audio.files import find_audio
-from tritone.errors import InputError
 from tritone.corpus.list_file import entries, read_list, read_text
 from tritone.corpus.utterance import Listed, Place, Utterance, Whole, check_text
+from tritone.errors import InputError
 
 LISTS = "*.trans.txt"
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tritone.errors import InputError
 from tritone.corpus.utterance import MAX_TEXT, Place, shown
+from tritone.errors import InputError
 
 MAX_LIST_MB = 256  # more than a million utterances
 MAX_TEXT_FILE = 4 * MAX_TEXT  # bytes of one reference in a file of its own

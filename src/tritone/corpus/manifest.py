@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from tritone.errors import InputError
 from tritone.corpus.list_file import read_text
 from tritone.corpus.utterance import Item, Listed, Place, Utterance, check_text, shown
+from tritone.errors import InputError
 
 # The names that manifests have for a thing; one of each is enough.
 AUDIO_KEYS = ("audio_filepath", "audio", "path", "wav", "file")

@@ -15,7 +15,7 @@ from typing import Any
 
 from tritone.engines.profile import Range
 from tritone.errors import ExportError, OperatorError
-from tritone.runtime.tensorrt_library import Library
+from tritone.runtime.tensorrt.library import Library
 
 MIB = 2**20
 POLL_S = 0.1  # in which Ctrl-C is noticed

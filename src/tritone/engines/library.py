@@ -13,7 +13,7 @@ from tritone.engines.build import EngineBuilder
 from tritone.engines.profile import Range
 from tritone.engines.trtexec import TrtexecBuilder, find_trtexec
 from tritone.errors import MissingDependencyError, OperatorError
-from tritone.runtime.tensorrt_library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
+from tritone.runtime.tensorrt.library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
 
 
 class Builder(Protocol):

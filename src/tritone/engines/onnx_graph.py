@@ -14,8 +14,8 @@ import onnx
 from onnx import numpy_helper
 
 from tritone.errors import BundleError
-from tritone.runtime.external_data import check_external_data
 from tritone.runtime.graph import EVEN_ROWS
+from tritone.runtime.onnx.external_data import check_external_data
 
 # Operators of precision int8, which the exporter makes: activations become uint8 as they go.
 QUANTISED = {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"}

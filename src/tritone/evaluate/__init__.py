@@ -1,7 +1,7 @@
 """Accuracy: texts against references."""
 
-from tritone.evaluate.compare import Comparison, compare, gate
 from tritone.corpus.dataset import Utterance, read_utterances
+from tritone.evaluate.compare import Comparison, compare, gate
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.page import write_page
 from tritone.evaluate.result import Evaluation, Report, Row

@@ -16,8 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from tritone.errors import InputError, OperatorError
 from tritone.corpus.dataset import Utterance
+from tritone.errors import InputError, OperatorError
 
 VERSION = 1
 BEGINNING = b'{"journal": '

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tritone.errors import InputError, RetryError
 from tritone.corpus.dataset import Utterance
+from tritone.errors import InputError, RetryError
 from tritone.evaluate.journal import ADVICE, Journal, fingerprint
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.partials import Answer, measure_partials, pack_answers, unpack_answers

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from tritone.errors import InputError, TritoneError
 from tritone.corpus.dataset import Utterance
+from tritone.errors import InputError, TritoneError
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import LEVEL, Evaluation, Report
 from tritone.evaluate.run import Progress, evaluate

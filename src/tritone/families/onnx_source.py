@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from tritone.bundle.manifest import MAX_COUNT
 from tritone.errors import BundleError, ExportError
-from tritone.runtime.external_data import check_external_data, locations
+from tritone.runtime.onnx.external_data import check_external_data, locations
 
 MAX_BYTES = 2**31 - 1
 """Of a graph with its weights: what one protobuf message, and so one ONNX file, can hold."""

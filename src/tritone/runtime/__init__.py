@@ -33,11 +33,11 @@ class Runtime:
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    "onnxruntime": Runtime("tritone.runtime.onnx", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
-    "torch": Runtime("tritone.runtime.torch", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
-    "torchscript": Runtime("tritone.runtime.torch_script", "ScriptGraph", ".ts", "torch", "'tritone[torch]'", (2, 11)),
+    "onnxruntime": Runtime("tritone.runtime.onnx.graph", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
+    "torch": Runtime("tritone.runtime.torch.graph", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
+    "torchscript": Runtime("tritone.runtime.torch.script", "ScriptGraph", ".ts", "torch", "'tritone[torch]'", (2, 11)),
     "tensorrt": Runtime(
-        "tritone.runtime.tensorrt", "TensorRtGraph", ".plan", "torch", "'tritone[torch]'", (2, 11), on_cpu=False
+        "tritone.runtime.tensorrt.graph", "TensorRtGraph", ".plan", "torch", "'tritone[torch]'", (2, 11), on_cpu=False
     ),
 }
 

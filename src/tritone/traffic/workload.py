@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
-from tritone.errors import InputError
 from tritone.corpus.dataset import Utterance
+from tritone.errors import InputError
 from tritone.traffic.speech import Tape
 
 MAX_UTTERANCES = 256

@@ -23,11 +23,11 @@ from torch import Tensor, fx
 
 from tritone.errors import BundleError
 from tritone.runtime.graph import TensorSpec
-from tritone.runtime.torch import TorchGraph, obstacle
-from tritone.runtime.torch_builder import MAX_NODES, Builder, Program, built
-from tritone.runtime.torch_operators import IDENTITIES, WORD
-from tritone.runtime.torch_records import field
-from tritone.runtime.torch_script_archive import ScriptArchive, describe
+from tritone.runtime.torch.builder import MAX_NODES, Builder, Program, built
+from tritone.runtime.torch.graph import TorchGraph, obstacle
+from tritone.runtime.torch.operators import IDENTITIES, WORD
+from tritone.runtime.torch.records import field
+from tritone.runtime.torch.script_archive import ScriptArchive, describe
 
 __all__ = ["ScriptGraph", "obstacle", "read_script"]
 

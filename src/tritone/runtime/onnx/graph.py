@@ -16,8 +16,8 @@ import onnxruntime
 
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.external_data import check_external_data
 from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.onnx.external_data import check_external_data
 from tritone.runtime.slots import HostSlots
 
 DTYPES = {

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from tritone.runtime.torch_records import Records
+from tritone.runtime.torch.records import Records
 
 MAX_CODE_BYTES = 2**23
 MAX_TABLE_BYTES = 2**25

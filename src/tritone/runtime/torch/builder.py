@@ -15,8 +15,8 @@ from torch import Tensor, fx
 
 from tritone.errors import BundleError, OperatorError, TritoneError
 from tritone.runtime.graph import TensorSpec
-from tritone.runtime.torch_operators import IDENTITIES, OPERATORS
-from tritone.runtime.torch_records import Records
+from tritone.runtime.torch.operators import IDENTITIES, OPERATORS
+from tritone.runtime.torch.records import Records
 
 MAX_NODES = 2**18
 

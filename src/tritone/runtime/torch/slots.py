@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
-from tritone.runtime.torch_cuda import CudaQueue, Replays
+from tritone.runtime.torch.cuda import CudaQueue, Replays
 
 NOBODY = 1  # rows before the first slot's: the row that steps of a smaller batch use for the rest
 

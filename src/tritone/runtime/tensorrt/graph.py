@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from tritone.errors import BundleError, OperatorError
-from tritone.runtime import tensorrt_library
 from tritone.runtime.device import cuda_index
 from tritone.runtime.graph import Array, EngineStamp, Slots, TensorSpec
-from tritone.runtime.tensorrt_library import INSTALL, TITLES, Gpu, Library
-from tritone.runtime.torch_cuda import CudaQueue, Replays
-from tritone.runtime.torch_slots import DeviceSlots
+from tritone.runtime.tensorrt import library as tensorrt_library
+from tritone.runtime.tensorrt.library import INSTALL, TITLES, Gpu, Library
+from tritone.runtime.torch.cuda import CudaQueue, Replays
+from tritone.runtime.torch.slots import DeviceSlots
 
 # TensorRT's names of types, as numpy and torch call them. Our graphs have no other inputs and outputs.
 DTYPES = {"FLOAT": "float32", "HALF": "float16", "INT64": "int64", "INT32": "int32", "BOOL": "bool"}
@@ -246,7 +246,7 @@ def obstacle(device: str) -> str | None:
     Raises:
         ValueError: it is no device name.
     """
-    from tritone.runtime.torch import obstacle as torch_obstacle
+    from tritone.runtime.torch.graph import obstacle as torch_obstacle
 
     if cuda_index(device) is None:
         return "its engines run on GPUs alone"

@@ -19,10 +19,10 @@ from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch_builder import Program
-from tritone.runtime.torch_cuda import CudaQueue, Replays
-from tritone.runtime.torch_program import read_program
-from tritone.runtime.torch_slots import DeviceSlots
+from tritone.runtime.torch.builder import Program
+from tritone.runtime.torch.cuda import CudaQueue, Replays
+from tritone.runtime.torch.program import read_program
+from tritone.runtime.torch.slots import DeviceSlots
 
 # Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.

@@ -1,0 +1,1 @@
+"""Graphs in ONNX format, run by onnxruntime."""

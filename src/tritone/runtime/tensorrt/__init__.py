@@ -1,0 +1,1 @@
+"""Engines run by TensorRT."""

@@ -1,0 +1,1 @@
+"""Graphs run by torch: exported programs and TorchScript."""
