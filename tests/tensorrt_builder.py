@@ -8,11 +8,11 @@ import pytest
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact
-from tritone.engines.build import EngineBuilder
-from tritone.engines.library import Tools, find_tools
-from tritone.engines.onnx_graph import input_axes, with_wide_weights
-from tritone.engines.profile import Profile, Range
 from tritone.runtime.tensorrt.library import installed
+from tritone.tensorrt.build import EngineBuilder
+from tritone.tensorrt.library import Tools, find_tools
+from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
+from tritone.tensorrt.profile import Profile, Range
 
 SIZES = Profile.parse("1x0.5s", "2x2s", "8x10s")
 ONE_SIZE = Profile.parse("1x1s", "1x1s", "1x1s")  # builds in half the time

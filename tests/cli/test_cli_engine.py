@@ -18,13 +18,13 @@ from tensorrt_builder import needs_tensorrt
 from tritone.bundle.bundle import MODEL_CARD, Bundle
 from tritone.cli.export_engines import RuntimePlan, plan_runtimes
 from tritone.cli.main import app
-from tritone.engines import library
-from tritone.engines.build import EngineBuilder
-from tritone.engines.bundled import build_engines
-from tritone.engines.profile import Profile
 from tritone.errors import ExportError, MissingDependencyError, OperatorError
 from tritone.pipelines import open_offline
 from tritone.runtime.tensorrt.library import Gpu, Library
+from tritone.tensorrt import library
+from tritone.tensorrt.build import EngineBuilder
+from tritone.tensorrt.bundled import build_engines
+from tritone.tensorrt.profile import Profile
 
 SIZES = ("--min", "1x1s", "--opt", "2x2s", "--max", "4x5s", "--level", "0")
 PLANS = {"encoder.plan", "streaming_encoder.plan", "decoder.plan"}

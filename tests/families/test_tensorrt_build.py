@@ -17,15 +17,15 @@ from families import jasper_models as jasper
 from families import wespeaker_models as wespeaker
 from tensorrt_builder import ONE_SIZE, builder, needs_tensorrt, plans_of, ranges_of
 from tritone.bundle.bundle import Bundle
-from tritone.engines import build
-from tritone.engines.build import EngineBuilder
-from tritone.engines.onnx_graph import with_wide_weights
 from tritone.errors import ExportError
 from tritone.families import graph_files
 from tritone.families.jasper.export import export_jasper
 from tritone.families.report import ExportReport
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 from tritone.families.wespeaker.export import export_wespeaker
+from tritone.tensorrt import build
+from tritone.tensorrt.build import EngineBuilder
+from tritone.tensorrt.onnx_graph import with_wide_weights
 
 pytestmark = needs_tensorrt
 

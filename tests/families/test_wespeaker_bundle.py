@@ -19,7 +19,6 @@ from families.wespeaker_models import Reference, random_state, small_content, wr
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.cli.main import app
-from tritone.engines.onnx_graph import input_axes, with_wide_weights
 from tritone.errors import ExportError
 from tritone.families.drift import read_recordings
 from tritone.families.graph_files import GraphOptions
@@ -31,6 +30,7 @@ from tritone.families.wespeaker.features import SpeakerFeatures, normalised
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.runtime import Graph, open_graph
+from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 
 Floats = npt.NDArray[np.float32]
 

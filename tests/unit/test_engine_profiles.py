@@ -14,13 +14,13 @@ from toy import CHUNK, MIN_SAMPLES, SAMPLE_RATE, WINDOW, write_toy_bundle
 from toy_transducer import write_toy_transducer
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, State, Streaming
-from tritone.engines.onnx_graph import input_axes, with_wide_weights
-from tritone.engines.profile import DEFAULT, Profile, Range, Size, check_together
-from tritone.engines.trtexec import TrtexecBuilder
 from tritone.errors import BundleError, ExportError, OperatorError
 from tritone.pipelines.batching import BatchLimits
 from tritone.pipelines.blocks import Blocks
 from tritone.runtime.graph import TensorSpec
+from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
+from tritone.tensorrt.profile import DEFAULT, Profile, Range, Size, check_together
+from tritone.tensorrt.trtexec import TrtexecBuilder
 
 EXAMPLE = Profile.parse("1x2s", "16x7s", "64x16.7s")
 

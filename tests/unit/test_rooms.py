@@ -23,7 +23,7 @@ ROOMS = re.findall(
 # Packages that only one room may import, and who of the rooms below may be imported by few.
 OWNERS = {
     "torch": {"families", "runtime"},
-    "onnx": {"families", "engines"},
+    "onnx": {"families", "tensorrt"},
     "onnxscript": {"families"},
     "onnxruntime": {"runtime"},
     "triton_python_backend_utils": {"backend"},
@@ -136,7 +136,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
         ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
-        ("tritone.engines", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
+        ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),
         ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy", "matplotlib", "jinja2", "rapidfuzz")),
         ("tritone.report.page", ("matplotlib", "jinja2", "rich", "numpy")),

@@ -9,8 +9,8 @@ from tritone.cli.interrupts import interrupts
 
 if TYPE_CHECKING:
     from tritone.bundle.bundle import Bundle
-    from tritone.engines.library import Tools
-    from tritone.engines.profile import Profile
+    from tritone.tensorrt.library import Tools
+    from tritone.tensorrt.profile import Profile
 
 RTX = (
     "these engines run with TensorRT for RTX alone, on RTX GPUs. For all other GPUs install TensorRT and build them "
@@ -58,7 +58,7 @@ def engine(
     """
     from tritone.bundle.bundle import Bundle
     from tritone.cli.export_report import names
-    from tritone.engines import build_engines
+    from tritone.tensorrt import build_engines
 
     try:
         profiles = _profiles(least or [], usual or [], most or [])
@@ -86,7 +86,7 @@ def engine(
 
 def announced_tools() -> "Tools":
     """What builds engines here; says what was found."""
-    from tritone.engines.library import find_tools
+    from tritone.tensorrt.library import find_tools
 
     tools = find_tools()
     where = f"{tools.gpu.name}, compute capability {tools.gpu.capability}" if tools.gpu else "no GPU here"
@@ -105,7 +105,7 @@ def print_engines(bundle: "Bundle", tools: "Tools") -> None:
 
 
 def _profiles(least: list[str], usual: list[str], most: list[str]) -> "list[Profile]":
-    from tritone.engines.profile import DEFAULT, Profile
+    from tritone.tensorrt.profile import DEFAULT, Profile
 
     count = max(len(least), len(usual), len(most), 1)
     given = [

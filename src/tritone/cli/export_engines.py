@@ -13,7 +13,7 @@ from tritone.errors import TritoneError
 if TYPE_CHECKING:
     from tritone.bundle.bundle import Bundle
     from tritone.bundle.manifest import Precision
-    from tritone.engines.library import Tools
+    from tritone.tensorrt.library import Tools
 
 TENSORRT = "tensorrt"
 
@@ -30,8 +30,8 @@ class RuntimePlan:
         """Build the engines that were asked for, of the usual sizes."""
         if self.tools is None:
             return
-        from tritone.engines import build_engines
-        from tritone.engines.profile import DEFAULT
+        from tritone.tensorrt import build_engines
+        from tritone.tensorrt.profile import DEFAULT
 
         typer.echo(f"engines for {DEFAULT} (`tritone engine {bundle.path}` builds them for other sizes)", err=True)
         try:
@@ -53,7 +53,7 @@ def plan_runtimes(runtimes: Sequence[str], precisions: Sequence[str]) -> Runtime
         return RuntimePlan(tuple(runtimes))
     if len(set(runtimes)) < len(runtimes):
         raise ValueError(f"expected each runtime once; got {', '.join(runtimes)}")
-    from tritone.engines.bundled import PRECISIONS
+    from tritone.tensorrt.bundled import PRECISIONS
 
     engines = tuple(each for each in PRECISIONS if each in precisions)
     if not engines:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from tritone.engines.build import EngineBuilder
-from tritone.engines.profile import Range
-from tritone.engines.trtexec import TrtexecBuilder, find_trtexec
 from tritone.errors import MissingDependencyError, OperatorError
 from tritone.runtime.tensorrt.library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
+from tritone.tensorrt.build import EngineBuilder
+from tritone.tensorrt.profile import Range
+from tritone.tensorrt.trtexec import TrtexecBuilder, find_trtexec
 
 
 class Builder(Protocol):

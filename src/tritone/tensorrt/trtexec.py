@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritone.engines.profile import Range
 from tritone.errors import ExportError, OperatorError
+from tritone.tensorrt.profile import Range
 
 USUAL_PLACES = (Path("/usr/src/tensorrt/bin/trtexec"), Path("/opt/tensorrt/bin/trtexec"))
 BANNER = re.compile(r"\[TensorRT v(\d+)\]")  # 101303 is 10.13.3

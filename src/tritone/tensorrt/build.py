@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tritone.engines.profile import Range
 from tritone.errors import ExportError, OperatorError
 from tritone.runtime.tensorrt.library import Library
+from tritone.tensorrt.profile import Range
 
 MIB = 2**20
 POLL_S = 0.1  # in which Ctrl-C is noticed

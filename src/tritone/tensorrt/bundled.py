@@ -14,10 +14,10 @@ from typing import get_args
 
 from tritone.bundle.bundle import EVALUATION, MODEL_CARD, Bundle, BundleWriter, shipped_bundles
 from tritone.bundle.manifest import Artifact, Engine, Precision, Role
-from tritone.engines.library import Tools, find_tools
-from tritone.engines.profile import DEFAULT, Profile, check_together
 from tritone.errors import BundleError, MissingDependencyError
 from tritone.runtime import RUNTIMES
+from tritone.tensorrt.library import Tools, find_tools
+from tritone.tensorrt.profile import DEFAULT, Profile, check_together
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 """What engines can compute in: that of the ONNX graphs, but for int8, whose activations have a type of their own."""
@@ -58,7 +58,7 @@ def build_engines(
     if roles is not None:
         _check_choices("role", roles, get_args(Role))
     try:
-        from tritone.engines import onnx_graph
+        from tritone.tensorrt import onnx_graph
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
             f"building engines needs {error.name}, which is not installed: pip install 'tritone[import]'"
