@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 
 from tritone.cli.main import app
 from tritone.errors import ServerSetupError
-from tritone.server import ServerOptions, checks, engine, find_engine, free_ports, run_checks
+from tritone.server import ServerOptions, checks, find_engine, free_ports, run_checks
+from tritone.server import installation as engine
 from tritone.server.checks import check_engine, check_libpython, check_port, check_shared_memory, check_stub
-from tritone.server.engine import PYTHON, Engine
+from tritone.server.installation import PYTHON, Engine
 
 
 def fake_engine(folder: Path, script: str = "exit 0", backend: bool = True) -> Path:

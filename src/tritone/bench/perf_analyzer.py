@@ -25,7 +25,7 @@ import psutil
 from tritone.bench.perf_input import PerfInput
 from tritone.bench.plan import Point
 from tritone.errors import InputError, OperatorError, ServerSetupError, ServerUnreachableError, TritoneError
-from tritone.server.engine import find_engine
+from tritone.server.installation import find_engine
 from tritone.traffic.result import Latency, Measurement, ServerSide
 from tritone.traffic.statistics import ServerWatch
 from tritone.traffic.windows import WindowPlan

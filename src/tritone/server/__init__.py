@@ -1,7 +1,7 @@
 """Running Triton: find `tritonserver`, check what it needs, start it, stop it."""
 
 from tritone.server.checks import Check, run_checks
-from tritone.server.engine import Engine, find_engine, has_backends
+from tritone.server.installation import Engine, find_engine, has_backends
 from tritone.server.options import ServerOptions
 from tritone.server.ports import free_ports
 from tritone.server.process import TritonServer

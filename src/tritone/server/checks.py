@@ -17,7 +17,7 @@ from typing import Literal
 
 from tritone.errors import ServerSetupError
 from tritone.runtime import RUNTIMES, obstacle
-from tritone.server.engine import PYTHON, Engine, find_engine, find_libpython
+from tritone.server.installation import PYTHON, Engine, find_engine, find_libpython
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 

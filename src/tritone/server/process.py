@@ -29,8 +29,8 @@ from tritone import errors
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import backends_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
-from tritone.server.engine import Engine
 from tritone.server.guard import Guard
+from tritone.server.installation import Engine
 from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
