@@ -23,9 +23,9 @@ import numpy as np
 from benchmarks.measure import ROOT, Cell, Finding, Setup, alternate, median_ratio, save, to_markdown
 from benchmarks.posteriors import FLAT, PEAKY, LogProbs, Speech, ctc_log_prob, describe
 from benchmarks.rivals import LM_WEIGHT, UNKNOWN, WORD_BONUS, Flashlight, Processes, Pyctcdecode, has, use_folder
-from tritone.search.ngram import NgramModel
-from tritone.search.prefix_beam import PrefixBeam, compile_search, prefix_beam_search, top_tokens
-from tritone.search.scorer import Scorer
+from tritone.search.ctc.prefix_beam import PrefixBeam, compile_search, prefix_beam_search, top_tokens
+from tritone.search.ngram.model import NgramModel
+from tritone.search.scoring.scorer import Scorer
 
 OUTPUT = ROOT / "docs" / "performance" / "search.json"
 TITLE = "Prefix beam search"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritone.search.alphabet import IDEOGRAPH
+from tritone.search.scoring.alphabet import IDEOGRAPH
 
 LN_10 = math.log(10)
 

@@ -7,7 +7,7 @@ import pytest
 
 from toy_speaker import write_toy_speaker
 from tritone.repository import build_repository
-from tritone.search.prefix_beam import compile_search
+from tritone.search.ctc.prefix_beam import compile_search
 from tritone.server import TritonServer
 from wire_toys import running_server, toy_server
 

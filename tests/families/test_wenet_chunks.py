@@ -24,7 +24,7 @@ from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.geometry import SHORTEST_HISTORY, Geometry, parts
 from tritone.pipelines.streaming import Step
-from tritone.search.ctc import ctc_greedy
+from tritone.search.ctc.greedy import ctc_greedy
 
 FRAME_S = 0.04
 SIZES = [(1, 6), (5, 0), (7, -1), (16, 2), (23, -1)]

@@ -3,7 +3,7 @@
 import numpy as np
 
 from parity.golden_cases import Case, load
-from tritone.search.ctc import ctc_greedy
+from tritone.search.ctc.greedy import ctc_greedy
 
 
 def test_greedy_equals_upstream(ctc_search_case: Case) -> None:

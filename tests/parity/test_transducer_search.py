@@ -8,7 +8,7 @@ import pytest
 from parity.golden_cases import Case, rows
 from parity.transducer_network import NumpyNetwork
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.scorer import Scorer
+from tritone.search.scoring.scorer import Scorer
 from tritone.search.transducer.greedy import GreedyState, advance_greedy
 from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
 from tritone.search.transducer.predictor import PredictorCache

@@ -19,7 +19,7 @@ from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.geometry import Geometry
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
-from tritone.search.ctc import ctc_greedy
+from tritone.search.ctc.greedy import ctc_greedy
 
 ENCODER_ATOL = 2e-5
 LOG_PROB_ATOL = 5e-5

@@ -222,7 +222,7 @@ def test_nothing_to_learn_from_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["an4-3gram.arpa", "digits.arpa"])
 def test_the_search_reads_from_the_shipped_models_what_the_estimator_says(name: str) -> None:
-    from tritone.search.ngram import NgramModel
+    from tritone.search.ngram.model import NgramModel
 
     log_probs, backoffs = read_arpa((LM / name).read_text())
     model, read = ngram.BackoffModel(log_probs=log_probs, backoffs=backoffs), NgramModel.read(LM / name)

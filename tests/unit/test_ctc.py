@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.search.ctc import CtcGreedy, ctc_greedy
+from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy
 from tritone.search.hypothesis import Token
 
 BLANK, A, B = 0, 1, 2

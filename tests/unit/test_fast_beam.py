@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from arpa_oracle import Bonus, Oracle, words_of
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.ngram import NgramModel
-from tritone.search.scorer import Scorer, extend
+from tritone.search.ngram.model import NgramModel
+from tritone.search.scoring.scorer import Scorer, extend
 from tritone.search.transducer.fast_beam import FastBeam, advance_fast
 from tritone.search.transducer.predictor import PredictorCache
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from tritone.errors import LanguageModelError
-from tritone.search.ngram import LN_10, NgramModel
+from tritone.search.ngram.model import LN_10, NgramModel
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "ngram"
 EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from arpa_oracle import Bonus, Oracle
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
-from tritone.search import compiled, prefix_tree
+from tritone.search.beam import prefix_tree
+from tritone.search.compiled import compiler as compiled
+from tritone.search.ctc.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.ngram import NgramModel
-from tritone.search.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
-from tritone.search.scorer import Scorer, extend
+from tritone.search.ngram.model import NgramModel
+from tritone.search.scoring.scorer import Scorer, extend
 
 INF = math.inf
 Words = tuple[int, ...]

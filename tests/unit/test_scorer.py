@@ -12,8 +12,8 @@ from tritone.bundle import manifest
 from tritone.bundle.vocabulary import Vocabulary
 from tritone.errors import InputError, LanguageModelError
 from tritone.search.hotwords import read_hotwords_file
-from tritone.search.ngram import NgramModel
-from tritone.search.scorer import Scorer, extend, finish
+from tritone.search.ngram.model import NgramModel
+from tritone.search.scoring.scorer import Scorer, extend, finish
 
 ARPA = Path(__file__).resolve().parents[1] / "data" / "ngram" / "four.arpa"
 TOKENS = [

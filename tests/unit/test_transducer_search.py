@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpa_oracle import Oracle, words_of
-from tritone.search import prefix_tree
+from tritone.search.beam import prefix_tree
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.ngram import NgramModel
-from tritone.search.scorer import STATE_SIZE, Scorer, extend, finish
+from tritone.search.ngram.model import NgramModel
+from tritone.search.scoring.scorer import STATE_SIZE, Scorer, extend, finish
 from tritone.search.transducer import modified_beam
 from tritone.search.transducer.greedy import GreedyState, advance_greedy
 from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified

@@ -14,12 +14,12 @@ from tritone.pipelines.rescoring import Candidate, Rescorer
 from tritone.pipelines.searching import Searching, SearchSettings
 from tritone.pipelines.segment import Segment
 from tritone.runtime.graph import Array
-from tritone.search.ctc import CtcGreedy, ctc_greedy, ctc_greedy_best
+from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchMode, SearchOptions, given_to_transducers
 
 if TYPE_CHECKING:
-    from tritone.search.prefix_beam import PrefixBeam
+    from tritone.search.ctc.prefix_beam import PrefixBeam
 
 BEST = ("best_tokens", "best_log_probs")
 
@@ -138,7 +138,7 @@ class CtcSearching(Searching):
         mode = self.options.mode
         if mode == "greedy":
             return
-        from tritone.search.prefix_beam import compile_search
+        from tritone.search.ctc.prefix_beam import compile_search
 
         compile_search()
         if mode == "rescoring":
@@ -163,7 +163,7 @@ class CtcSearching(Searching):
 
     def _top_tokens(self, results: Mapping[str, Array], rows: Sequence[int], count: int) -> tuple[Array, Array]:
         """The `count` best tokens of each frame of some rows and their log-probabilities, (rows, frames, count)."""
-        from tritone.search.prefix_beam import top_tokens
+        from tritone.search.ctc.prefix_beam import top_tokens
 
         log_probs = results["log_probs"]
         chosen = log_probs if len(rows) == len(log_probs) else log_probs[rows]
@@ -189,14 +189,14 @@ class CtcSearching(Searching):
             return self._opened_rescorer
 
     def _start_beam(self, options: SearchOptions) -> "PrefixBeam":
-        from tritone.search.prefix_beam import PrefixBeam
+        from tritone.search.ctc.prefix_beam import PrefixBeam
 
         return PrefixBeam(beam=options.beam, blank_id=self._blank_id, scorer=self._scorer(options))
 
     def _beam(
         self, results: Mapping[str, Array], rows: Sequence[int], options: Sequence[SearchOptions], beam: int
     ) -> list[list[Hypothesis]]:
-        from tritone.search.prefix_beam import prefix_beam_search
+        from tritone.search.ctc.prefix_beam import prefix_beam_search
 
         everything = len(rows) == len(options)
         log_probs, num_frames = results["log_probs"], results["num_frames"]

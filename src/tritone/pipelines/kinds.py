@@ -53,6 +53,6 @@ def compile_search(kind: str, mode: SearchMode) -> None:
 
         compiling.compile_search(mode)
     elif is_compiled(kind, mode):
-        from tritone.search import prefix_beam
+        from tritone.search.ctc import prefix_beam
 
         prefix_beam.compile_search()

@@ -24,7 +24,7 @@ from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import CTC_MODES, TRANSDUCER_MODES, LmUnit, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
 DEFAULT_LM_WEIGHT = 0.5
 DEFAULTS = SearchOptions()
@@ -93,7 +93,7 @@ class Searching(ABC):
         self._settings = settings
         self._lm: Any = None
         if settings.lm is not None:
-            from tritone.search.ngram import NgramModel
+            from tritone.search.ngram.model import NgramModel
 
             self._lm = NgramModel.read(settings.lm)
         if reason := obstacle(bundle, settings.options.mode):
@@ -185,7 +185,7 @@ class Searching(ABC):
     def _build_scorer(
         self, lm_weight: float | None, word_bonus: float, hotwords: tuple[tuple[str, float], ...]
     ) -> "Scorer | None":
-        from tritone.search.scorer import Scorer
+        from tritone.search.scoring.scorer import Scorer
 
         return Scorer.build(
             self._spellings,

@@ -16,9 +16,9 @@ from tritone.pipelines.choice import open_chosen
 from tritone.pipelines.searching import Searching, SearchSettings
 from tritone.pipelines.segment import Segment
 from tritone.runtime.graph import Array
+from tritone.search.beam.prefix_tree import HISTORY
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions
-from tritone.search.prefix_tree import HISTORY
 from tritone.search.transducer.fast_beam import FastBeam, advance_fast
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
 from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified

@@ -45,8 +45,8 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
     if not options.lm and not options.hotwords:
         return
     from tritone.search.hotwords import read_hotwords_file
-    from tritone.search.ngram import NgramModel
-    from tritone.search.scorer import Scorer
+    from tritone.search.ngram.model import NgramModel
+    from tritone.search.scoring.scorer import Scorer
 
     lm = NgramModel.read(Path(options.lm)) if options.lm else None
     hotwords = read_hotwords_file(Path(options.hotwords)) if options.hotwords else ()

@@ -34,7 +34,7 @@ def compile_search(mode: SearchMode) -> None:
 
         advance_greedy([GreedyState(cache, blank_penalty=1.0)], frames, counts)
         return
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
     from tritone.search.transducer.fast_beam import FastBeam, advance_fast
     from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
 

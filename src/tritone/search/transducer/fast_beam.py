@@ -30,13 +30,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tritone.search.beam.prefix_tree import HISTORY, fixed, grown, room_for, tokens_of
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.prefix_tree import HISTORY, fixed, grown, room_for, tokens_of
 from tritone.search.transducer.network import Vectors, as_answers
 from tritone.search.transducer.predictor import PredictorCache, common_cache
 
 if TYPE_CHECKING:
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
 SPARE_FRAMES = 16  # that a search has room for at least, after room was made
 MAX_ENTRIES = 1024  # token sequences in all states together
@@ -86,9 +86,10 @@ class FastBeam:
         Raises:
             ValueError: an argument is not as it should be; says which.
         """
-        from tritone.search.beam_room import read_marks
-        from tritone.search.memory import address_of
-        from tritone.search.transducer import fast_records, fast_room
+        from tritone.search.beam.pruning import read_marks
+        from tritone.search.compiled.addresses import address_of
+        from tritone.search.transducer import fast_pruning as fast_room
+        from tritone.search.transducer import fast_records
 
         network = cache.network
         for name, value in (("max_states", max_states), ("max_contexts", max_contexts), ("nbest", nbest)):

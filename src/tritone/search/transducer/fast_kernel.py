@@ -11,13 +11,13 @@ from typing import Any
 import numba
 import numpy as np
 
-from tritone.search.alphabet import ALONE, BORDER, BREAK
-from tritone.search.compiled import compiled, inlined
-from tritone.search.memory import int32s, int64s
-from tritone.search.scorer import LEXICON, OPEN, STATE_SIZE, close, extend_from, lent
+from tritone.search.compiled.addresses import int32s, int64s
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.scoring.alphabet import ALONE, BORDER, BREAK
+from tritone.search.scoring.scorer import LEXICON, OPEN, STATE_SIZE, close, extend_from, lent
+from tritone.search.scoring.trie import child
 from tritone.search.transducer.fast_records import entries_at, head_at, marks_at, scorers_at, states_at
 from tritone.search.transducer.softmax import BLOCK, LOWEST, block_ranks, float_of, log_sum
-from tritone.search.trie import child
 
 ROUNDING = 1e-6  # how far sums may differ by the order in which they are added
 LOOP, FINAL = -1, -2  # arcs that say nothing: back to the state itself, and to the end of the graph

@@ -16,9 +16,9 @@ from typing import Any
 import numba
 import numpy as np
 
-from tritone.search.compiled import inlined
-from tritone.search.memory import pointer_to
-from tritone.search.scorer import NUMBERS
+from tritone.search.compiled.addresses import pointer_to
+from tritone.search.compiled.compiler import inlined
+from tritone.search.scoring.scorer import NUMBERS
 
 # A list of tokens with their times: its last one, and the mark of the token before, or -1.
 MARK = np.dtype([("token", np.int32), ("frame", np.int32), ("log_prob", np.float32), ("parent", np.int32)], align=True)

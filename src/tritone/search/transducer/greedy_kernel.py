@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled import compiled
+from tritone.search.compiled.compiler import compiled
 from tritone.search.transducer.softmax import LOWEST, float_of, largest_rank, rank_of, sum_exp
 
 # A row: the frame it is at, the tokens found in that frame, how many frames it has, the frames of its block.

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.prefix_tree import HISTORY, PrefixTree, fixed
+from tritone.search.beam.prefix_tree import HISTORY, PrefixTree, fixed
 from tritone.search.transducer.network import Vectors, as_answers
 from tritone.search.transducer.predictor import PredictorCache, common_cache
 
 if TYPE_CHECKING:
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
 SPARE_FRAMES = 32  # that a search has room for at least, after room was made
 
@@ -55,7 +55,7 @@ class ModifiedBeam(PrefixTree):
             temperature: divides the logits, above 0.
             scorer, history: see `PrefixTree`.
         """
-        from tritone.search.memory import address_of
+        from tritone.search.compiled.addresses import address_of
         from tritone.search.transducer import modified_kernel
 
         if not (temperature > 0 and math.isfinite(temperature)):

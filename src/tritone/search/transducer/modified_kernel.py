@@ -10,7 +10,7 @@ from typing import Any
 import numba
 import numpy as np
 
-from tritone.search.beam_records import (
+from tritone.search.beam.records import (
     MARK,
     NODE,
     NUM_COUNTERS,
@@ -23,9 +23,9 @@ from tritone.search.beam_records import (
     add_child,
     child_slot,
 )
-from tritone.search.compiled import compiled, inlined
-from tritone.search.memory import int32s, int64s, pointer_to
-from tritone.search.scorer import NUMBERS, extend
+from tritone.search.compiled.addresses import int32s, int64s, pointer_to
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.scoring.scorer import NUMBERS, extend
 from tritone.search.transducer.softmax import BLOCK, LOWEST, block_ranks, float_of, log_sum
 
 # One search of a batch: where its arrays are and how long, and its options. `scored`: whether `scorer` is one.

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled import compiled, inlined
+from tritone.search.compiled.compiler import compiled, inlined
 
 
 @inlined

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled import inlined, summing
-from tritone.search.memory import float_of_bits
+from tritone.search.compiled.addresses import float_of_bits
+from tritone.search.compiled.compiler import inlined, summing
 
 BLOCK = 64  # tokens whose largest logit is kept
 LOWEST = np.int32(-(2**31))  # rank of a logit that is ruled out

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled import inlined
+from tritone.search.compiled.compiler import inlined
 
 # A prefix in the tree. `rank`: its place among those alive, or -1; `bonus`: what the scorer adds for all its tokens.
 # With a scorer a node has two states beside it: its own, and that after the end of the open word, which is known once

@@ -33,14 +33,14 @@ from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 
-from tritone.search.alphabet import ALONE, BORDER, MIXED, SILENT, alphabet_of
-from tritone.search.automaton import Automaton, automaton_of, follow
-from tritone.search.compiled import compiled, inlined
-from tritone.search.lexicon import lexicon_of
-from tritone.search.memory import address_of, float64s, int32s, int64s
-from tritone.search.ngram import LN_10, MAX_ORDER, NgramModel, TablesAt, score_word
+from tritone.search.compiled.addresses import address_of, float64s, int32s, int64s
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.ngram.model import LN_10, MAX_ORDER, NgramModel, TablesAt, score_word
 from tritone.search.options import LmUnit
-from tritone.search.trie import Ids, child
+from tritone.search.scoring.alphabet import ALONE, BORDER, MIXED, SILENT, alphabet_of
+from tritone.search.scoring.automaton import Automaton, automaton_of, follow
+from tritone.search.scoring.lexicon import lexicon_of
+from tritone.search.scoring.trie import Ids, child
 
 UNKNOWN_PENALTY = 10.0  # an unknown word costs as much as about three of its letters would by chance
 # A state: the words before, as `score_word` wants them; then these.

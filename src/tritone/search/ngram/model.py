@@ -29,8 +29,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import LanguageModelError
-from tritone.search.compiled import compiled, inlined
-from tritone.search.memory import address_of, float32s, int64s, uint32s
+from tritone.search.compiled.addresses import address_of, float32s, int64s, uint32s
+from tritone.search.compiled.compiler import compiled, inlined
 
 MAX_ORDER = 6
 MAX_BYTES = 8 * 2**30  # of a file, and of what it needs in memory
@@ -101,7 +101,10 @@ class NgramModel:
             LanguageModelError: the file cannot be read, is too large, damaged or of another kind; says where and what
                 to do.
         """
-        from tritone.search import arpa, kenlm  # they build on this module
+        from tritone.search.ngram import (
+            arpa,  # they build on this module
+            kenlm,  # they build on this module
+        )
 
         content = _content(path, max_bytes)
         if kenlm.recognises(content):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tritone.search.hypothesis import Hypothesis, Token
 
 if TYPE_CHECKING:
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
 MIN_ROOM = 256  # nodes and marks that a search has room for at first; a power of two
 HISTORY = 1500  # frames, a minute at 40 ms
@@ -46,8 +46,9 @@ class PrefixTree:
             frame_nodes: how many nodes to have room for at first.
             state_size: of a node's two states, at least; the scorer may need more.
         """
-        from tritone.search import beam_kernel, beam_room
-        from tritone.search import beam_records as records
+        from tritone.search.beam import pruning as beam_room
+        from tritone.search.beam import records
+        from tritone.search.ctc import prefix_kernel as beam_kernel
 
         if beam < 1:
             raise ValueError(f"beam must be at least 1, got {beam}")
@@ -204,7 +205,7 @@ def _last_marks(prefixes: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
 @cache
 def no_arrays() -> Any:
     """Arrays of the type that all scorers have, for searches without one: the compiled code is the same."""
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
     scorer = Scorer.build(("", "a"), lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=(("a", 1.0),))
     assert scorer is not None

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled import compiled, inlined
+from tritone.search.compiled.compiler import compiled, inlined
 
 _LOWEST = np.int32(-(2**31))
 _INFINITY = np.int32(0x7F800000)  # the bits of +inf; NaN lie above

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import LanguageModelError
-from tritone.search.alphabet import BORDER, IDEOGRAPH, Alphabet
-from tritone.search.compiled import compiled
-from tritone.search.ngram import NgramModel
+from tritone.search.compiled.compiler import compiled
+from tritone.search.ngram.model import NgramModel
 from tritone.search.options import LmUnit
-from tritone.search.trie import Ids, Trie, grow
+from tritone.search.scoring.alphabet import BORDER, IDEOGRAPH, Alphabet
+from tritone.search.scoring.trie import Ids, Trie, grow
 
 MIN_USABLE = 0.1  # share of the model's words that must be of use; below, model and tokens do not belong together
 NEVER = -90.0  # log10; files write -99 for what has no probability

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tritone.search.beam.prefix_tree import HISTORY, PrefixTree, fixed
+from tritone.search.compiled.threads import num_cores, share
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.prefix_tree import HISTORY, PrefixTree, fixed
-from tritone.search.sharing import num_cores, share
 
 if TYPE_CHECKING:
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
 Ids = npt.NDArray[np.int32]
 LogProbs = npt.NDArray[np.float32]
@@ -47,7 +47,7 @@ def top_tokens(log_probs: npt.NDArray[Any], k: int, *, threads: int | None = Non
     Raises:
         ValueError: k is less than 1, or the vocabulary is empty.
     """
-    from tritone.search.top_kernel import top_rows
+    from tritone.search.ctc.top_tokens import top_rows
 
     rows = np.ascontiguousarray(log_probs, dtype=np.float32)
     if k < 1 or rows.shape[-1] < 1:
@@ -117,7 +117,7 @@ class PrefixBeam(PrefixTree):
         Args:
             blank_id: the CTC blank.
         """
-        from tritone.search import beam_kernel
+        from tritone.search.ctc import prefix_kernel as beam_kernel
 
         # A scorer's extensions are kept while there is room: of a prefix that stays, the same come up in every frame.
         frame_nodes = 8 * beam if scorer is None else 128 * beam
@@ -176,7 +176,7 @@ class PrefixBeam(PrefixTree):
 
 def compile_search() -> None:
     """Compile all that searches need, or load it from the cache, so that the first request need not wait for it."""
-    from tritone.search.scorer import Scorer
+    from tritone.search.scoring.scorer import Scorer
 
     log_probs = np.log(np.full((1, 4, 3), 1 / 3, dtype=np.float32))
     scorer = Scorer.build(("", "a", " "), lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=(("a", 1.0),))

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled import inlined
+from tritone.search.compiled.compiler import inlined
 
 # What may be a prefix after this frame, before it is chosen. `node` is -1 for one that is not in the tree yet: it is
 # prefix number `source` and the frame's token number `place`. `order`: of its first mention, which decides ties.

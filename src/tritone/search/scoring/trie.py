@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.compiled import compiled, inlined
-from tritone.search.memory import int32s
+from tritone.search.compiled.addresses import int32s
+from tritone.search.compiled.compiler import compiled, inlined
 
 Ids = npt.NDArray[np.int32]
 Places = npt.NDArray[np.int64]

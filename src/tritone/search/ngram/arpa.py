@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import LanguageModelError
-from tritone.search.compiled import compiled, inlined
-from tritone.search.ngram import (
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.ngram.model import (
     MAX_ORDER,
     NO_EXTENSION,
     UNKNOWN,

@@ -10,8 +10,18 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.alphabet import ALONE, BREAK, LETTERS, MIXED, NUM_KINDS, SILENT
-from tritone.search.beam_candidates import (
+from tritone.search.beam.records import (
+    NUM_FRAMES,
+    NUM_MARKS,
+    NUM_NODES,
+    NUM_PREFIXES,
+    SIDE,
+    add_child,
+    child_slot,
+    hash_of,
+)
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.ctc.candidates import (
     ADDED,
     CANDIDATE,
     MOVED,
@@ -22,18 +32,8 @@ from tritone.search.beam_candidates import (
     sift_up,
     sink,
 )
-from tritone.search.beam_records import (
-    NUM_FRAMES,
-    NUM_MARKS,
-    NUM_NODES,
-    NUM_PREFIXES,
-    SIDE,
-    add_child,
-    child_slot,
-    hash_of,
-)
-from tritone.search.compiled import compiled, inlined
-from tritone.search.scorer import OPEN, close, credit, extend_from, finish, look_ahead, outlook
+from tritone.search.scoring.alphabet import ALONE, BREAK, LETTERS, MIXED, NUM_KINDS, SILENT
+from tritone.search.scoring.scorer import OPEN, close, credit, extend_from, finish, look_ahead, outlook
 
 ROUNDING = 1e-6  # added to bounds, so that rounding of sums cannot make them too low
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.beam_room import length_of
-from tritone.search.compiled import compiled, inlined
-from tritone.search.memory import int32s
-from tritone.search.scorer import LEXICON, OPEN, finish
+from tritone.search.beam.pruning import length_of
+from tritone.search.compiled.addresses import int32s
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.scoring.scorer import LEXICON, OPEN, finish
 
 
 @compiled

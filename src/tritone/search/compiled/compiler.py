@@ -51,8 +51,8 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
 def sources_stamp() -> str:
     """A name for the present state of the files of this package that hold compiled functions."""
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
         source = path.read_bytes()
-        if b"search.compiled import" in source:
+        if b"search.compiled.compiler import" in source:
             digest.update(source)
     return digest.hexdigest()[:12]

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from tritone.search.beam_records import NUM_MARKS, NUM_NODES, NUM_PREFIXES, SIDE, child_slot
-from tritone.search.compiled import compiled, inlined
+from tritone.search.beam.records import NUM_MARKS, NUM_NODES, NUM_PREFIXES, SIDE, child_slot
+from tritone.search.compiled.compiler import compiled, inlined
 
 ASTRAY = -2  # in place of a mark: the list cannot be what was wanted
 

@@ -24,10 +24,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import InputError
-from tritone.search.alphabet import BORDER, Alphabet
-from tritone.search.compiled import compiled, inlined
-from tritone.search.memory import address_of, int32s
-from tritone.search.trie import Ids, Trie, child, grow
+from tritone.search.compiled.addresses import address_of, int32s
+from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.scoring.alphabet import BORDER, Alphabet
+from tritone.search.scoring.trie import Ids, Trie, child, grow
 
 MAX_AUTOMATA = 64  # kept for requests with the same phrases
 

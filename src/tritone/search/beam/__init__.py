@@ -1,0 +1,1 @@
+"""What all beam searches share: trees of prefixes, records and their pruning."""

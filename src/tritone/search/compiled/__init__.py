@@ -1,0 +1,1 @@
+"""Compiling numeric loops with numba, and what compiled code shares."""

@@ -1,0 +1,1 @@
+"""Search of CTC models: greedy and prefix beam."""

@@ -1,0 +1,1 @@
+"""Scores that a beam search adds to the network's: language model and hotwords."""
