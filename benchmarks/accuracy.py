@@ -26,7 +26,7 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.pipelines import Step, open_offline, open_streaming
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.report.stamp import Stamp
 from tritone.search.options import SearchOptions
 

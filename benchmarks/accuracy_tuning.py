@@ -23,9 +23,9 @@ from benchmarks.accuracy import BEAM, Corpus, options_of
 from tritone.bundle import Bundle
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.score import Counts, pool, score_utterance
-from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.ctc import CtcSearching
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.stamp import Stamp
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis

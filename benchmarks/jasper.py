@@ -25,7 +25,7 @@ from benchmarks.measure import CALM_PERCENT, ROOT, Bystanders, timed_in_turn
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.pipelines import open_offline
-from tritone.pipelines.ctc import CtcSearching
+from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table

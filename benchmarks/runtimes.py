@@ -24,7 +24,7 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.pipelines import Step, open_offline, open_streaming
-from tritone.pipelines.ctc import CtcSearching
+from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
 from tritone.runtime import obstacle, open_graph

@@ -16,7 +16,7 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.client import Client
 from tritone.pipelines import OfflinePipeline, open_offline
-from tritone.pipelines.batching import plan_batches
+from tritone.pipelines.graphs.batching import plan_batches
 from tritone.search import ctc_greedy
 from tritone.traffic.speech import Tape
 from tritone.traffic.statistics import Look, ServerWatch

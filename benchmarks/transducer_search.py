@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.measure import ROOT, Finding, Setup, alternate, median_ratio, save, to_markdown
 from tritone.bundle import Bundle
-from tritone.pipelines.transducer import GraphNetwork
+from tritone.pipelines.searching.transducer import GraphNetwork
 from tritone.runtime import open_graph
 from tritone.search.transducer.fast_beam import FastBeam, advance_fast
 from tritone.search.transducer.greedy import GreedyState, advance_greedy

@@ -119,7 +119,7 @@ def load(
     from tritone.bundle.bundle import Bundle
     from tritone.errors import LanguageModelError
     from tritone.pipelines.recognizer import Recognizer
-    from tritone.pipelines.searching import SearchSettings
+    from tritone.pipelines.searching.base import SearchSettings
     from tritone.search.options import SearchOptions, load_hotwords
 
     opened = Bundle.open(bundle)

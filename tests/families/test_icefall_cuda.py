@@ -12,7 +12,7 @@ from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, ZIPFORMER, e
 from tritone.bundle.bundle import Bundle
 from tritone.families.icefall.model import IcefallConfig
 from tritone.pipelines import open_offline, open_streaming
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.streaming import Step
 from tritone.runtime import TensorSpec, open_graph
 from tritone.search.options import SearchMode, SearchOptions

@@ -16,7 +16,7 @@ from tritone.errors import ExportError
 from tritone.families.jasper.export import export_jasper
 from tritone.families.report import ExportReport
 from tritone.pipelines import open_offline
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.runtime import open_graph
 from tritone.search.options import SearchOptions
 

@@ -15,7 +15,7 @@ from tritone.families.icefall.model import IcefallConfig
 from tritone.families.report import ExportReport
 from tritone.families.wenet.export import export_wenet
 from tritone.pipelines import open_offline
-from tritone.pipelines.choice import open_chosen
+from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.stages import AcousticPipeline, DecodingJob, DecodingPipeline, FeaturePipeline
 from tritone.runtime import Graph
 

@@ -22,7 +22,7 @@ from tritone.families.fbank import Fbank
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import StreamingPipeline, open_offline, open_streaming
-from tritone.pipelines.geometry import SHORTEST_HISTORY, Geometry, parts
+from tritone.pipelines.graphs.geometry import SHORTEST_HISTORY, Geometry, parts
 from tritone.pipelines.streaming import Step
 from tritone.search.ctc.greedy import ctc_greedy
 

@@ -20,7 +20,7 @@ from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.export import ExportReport
 from tritone.families.wenet.model import AsrModel
 from tritone.families.wenet.rescoring import RescoringGraph
-from tritone.pipelines.contract import check_graph
+from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime import open_graph
 
 WIDTH, SOS, EOS = 16, 3, 5

@@ -27,7 +27,7 @@ from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.onnx_builder import EMBEDDED, Builder
 from tritone.families.wespeaker.onnx_model import ImportReport, import_wespeaker, normalised
-from tritone.pipelines.contract import tensors
+from tritone.pipelines.graphs.contract import tensors
 from tritone.runtime import open_graph
 
 DIM, BINS = 6, 80

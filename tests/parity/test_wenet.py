@@ -16,7 +16,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import open_offline, open_streaming
-from tritone.pipelines.geometry import Geometry
+from tritone.pipelines.graphs.geometry import Geometry
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 from tritone.search.ctc.greedy import ctc_greedy

@@ -19,7 +19,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.client import Client
 from tritone.pipelines import OfflinePipeline, open_offline
 from tritone.pipelines.kinds import compile_search
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
 from tritone.search.options import SearchOptions
 from tritone.server import TritonServer

@@ -11,7 +11,7 @@ import pytest
 
 from tritone.backend.settings import Settings
 from tritone.backend.streams import StreamTable
-from tritone.pipelines.work import WorkLog
+from tritone.pipelines.graphs.work_log import WorkLog
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tritone.errors import AudioError, OperatorError, ServerBusyError
-from tritone.pipelines.work import Work
+from tritone.pipelines.graphs.work_log import Work
 
 ARGS = {"model_name": "demo", "model_version": "3", "model_instance_name": "demo_0_1"}
 WORK = Work(audio_s=2.0, padding_s=0.5, calls=1, network_s=0.2, search_s=0.1)

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.pipelines.batching import BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.graphs.batching import BatchLimits, bucket_length, plan_batches
 
 RATE = 16000
 LIMITS = st.builds(

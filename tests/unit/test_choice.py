@@ -13,8 +13,9 @@ import toy
 import tritone
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
-from tritone.pipelines import Step, choice, open_offline, open_streaming
-from tritone.pipelines.choice import choose
+from tritone.pipelines import Step, open_offline, open_streaming
+from tritone.pipelines.graphs import choice
+from tritone.pipelines.graphs.choice import choose
 
 BOTH = ("onnxruntime", "torch")
 

@@ -16,7 +16,7 @@ from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_embedding, toy_voice,
 from tritone.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
-from tritone.pipelines.batching import BatchLimits
+from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.stages import FeaturePipeline
 from tritone.runtime.graph import Array
 

@@ -15,8 +15,8 @@ from toy_transducer import write_toy_transducer
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, State, Streaming
 from tritone.errors import BundleError, ExportError, OperatorError
-from tritone.pipelines.batching import BatchLimits
-from tritone.pipelines.blocks import Blocks
+from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.blocks import Blocks
 from tritone.runtime.graph import TensorSpec
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 from tritone.tensorrt.profile import DEFAULT, Profile, Range, Size, check_together

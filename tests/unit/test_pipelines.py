@@ -14,8 +14,8 @@ import toy
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
-from tritone.pipelines.batching import BatchLimits
-from tritone.pipelines.samples import SampleQueue
+from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.samples import SampleQueue
 
 TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
 

@@ -9,9 +9,10 @@ import pytest
 import toy
 from tritone.bundle import Bundle
 from tritone.errors import InputError
-from tritone.pipelines import open_offline, open_streaming, rescoring
+from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.recognizer import Recognizer
-from tritone.pipelines.rescoring import Candidate, Rescorer
+from tritone.pipelines.searching import rescoring
+from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions, load_hotwords
 

@@ -13,7 +13,7 @@ import toy
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import Step, Transcript, open_offline, open_streaming
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.streaming import MAX_RESCORED_S, StreamingPipeline
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions

@@ -29,10 +29,10 @@ from toy_transducer import (
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
-from tritone.pipelines.batching import BatchLimits
+from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.kinds import compile_search, is_compiled
-from tritone.pipelines.searching import SearchSettings
-from tritone.pipelines.transducer import GraphNetwork, TransducerSearching
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import PARAMETERS, SearchOptions
 

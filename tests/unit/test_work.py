@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 import toy
 from tritone.bundle import Bundle
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
-from tritone.pipelines.batching import BatchLimits
-from tritone.pipelines.work import CallWork, Work, WorkLog
+from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.work_log import CallWork, Work, WorkLog
 
 RATE = toy.SAMPLE_RATE
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 import triton_python_backend_utils as pb_utils
 
 from tritone.errors import InputError, RetryError
-from tritone.pipelines.work import Work
+from tritone.pipelines.graphs.work_log import Work
 
 INTERVAL_S = 0.05
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 
 
 @dataclass(frozen=True)

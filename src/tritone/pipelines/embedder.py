@@ -13,11 +13,11 @@ import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
-from tritone.pipelines.choice import check_names
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
+from tritone.pipelines.graphs.choice import check_names
+from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, Place
 from tritone.pipelines.sources import Input, Sources, is_single
-from tritone.pipelines.utterances import DEFAULT_MAX_AUDIO_S, Place
 
 Embeddings = npt.NDArray[np.float32]
 

@@ -11,9 +11,9 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
-from tritone.pipelines.batching import BatchLimits
 from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, Place, UtterancePipeline
+from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, Place, UtterancePipeline
 from tritone.runtime.graph import Array
 
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ from functools import partial
 from typing import Any
 
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.ctc import BEST, CtcSearching, Says, ctc_outputs
 from tritone.pipelines.embedding import EMBEDDINGS
-from tritone.pipelines.rescoring import Rescorer
-from tritone.pipelines.searching import Searching, SearchSettings
-from tritone.pipelines.transducer import OUTPUTS, GraphNetwork, TransducerSearching
+from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.ctc import BEST, CtcSearching, Says, ctc_outputs
+from tritone.pipelines.searching.rescoring import Rescorer
+from tritone.pipelines.searching.transducer import OUTPUTS, GraphNetwork, TransducerSearching
 from tritone.search.options import SearchMode
 
 

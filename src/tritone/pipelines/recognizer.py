@@ -23,10 +23,10 @@ from tritone.audio.waveform import check_waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import StreamError
 from tritone.pipelines import check_writes, open_offline, open_streaming
-from tritone.pipelines.choice import check_names
 from tritone.pipelines.frames import FrameScores
+from tritone.pipelines.graphs.choice import check_names
 from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
-from tritone.pipelines.searching import SearchSettings
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.sources import Input, Sources, is_single
 from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.search.endpoint import EndpointRules

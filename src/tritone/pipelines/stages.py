@@ -18,13 +18,13 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import InputError
-from tritone.pipelines.assembly import utterance
-from tritone.pipelines.batching import Batch, BatchLimits, plan_batches
-from tritone.pipelines.blocks import Blocks
-from tritone.pipelines.choice import open_chosen
+from tritone.pipelines.graphs.batching import Batch, BatchLimits, plan_batches
+from tritone.pipelines.graphs.blocks import Blocks
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching import MODES, SearchSettings
-from tritone.pipelines.work import CallWork, WorkLog
+from tritone.pipelines.searching.assembly import utterance
+from tritone.pipelines.searching.base import MODES, SearchSettings
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis

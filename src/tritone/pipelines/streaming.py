@@ -17,14 +17,14 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
-from tritone.pipelines.assembly import ReadingBuilder, transcript
-from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
+from tritone.pipelines.graphs.samples import SampleQueue
+from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.samples import SampleQueue
-from tritone.pipelines.searching import SearchSettings
-from tritone.pipelines.segment import Segment
-from tritone.pipelines.work import CallWork, WorkLog
+from tritone.pipelines.searching.assembly import ReadingBuilder, transcript
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.segment import Segment
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.endpoint import NEVER, EndpointRules

@@ -20,9 +20,9 @@ from tritone.backend.settings import STAGES, Stage
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError
-from tritone.pipelines.contract import check_graph, tensors
+from tritone.pipelines.graphs.contract import check_graph, tensors
 from tritone.pipelines.kinds import outputs_for
-from tritone.pipelines.searching import roles_for
+from tritone.pipelines.searching.base import roles_for
 from tritone.repository.config import ModelOptions
 from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances

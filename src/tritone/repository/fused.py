@@ -3,7 +3,7 @@
 from tritone.backend.settings import Mode
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
-from tritone.pipelines.searching import roles_for
+from tritone.pipelines.searching.base import roles_for
 from tritone.repository.config import ModelOptions, model_config
 from tritone.repository.folder import ModelFolder
 from tritone.repository.search_files import places

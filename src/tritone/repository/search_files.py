@@ -13,8 +13,8 @@ from pathlib import Path
 from tritone.backend.settings import EmbedParameters, Mode, ModelParameters, SearchParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
-from tritone.pipelines.geometry import Geometry
-from tritone.pipelines.searching import obstacle
+from tritone.pipelines.graphs.geometry import Geometry
+from tritone.pipelines.searching.base import obstacle
 from tritone.search.options import given_to_transducers
 
 FOLDER = "search"  # in the version folder

@@ -18,7 +18,7 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Decoder
 from tritone.errors import BundleError, InputError
-from tritone.pipelines.choice import open_chosen
+from tritone.pipelines.graphs.choice import open_chosen
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from tritone.audio.waveform import Waveform
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
-from tritone.pipelines.batching import Batch, BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches
 from tritone.runtime.graph import Array, TensorSpec
 
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, InputError
-from tritone.pipelines.assembly import ReadingBuilder
-from tritone.pipelines.segment import Segment
+from tritone.pipelines.searching.assembly import ReadingBuilder
+from tritone.pipelines.searching.segment import Segment
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import CTC_MODES, TRANSDUCER_MODES, LmUnit, SearchMode, SearchOptions

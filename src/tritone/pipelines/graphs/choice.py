@@ -8,7 +8,7 @@ from typing import Any, get_args
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
 from tritone.errors import OperatorError
-from tritone.pipelines.contract import check_graph
+from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime import Graph, obstacle, open_graph
 
 UNASKED = "engines run only where they are asked for: runtime tensorrt"

@@ -11,10 +11,10 @@ import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.pipelines.batching import Batch, BatchLimits
-from tritone.pipelines.blocks import Blocks
-from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.work import CallWork, WorkLog
+from tritone.pipelines.graphs.batching import Batch, BatchLimits
+from tritone.pipelines.graphs.blocks import Blocks
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 

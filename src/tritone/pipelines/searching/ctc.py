@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
-from tritone.pipelines.assembly import ReadingBuilder
-from tritone.pipelines.rescoring import Candidate, Rescorer
-from tritone.pipelines.searching import Searching, SearchSettings
-from tritone.pipelines.segment import Segment
+from tritone.pipelines.searching.assembly import ReadingBuilder
+from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.rescoring import Candidate, Rescorer
+from tritone.pipelines.searching.segment import Segment
 from tritone.runtime.graph import Array
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis

@@ -11,10 +11,10 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
-from tritone.pipelines.assembly import ReadingBuilder
-from tritone.pipelines.choice import open_chosen
-from tritone.pipelines.searching import Searching, SearchSettings
-from tritone.pipelines.segment import Segment
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.searching.assembly import ReadingBuilder
+from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.segment import Segment
 from tritone.runtime.graph import Array
 from tritone.search.beam.prefix_tree import HISTORY
 from tritone.search.hypothesis import Hypothesis, Token

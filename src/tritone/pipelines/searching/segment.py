@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from tritone.pipelines.assembly import Reading, ReadingBuilder
+from tritone.pipelines.searching.assembly import Reading, ReadingBuilder
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions

@@ -1,0 +1,1 @@
+"""Running the graphs of a bundle: contracts, batches and blocks of audio."""

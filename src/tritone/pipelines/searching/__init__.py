@@ -1,0 +1,1 @@
+"""Network outputs to hypotheses and transcripts, for each kind of model."""
