@@ -22,7 +22,7 @@ import yaml
 
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.export import export_wenet
 from tritone.families.wenet.model import AsrModel

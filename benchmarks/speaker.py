@@ -252,7 +252,7 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
 
     from benchmarks.plain_speaker import PlainNetwork
     from benchmarks.random_speaker import config_of, parse_config, random_network
-    from tritone.families.precision import DTYPES
+    from tritone.families.export.precision import DTYPES
     from tritone.runtime.torch.cuda import EXACT
 
     network = PlainNetwork(random_network(parse_config(config_of(size)))).to(given.device, DTYPES[given.precision])

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from toy import CHUNK, FRAME, LEVELS, MIN_SAMPLES, TOKENS, WINDOW
-from tritone.families.torch_program import save_program
+from tritone.families.export.torch_program import save_program
 
 
 class ToyModule(nn.Module):

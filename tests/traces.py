@@ -21,8 +21,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tritone.families.onnx import export_graph
-from tritone.families.torch_program import save_program
+from tritone.families.export.torch_program import save_program
+from tritone.families.onnx.writer import export_graph
 
 
 class UnknownContentError(Exception):

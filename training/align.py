@@ -26,7 +26,7 @@ from training.dataset import FRAME_LENGTH, FRAME_SHIFT, RIGHT_CONTEXT, SUBSAMPLI
 from training.score import load_model
 from training.scoring import posteriors, transcribe
 from training.units import BLANK_ID, Units
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.model import AsrModel
 
 ENERGY_FRAME = 160  # samples, 10 ms

@@ -31,7 +31,7 @@ from training.corpus import Corpus, to_int16
 from training.scoring import Transcriber, Utterance, dev_sets, evaluate, network_modes
 from training.units import Units
 from tritone.evaluate.bootstrap import rate_interval
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.model import AsrModel
 from tritone.search.options import SearchMode

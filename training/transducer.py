@@ -24,11 +24,11 @@ from training.lattice import lattice_loss, transducer_loss
 from training.pieces import Pieces
 from training.recipe import Recipe
 from training.scoring import Transcriber, padded_batches
-from tritone.families.fbank import Fbank
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.stateless import PredictorConfig
 from tritone.families.icefall.zipformer import StackConfig, ZipformerConfig
+from tritone.families.layers.fbank import Fbank
 
 BLANK_ID = 0
 PADDING = -23.025850929940457  # log(1e-10), the feature value that stands for no sound

@@ -18,7 +18,7 @@ from training.network import Network, Objective, read_cmvn, write_cmvn
 from training.recipe import Recipe
 from training.scoring import Transcriber, network_modes
 from training.units import Units
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 
 
 class WenetSystem:

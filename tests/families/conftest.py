@@ -15,8 +15,8 @@ from background import background, be_patient
 from families.icefall_models import export_shared
 from traces import kept_traces
 from tritone.bundle.bundle import Bundle
-from tritone.families.fbank import Fbank
-from tritone.families.report import ExportReport
+from tritone.families.export.report import ExportReport
+from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.export import export_wenet
 from tritone.families.wenet.model import AsrModel

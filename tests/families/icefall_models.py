@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
-from tritone.families.drift import CLIPS
+from tritone.families.export.drift import CLIPS
+from tritone.families.export.report import ExportReport
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.stateless import PredictorConfig
 from tritone.families.icefall.zipformer import StackConfig, ZipformerConfig
-from tritone.families.report import ExportReport
 
 TOKENS = ["<blk>", "<sos/eos>", "<unk>", *(f"▁{letter}" for letter in "ABCDEFGH"), *"abcdefgh"]
 CHUNK, LEFT, RIGHT = 4, 8, 1

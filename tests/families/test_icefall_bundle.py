@@ -30,8 +30,9 @@ from families.icefall_models import (
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError, InputError
-from tritone.families.drift import read_recordings
-from tritone.families.exportable import follow
+from tritone.families.export.drift import read_recordings
+from tritone.families.export.exportable import follow
+from tritone.families.export.report import ExportReport
 from tritone.families.icefall.checkpoint import load_model
 from tritone.families.icefall.drift import TransducerDrift
 from tritone.families.icefall.export import export_icefall
@@ -46,7 +47,6 @@ from tritone.families.icefall.graphs import (
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.sherpa_layout import export_sherpa_layout
 from tritone.families.icefall.tokens import describe, read_table
-from tritone.families.report import ExportReport
 from tritone.pipelines import open_streaming
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph

@@ -13,8 +13,8 @@ from families.jasper_models import small_config, write_model
 from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import ExportError
+from tritone.families.export.report import ExportReport
 from tritone.families.jasper.export import export_jasper
-from tritone.families.report import ExportReport
 from tritone.pipelines import open_offline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.runtime import open_graph

@@ -11,8 +11,8 @@ from families.icefall_models import CONFORMER, PREDICTOR, export_files, write_fi
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.errors import BundleError
+from tritone.families.export.report import ExportReport
 from tritone.families.icefall.model import IcefallConfig
-from tritone.families.report import ExportReport
 from tritone.families.wenet.export import export_wenet
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.choice import open_chosen

@@ -18,9 +18,9 @@ from families import wespeaker_models as wespeaker
 from tensorrt_builder import ONE_SIZE, builder, needs_tensorrt, plans_of, ranges_of
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
-from tritone.families import graph_files
+from tritone.families.export import graph_files
+from tritone.families.export.report import ExportReport
 from tritone.families.jasper.export import export_jasper
-from tritone.families.report import ExportReport
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 from tritone.families.wespeaker.export import export_wespeaker
 from tritone.tensorrt import build

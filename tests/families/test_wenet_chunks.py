@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from families.conftest import babble, export
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ExportError
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import StreamingPipeline, open_offline, open_streaming

@@ -14,11 +14,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 from families.conftest import babble
 from tritone.errors import ExportError, InputError
-from tritone.families.drift import MAX_DRIFT, read_recordings
-from tritone.families.exportable import utterances
-from tritone.families.graph_files import plan
-from tritone.families.onnx_int8 import quantise_columns, quantise_products
-from tritone.families.report import ExportReport
+from tritone.families.export.drift import MAX_DRIFT, read_recordings
+from tritone.families.export.exportable import utterances
+from tritone.families.export.graph_files import plan
+from tritone.families.export.report import ExportReport
+from tritone.families.onnx.int8 import quantise_columns, quantise_products
 from tritone.families.wenet.drift import decoder_drift, encoder_drift
 from tritone.families.wenet.export import export_wenet
 from tritone.pipelines import open_offline

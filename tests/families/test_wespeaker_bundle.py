@@ -20,9 +20,9 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.cli.main import app
 from tritone.errors import ExportError
-from tritone.families.drift import read_recordings
-from tritone.families.graph_files import GraphOptions
-from tritone.families.report import ExportReport
+from tritone.families.export.drift import read_recordings
+from tritone.families.export.graph_files import GraphOptions
+from tritone.families.export.report import ExportReport
 from tritone.families.wespeaker.config import FeatureConfig
 from tritone.families.wespeaker.drift import MAX_DRIFT, EmbeddingDrift
 from tritone.families.wespeaker.export import export_wespeaker

@@ -25,7 +25,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Features
 from tritone.cli.main import app
 from tritone.errors import ExportError
-from tritone.families.onnx_builder import EMBEDDED, Builder
+from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.wespeaker.onnx_model import ImportReport, import_wespeaker, normalised
 from tritone.pipelines.graphs.contract import tensors
 from tritone.runtime import open_graph

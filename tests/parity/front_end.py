@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from parity.golden_cases import Case
 from tritone.bundle.manifest import Runtime
-from tritone.families.framing import count_windows
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.graphs import PADDING
 from tritone.families.jasper.export import export_jasper
+from tritone.families.layers.framing import count_windows
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.export import export_wenet
 from tritone.families.wespeaker.export import export_wespeaker

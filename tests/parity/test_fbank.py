@@ -7,7 +7,7 @@ import soundfile
 import torch
 
 from parity.golden_cases import Case, load
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 
 WINDOWS = ["povey", "hamming", "hanning", "rectangular", "blackman"]
 MAX_ATOL, MEAN_ATOL = 5e-3, 1e-4  # kaldi-native-fbank's own float32 error is 1.6e-3

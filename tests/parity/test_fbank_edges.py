@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from parity.golden_cases import Case, load
 from tritone.audio.fbank import num_frames
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 
 PADDING = math.log(1e-10)
 ATOL = 1e-3  # lhotse and kaldi-native-fbank differ by 5e-4 among themselves

@@ -21,7 +21,7 @@ from tritone.errors import ExportError
 from tritone.families.icefall.zipformer import Zipformer
 from tritone.families.icefall.zipformer_config import StackConfig, ZipformerConfig
 from tritone.families.icefall.zipformer_streaming import StreamingZipformer
-from tritone.families.onnx import export_graph
+from tritone.families.onnx.writer import export_graph
 
 ATOL = 5e-5
 GRAPH_ATOL = 5 * ATOL  # of other runtimes

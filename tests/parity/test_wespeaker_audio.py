@@ -14,7 +14,7 @@ import torch
 
 from parity.golden_cases import Case, largest
 from tritone.bundle import Bundle
-from tritone.families.onnx import export_graph
+from tritone.families.onnx.writer import export_graph
 from tritone.families.wespeaker.checkpoint import load_network, read_config
 from tritone.families.wespeaker.config import FeatureConfig
 from tritone.families.wespeaker.features import SpeakerFeatures

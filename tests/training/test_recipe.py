@@ -16,7 +16,7 @@ if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
 from training import align, augment, corpus, dataset, grammar, masking, network, prepare, scoring, train, units  # noqa: E402
-from tritone.families.fbank import Fbank  # noqa: E402
+from tritone.families.layers.fbank import Fbank  # noqa: E402
 
 TINY = {
     "output_size": 16,

@@ -6,7 +6,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from tritone.families.onnx_int8 import quantise_columns, quantise_products
+from tritone.families.onnx.int8 import quantise_columns, quantise_products
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(0, 1, (5, 48)).astype(np.float32)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 import pt2
 from tritone.errors import BundleError
-from tritone.families.torch_program import rounded, save_program
+from tritone.families.export.torch_program import rounded, save_program
 from tritone.runtime import Graph, TensorSpec, open_graph
 from tritone.runtime.torch.program import read_program
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 import pt2
 from tritone.errors import BundleError, ExportError, OperatorError
-from tritone.families.torch_script import save_script
+from tritone.families.export.torch_script import save_script
 from tritone.runtime import TensorSpec, obstacle, open_graph
 from tritone.runtime.torch.script import read_script
 

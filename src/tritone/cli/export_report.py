@@ -7,7 +7,7 @@ import typer
 from tritone.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    from tritone.families.report import ExportReport
+    from tritone.families.export.report import ExportReport
 
 STORAGES = ("fp32", "fp16", "int8")
 

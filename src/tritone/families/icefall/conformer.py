@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
+from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.layers import CHANNELS, ConformerLayer, Subsampling, valid_frames
-from tritone.families.precision import as_dtype
-from tritone.families.sinusoids import sinusoids
+from tritone.families.layers.sinusoids import sinusoids
 
 LAYER = re.compile(r"encoder\.encoder\.layers\.(\d+)\.")
 

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tritone.audio import Waveform
-from tritone.families.drift import Array, Drift, distribution_drift
-from tritone.families.exportable import ExportableGraph
-from tritone.families.frame_drift import frame_drift, paired_frames
+from tritone.families.export.drift import Array, Drift, distribution_drift
+from tritone.families.export.exportable import ExportableGraph
+from tritone.families.export.frame_drift import frame_drift, paired_frames
+from tritone.families.export.stages import AcousticStage
 from tritone.families.icefall.graphs import JoinerGraph, OfflineGraph, PredictorGraph, StreamingGraph
-from tritone.families.stages import AcousticStage
 from tritone.runtime import Graph
 
 Encoder: TypeAlias = OfflineGraph | StreamingGraph | AcousticStage

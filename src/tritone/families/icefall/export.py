@@ -30,10 +30,11 @@ from tritone.bundle.manifest import (
     WeightStorage,
 )
 from tritone.errors import ExportError
-from tritone.families.drift import Drift
-from tritone.families.exportable import ExportableGraph, Graphs
-from tritone.families.fbank import FrontEnd
-from tritone.families.graph_files import GraphFiles, GraphOptions
+from tritone.families.export.drift import Drift
+from tritone.families.export.exportable import ExportableGraph, Graphs
+from tritone.families.export.graph_files import GraphFiles, GraphOptions
+from tritone.families.export.report import ExportReport, bundle_bytes, provenance
+from tritone.families.export.stages import AcousticStage, stage_graphs
 from tritone.families.icefall.checkpoint import Average, load_model
 from tritone.families.icefall.drift import TransducerDrift, ctc_drift
 from tritone.families.icefall.graphs import (
@@ -51,8 +52,7 @@ from tritone.families.icefall.graphs import (
 )
 from tritone.families.icefall.model import Architecture, IcefallModel
 from tritone.families.icefall.tokens import BLANK_ID, describe, read_table
-from tritone.families.report import ExportReport, bundle_bytes, provenance
-from tritone.families.stages import AcousticStage, stage_graphs
+from tritone.families.layers.fbank import FrontEnd
 from tritone.runtime import Graph
 
 # Chunk size, left and right context where none are given, in upstream's units: encoder frames of 40 ms for conformers,

@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from tritone.audio import Waveform
 from tritone.errors import ExportError
-from tritone.families.exportable import ExportableGraph, Run, trial_signal, utterances
-from tritone.families.fbank import Fbank, FrontEnd
+from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.model import CtcHead, IcefallModel
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
-from tritone.families.precision import as_dtype
+from tritone.families.layers.fbank import Fbank, FrontEnd
 
 SAMPLE_RATE = 16000  # Hz; the only one that the recipes train with
 FRAME_LENGTH, FRAME_SHIFT = 400, 160  # samples

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
 
 RESIDUAL_GAIN = 0.25  # upstream starts what is added to the residual stream this much smaller
 NORM_EPS = 0.25

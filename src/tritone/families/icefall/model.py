@@ -9,9 +9,9 @@ from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
+from tritone.families.export.precision import DTYPES
 from tritone.families.icefall.conformer import Conformer, ConformerConfig
 from tritone.families.icefall.stateless import Joiner, PredictorConfig, StatelessPredictor
-from tritone.families.precision import DTYPES
 
 if TYPE_CHECKING:
     from tritone.families.icefall.zipformer import Zipformer, ZipformerConfig

@@ -27,7 +27,7 @@ from tritone.families.icefall.model import CtcHead, IcefallModel
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
 from tritone.families.icefall.tokens import read_table
 from tritone.families.icefall.zipformer import Zipformer
-from tritone.families.onnx import export_graph
+from tritone.families.onnx.writer import export_graph
 from tritone.runtime import open_graph
 
 Head = Literal["transducer", "ctc"]

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
 
 MAX_CONTEXT = 16
 

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.zipformer_config import OUTPUT_DOWNSAMPLING, StackConfig, ZipformerConfig
 from tritone.families.icefall.zipformer_embed import MIN_FRAMES, Subsampling, embedded_frames
 from tritone.families.icefall.zipformer_layers import (
@@ -28,7 +29,6 @@ from tritone.families.icefall.zipformer_layers import (
     SelfAttention,
     relative_positions,
 )
-from tritone.families.precision import as_dtype
 
 if TYPE_CHECKING:
     from tritone.families.icefall.zipformer_streaming import StreamingZipformer

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.zipformer_layers import SWOOSH_L, SWOOSH_R, BiasNorm, swoosh
-from tritone.families.precision import as_dtype
 
 CHANNELS = (8, 32, 128)
 CONVNEXT_KERNEL = 7

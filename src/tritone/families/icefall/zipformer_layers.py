@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
 
 MASKED_SCORE = -1000.0  # upstream's score of a key that may not be seen
 SWOOSH_SLOPE = 0.08

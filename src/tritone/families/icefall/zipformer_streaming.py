@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
+from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.zipformer import (
     DownsampledLayers,
     Zipformer,
@@ -24,7 +25,6 @@ from tritone.families.icefall.zipformer import (
 from tritone.families.icefall.zipformer_config import OUTPUT_DOWNSAMPLING
 from tritone.families.icefall.zipformer_embed import CHANNELS, CONVNEXT_SIDE, embedded_bins
 from tritone.families.icefall.zipformer_layers import MASKED_SCORE, relative_positions
-from tritone.families.precision import as_dtype
 
 LOOKAHEAD = 7 + 2 * CONVNEXT_SIDE  # fbank frames of a window beyond two for each frame at 50 Hz
 STATES_PER_LAYER = 6

@@ -25,18 +25,18 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import SPACE
 from tritone.errors import ExportError
-from tritone.families.drift import Drift
-from tritone.families.exportable import ExportableGraph, Graphs
-from tritone.families.frame_drift import frame_drift
-from tritone.families.graph_files import GraphFiles, GraphOptions
+from tritone.families.export.drift import Drift
+from tritone.families.export.exportable import ExportableGraph, Graphs
+from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.graph_files import GraphFiles, GraphOptions
+from tritone.families.export.report import ExportReport, bundle_bytes, provenance
+from tritone.families.export.stages import stage_graphs
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
 from tritone.families.jasper.config import FeatureConfig, ModelConfig
 from tritone.families.jasper.features import LogMel
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
 from tritone.families.jasper.nemo import NEMO_SUFFIX
-from tritone.families.report import ExportReport, bundle_bytes, provenance
-from tritone.families.stages import stage_graphs
 from tritone.runtime import Graph
 
 BLANK = "<blank>"  # upstream's name for the class that it appends

@@ -18,8 +18,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.audio.fbank import window
-from tritone.families.framing import cut_frames, mirror_image
 from tritone.families.jasper.config import FeatureConfig
+from tritone.families.layers.framing import cut_frames, mirror_image
 
 LOG_GUARD = 1e-20  # is added before the logarithm
 DEVIATION_GUARD = 1e-5  # is added to the deviation that features are divided by

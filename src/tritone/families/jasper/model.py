@@ -19,10 +19,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
-from tritone.families.framing import count_windows
+from tritone.families.export.precision import DTYPES, as_dtype
 from tritone.families.jasper.config import BlockConfig, ModelConfig
 from tritone.families.jasper.names import branch_names, convolution_names
-from tritone.families.precision import DTYPES, as_dtype
+from tritone.families.layers.framing import count_windows
 
 BATCH_NORM_GUARD = 1e-3  # upstream's epsilon
 GROUP_NORM_GUARD = 1e-5

@@ -10,9 +10,9 @@ import onnx
 from onnx import TensorProto, helper
 
 from tritone.bundle.manifest import Features, State
-from tritone.families.onnx_builder import EMBEDDED, Builder
-from tritone.families.onnx_front_end import utterance_features, window_features, window_samples
-from tritone.families.onnx_source import Source
+from tritone.families.onnx.builder import EMBEDDED, Builder
+from tritone.families.onnx.front_end import utterance_features, window_features, window_samples
+from tritone.families.onnx.source import Source
 from tritone.families.sherpa_onnx.layouts import StreamLayout
 
 Spec = tuple[int, Sequence[int | str]]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Manifest, Precision
-from tritone.families.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak

@@ -25,9 +25,9 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import SPACE, read_tokens
 from tritone.errors import BundleError, ExportError
-from tritone.families.onnx_front_end import lead_samples, least_samples, window_samples
-from tritone.families.onnx_source import Source, check_features, check_types, read_source
-from tritone.families.onnx_trial import FLOAT_NOISE, MAX_DIFFERENCE, opened, run
+from tritone.families.onnx.front_end import lead_samples, least_samples, window_samples
+from tritone.families.onnx.source import Source, check_features, check_types, read_source
+from tritone.families.onnx.trial import FLOAT_NOISE, MAX_DIFFERENCE, opened, run
 from tritone.families.sherpa_onnx import compose, measure
 from tritone.families.sherpa_onnx.folder import ModelFiles, Part
 from tritone.families.sherpa_onnx.layouts import StreamLayout, stream_layout

@@ -15,7 +15,7 @@ from onnx import TensorProto
 
 from tritone.bundle.manifest import MAX_STATE_BYTES
 from tritone.errors import ExportError
-from tritone.families.onnx_source import Source, Tensor
+from tritone.families.onnx.source import Source, Tensor
 
 BATCH = -1  # in a shape
 UNKNOWN = 0  # an axis that the metadata does not tell

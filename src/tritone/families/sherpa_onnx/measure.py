@@ -12,9 +12,9 @@ import numpy.typing as npt
 
 from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
-from tritone.families.onnx_front_end import PADDING, lead_samples, least_samples, window_samples
-from tritone.families.onnx_source import Source
-from tritone.families.onnx_trial import FLOAT_NOISE, Floats, fbank, largest_difference, run, signal, typical_size
+from tritone.families.onnx.front_end import PADDING, lead_samples, least_samples, window_samples
+from tritone.families.onnx.source import Source
+from tritone.families.onnx.trial import FLOAT_NOISE, Floats, fbank, largest_difference, run, signal, typical_size
 from tritone.families.sherpa_onnx.compose import STEPS, state_names
 from tritone.families.sherpa_onnx.layouts import StreamLayout
 from tritone.runtime import Graph

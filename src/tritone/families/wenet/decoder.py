@@ -12,8 +12,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from tritone.families.precision import as_dtype
-from tritone.families.sinusoids import sinusoids
+from tritone.families.export.precision import as_dtype
+from tritone.families.layers.sinusoids import sinusoids
 from tritone.families.wenet.config import DecoderConfig
 from tritone.families.wenet.layers import MultiHeadedAttention, PositionwiseFeedForward
 

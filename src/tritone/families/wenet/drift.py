@@ -6,9 +6,9 @@ import numpy as np
 import torch
 
 from tritone.audio import Waveform
-from tritone.families.drift import Array, Drift, score_drift
-from tritone.families.frame_drift import frame_drift
-from tritone.families.stages import AcousticStage
+from tritone.families.export.drift import Array, Drift, score_drift
+from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.stages import AcousticStage
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
 from tritone.families.wenet.rescoring import RescoringGraph
 from tritone.runtime import Graph

@@ -11,8 +11,8 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from tritone.families.precision import as_dtype
-from tritone.families.sinusoids import sinusoids
+from tritone.families.export.precision import as_dtype
+from tritone.families.layers.sinusoids import sinusoids
 from tritone.families.wenet.config import EncoderConfig
 from tritone.families.wenet.layers import (
     ConvolutionModule,

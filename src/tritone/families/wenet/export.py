@@ -26,12 +26,12 @@ from tritone.bundle.manifest import (
     Vocabulary,
     WeightStorage,
 )
-from tritone.families.drift import Drift
-from tritone.families.exportable import ExportableGraph, Graphs
-from tritone.families.fbank import FrontEnd
-from tritone.families.graph_files import GraphFiles, GraphOptions
-from tritone.families.report import ExportReport, bundle_bytes, provenance
-from tritone.families.stages import AcousticStage, stage_graphs
+from tritone.families.export.drift import Drift
+from tritone.families.export.exportable import ExportableGraph, Graphs
+from tritone.families.export.graph_files import GraphFiles, GraphOptions
+from tritone.families.export.report import ExportReport, bundle_bytes, provenance
+from tritone.families.export.stages import AcousticStage, stage_graphs
+from tritone.families.layers.fbank import FrontEnd
 from tritone.families.wenet.checkpoint import load_model, read_config, read_units
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.drift import decoder_drift, encoder_drift

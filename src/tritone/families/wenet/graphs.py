@@ -15,9 +15,9 @@ from torch import Tensor
 from tritone.audio import Waveform
 from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES
 from tritone.errors import ExportError
-from tritone.families.exportable import ExportableGraph, Run, trial_signal, utterances
-from tritone.families.fbank import Fbank, FrontEnd
-from tritone.families.precision import as_dtype
+from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.precision import as_dtype
+from tritone.families.layers.fbank import Fbank, FrontEnd
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.model import AsrModel
 

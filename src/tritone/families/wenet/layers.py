@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tritone.families.framing import count_windows
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
+from tritone.families.layers.framing import count_windows
 from tritone.families.wenet.config import EncoderConfig
 
 ACTIVATION_MODULES: dict[str, type[nn.Module]] = {

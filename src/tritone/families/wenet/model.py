@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
-from tritone.families.precision import DTYPES
+from tritone.families.export.precision import DTYPES
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 from tritone.families.wenet.encoder import Encoder

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tritone.families.exportable import ExportableGraph, Run
-from tritone.families.precision import as_dtype
+from tritone.families.export.exportable import ExportableGraph, Run
+from tritone.families.export.precision import as_dtype
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 
 

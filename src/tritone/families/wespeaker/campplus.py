@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
 from tritone.families.wespeaker.config import CAMPPLUS_LAYERS, FREQUENCY_STRIDE, CamPPlusConfig
 from tritone.families.wespeaker.pooling import pooling
 from tritone.families.wespeaker.rows import Rows, cut, wide

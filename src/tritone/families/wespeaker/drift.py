@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from tritone.audio import Waveform
 from tritone.errors import ExportError
-from tritone.families.exportable import ExportableGraph, Run, follow
+from tritone.families.export.exportable import ExportableGraph, Run, follow
 from tritone.runtime import Graph
 
 MAX_DRIFT = 0.01

@@ -16,11 +16,11 @@ from tritone.audio import Waveform
 from tritone.audio.fbank import SAMPLE_SCALE
 from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Embedding, Encoder, Manifest, Precision, Role, Runtime, WeightStorage
-from tritone.families.exportable import ExportableGraph, Graphs
-from tritone.families.graph_files import GraphFiles, GraphOptions
-from tritone.families.precision import DTYPES
-from tritone.families.report import ExportReport, bundle_bytes, provenance
-from tritone.families.stages import stage_graphs
+from tritone.families.export.exportable import ExportableGraph, Graphs
+from tritone.families.export.graph_files import GraphFiles, GraphOptions
+from tritone.families.export.precision import DTYPES
+from tritone.families.export.report import ExportReport, bundle_bytes, provenance
+from tritone.families.export.stages import stage_graphs
 from tritone.families.wespeaker.checkpoint import load_network, read_config
 from tritone.families.wespeaker.drift import MAX_DRIFT, EmbeddingDrift, embedding_drift
 from tritone.families.wespeaker.features import SpeakerFeatures

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tritone.bundle.manifest import Features
-from tritone.families.fbank import Fbank
+from tritone.families.layers.fbank import Fbank
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD
 
 

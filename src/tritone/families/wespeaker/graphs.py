@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from tritone.audio import Waveform
-from tritone.families.exportable import ExportableGraph, Run, trial_signal, utterances
-from tritone.families.precision import as_dtype
+from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.precision import as_dtype
 from tritone.families.wespeaker.ecapa import Ecapa
 from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.model import SpeakerNetwork

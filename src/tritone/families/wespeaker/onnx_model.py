@@ -19,10 +19,11 @@ from tritone.audio.fbank import SAMPLE_SCALE
 from tritone.bundle.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Embedding, Encoder, Features, Manifest
 from tritone.errors import ExportError
-from tritone.families.onnx_builder import EMBEDDED, Builder
-from tritone.families.onnx_front_end import least_samples, utterance_features
-from tritone.families.onnx_source import Source, read_source
-from tritone.families.onnx_trial import (
+from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.onnx.builder import EMBEDDED, Builder
+from tritone.families.onnx.front_end import least_samples, utterance_features
+from tritone.families.onnx.source import Source, read_source
+from tritone.families.onnx.trial import (
     FLOAT_NOISE,
     MAX_DIFFERENCE,
     Floats,
@@ -33,7 +34,6 @@ from tritone.families.onnx_trial import (
     signal,
     typical_size,
 )
-from tritone.families.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config, read_yaml
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD, Window, manifest_features
 from tritone.families.wespeaker.mean import read_mean

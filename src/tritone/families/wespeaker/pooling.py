@@ -15,7 +15,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
 from tritone.families.wespeaker.config import POOLING_HEADS, Pooling
 from tritone.families.wespeaker.rows import Rows, wide
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tritone.families.precision import as_dtype
+from tritone.families.export.precision import as_dtype
 
 
 @dataclass(frozen=True)

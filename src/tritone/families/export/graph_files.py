@@ -20,13 +20,13 @@ from tritone.audio import Waveform
 from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime, WeightStorage
 from tritone.errors import ExportError
-from tritone.families.drift import MAX_DRIFT, Movement, read_recordings
-from tritone.families.exportable import ExportableGraph, Graphs, difference
-from tritone.families.onnx import export_graph, named, save_graphs
-from tritone.families.onnx_choice import even_or_any
-from tritone.families.onnx_int8 import quantise_products
-from tritone.families.torch_program import rounded, save_program
-from tritone.families.torch_script import save_script
+from tritone.families.export.drift import MAX_DRIFT, Movement, read_recordings
+from tritone.families.export.exportable import ExportableGraph, Graphs, difference
+from tritone.families.export.torch_program import rounded, save_program
+from tritone.families.export.torch_script import save_script
+from tritone.families.onnx.choice import even_or_any
+from tritone.families.onnx.int8 import quantise_products
+from tritone.families.onnx.writer import export_graph, named, save_graphs
 from tritone.runtime import RUNTIMES, Graph, open_graph
 
 MAX_DIFFERENCE = 1e-3  # natural-log units, or a share; float32 noise of a deep model stays one to two orders below

@@ -11,8 +11,8 @@ import onnx
 from onnx import compose, helper
 from torch import Tensor, nn
 
-from tritone.families.exportable import ExportableGraph
-from tritone.families.onnx import export_graph
+from tritone.families.export.exportable import ExportableGraph
+from tritone.families.onnx.writer import export_graph
 from tritone.runtime.graph import EVEN_ROWS
 
 

@@ -19,7 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.audio.fbank import SAMPLE_SCALE, mel_banks, window
-from tritone.families.framing import count_windows, cut_frames, mirror_image
+from tritone.families.layers.framing import count_windows, cut_frames, mirror_image
 
 LOG_FLOOR = float(np.finfo(np.float32).eps)
 

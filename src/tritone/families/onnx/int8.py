@@ -37,7 +37,7 @@ def quantise_products(model: onnx.ModelProto, keep: Collection[str] = ()) -> onn
     """Copy a float32 graph with int8 weights in its matrix products.
 
     Args:
-        model: as of `tritone.families.onnx.export_graph`, with its weights inside.
+        model: as of `tritone.families.onnx.writer.export_graph`, with its weights inside.
         keep: names of weights whose products stay float32.
 
     Raises:

@@ -14,8 +14,8 @@ import numpy.typing as npt
 from tritone.audio.fbank import LOG_FLOOR
 from tritone.bundle.manifest import Features
 from tritone.errors import BundleError, ExportError
-from tritone.families.onnx_front_end import dft, lead_samples, mel
-from tritone.families.onnx_source import Source
+from tritone.families.onnx.front_end import dft, lead_samples, mel
+from tritone.families.onnx.source import Source
 from tritone.runtime import Graph, open_graph
 
 Floats = npt.NDArray[np.float32]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from tritone.errors import ExportError
-from tritone.families.torch_program import NAMES, OLDEST, with_best
+from tritone.families.export.torch_program import NAMES, OLDEST, with_best
 
 # Largest difference between module and script, relative to the largest number. The same operators run in the same
 # order, but sums may be cut differently from one call to the next.
@@ -37,7 +37,7 @@ def save_script(
     """Trace `module` and write it to `path`, a .ts file. It runs on any device, whatever device it was traced on.
 
     Args:
-        module, inputs, outputs, dynamic, metadata: as of `tritone.families.onnx.export_graph`. A module with an output
+        module, inputs, outputs, dynamic, metadata: as of `tritone.families.onnx.writer.export_graph`. A module with an output
             `log_probs` (batch, frames, vocab) gets `best_tokens` and `best_log_probs` (batch, frames) as well.
 
     Raises:

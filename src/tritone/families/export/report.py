@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Provenance
-from tritone.families.drift import Movement
+from tritone.families.export.drift import Movement
 
 TORCH_PACKAGES = ("tritone", "torch", "onnx", "onnxscript")
 ONNX_PACKAGES = ("tritone", "onnx", "onnxruntime")

@@ -12,7 +12,7 @@ import numpy as np
 
 from tritone.audio.fbank import LOG_FLOOR, fft_size, mel_banks, spectrum_matrix
 from tritone.bundle.manifest import Features
-from tritone.families.onnx_builder import Builder
+from tritone.families.onnx.builder import Builder
 
 PADDING = math.log(1e-10)
 """A feature where there is no audio, in icefall's training and in sherpa-onnx."""

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 
 from tritone.audio import Waveform
 from tritone.bundle.manifest import Role
-from tritone.families.exportable import ExportableGraph, Run
-from tritone.families.fbank import FrontEnd
+from tritone.families.export.exportable import ExportableGraph, Run
+from tritone.families.layers.fbank import FrontEnd
 
 
 class Offline(Protocol):

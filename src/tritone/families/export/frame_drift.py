@@ -11,8 +11,8 @@ from typing import Protocol, cast
 import numpy as np
 
 from tritone.audio import Waveform
-from tritone.families.drift import Array, Drift, distribution_drift
-from tritone.families.exportable import ExportableGraph, Run, follow, valid_rows
+from tritone.families.export.drift import Array, Drift, distribution_drift
+from tritone.families.export.exportable import ExportableGraph, Run, follow, valid_rows
 from tritone.runtime import Graph
 
 

@@ -1,0 +1,1 @@
+"""What the exports of all families share."""

@@ -1,0 +1,1 @@
+"""ONNX graphs as files: written, read, joined, quantised and tried."""
