@@ -21,12 +21,12 @@ from tritone.bench.perf_input import write_inputs
 from tritone.bench.plan import Point
 from tritone.bundle import Bundle
 from tritone.client.endpoint import Endpoint, Protocol
+from tritone.load.findings.result import Measurement
+from tritone.load.requests.offline import LoadOptions, measure_closed
+from tritone.load.senders.wire import Target
+from tritone.load.workload.speech import Tape
+from tritone.load.workload.workload import Workload, speech_workload
 from tritone.server import TritonServer
-from tritone.traffic.offline import LoadOptions, measure_closed
-from tritone.traffic.result import Measurement
-from tritone.traffic.speech import Tape
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload, speech_workload
 
 CONCURRENCIES = (1, 4, 16)
 SECONDS = "5"

@@ -27,13 +27,13 @@ from benchmarks.published import TRITONE
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
+from tritone.load.workload.embeddings import cosine
 from tritone.pipelines.graphs.batching import BatchLimits, plan_batches
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.speakers.archive import read_vectors
 from tritone.systems.embedding_bundled import PILE_FILES, PILE_S
-from tritone.traffic.embeddings import cosine
 
 CORPORA = ("an4", "librispeech_mini", "speech_commands")  # 16 kHz
 BAR = 0.85  # of the bare network's throughput

@@ -23,15 +23,15 @@ from tritone.bench.plan import Point
 from tritone.bundle import Bundle
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.errors import OperatorError
+from tritone.load.findings.result import Measurement
+from tritone.load.requests.offline import LoadOptions, measure_closed
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target
+from tritone.load.streams.measure import measure_streams
+from tritone.load.streams.run import StreamOptions
+from tritone.load.workload.speech import Tape
+from tritone.load.workload.workload import Workload, speech_workload
 from tritone.server import TritonServer
-from tritone.traffic.offline import LoadOptions, measure_closed
-from tritone.traffic.result import Measurement
-from tritone.traffic.speech import Tape
-from tritone.traffic.stream_run import StreamOptions
-from tritone.traffic.streams import measure_streams
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload, speech_workload
 
 SECONDS = ("0.64", "2", "5", "10")
 CONCURRENCY = 32

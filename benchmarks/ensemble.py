@@ -15,10 +15,10 @@ from pathlib import Path
 from benchmarks.measure import Finding, Setup, alternate, median_ratio, save, to_markdown
 from tritone.bundle import Bundle
 from tritone.client import Client
+from tritone.load.workload.speech import Tape
+from tritone.load.workload.workload import speech_workload
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer, free_ports
-from tritone.traffic.speech import Tape
-from tritone.traffic.workload import speech_workload
 
 CONCURRENCY = 8
 COUNT = 64

@@ -24,6 +24,7 @@ import numpy as np
 from benchmarks.measure import CALM_PERCENT, ROOT, Bystanders, timed_in_turn
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
+from tritone.load.workload.speech import Tape
 from tritone.pipelines import open_offline
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
@@ -31,7 +32,6 @@ from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
 from tritone.runtime import obstacle, open_graph
 from tritone.search.options import SearchOptions
-from tritone.traffic.speech import Tape
 
 Row = dict[str, Any]
 

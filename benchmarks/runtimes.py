@@ -23,13 +23,13 @@ from benchmarks.measure import timed_in_turn
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
+from tritone.load.workload.speech import Tape
 from tritone.pipelines import Step, open_offline, open_streaming
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
 from tritone.runtime import obstacle, open_graph
 from tritone.search.options import SearchOptions
-from tritone.traffic.speech import Tape
 
 Row = dict[str, Cell]
 

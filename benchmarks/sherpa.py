@@ -31,9 +31,9 @@ from tritone.client import Client
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.model import IcefallModel
 from tritone.families.icefall.sherpa_layout import write_sherpa_layout
+from tritone.load.workload.speech import Tape
+from tritone.load.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, Step, open_offline, open_streaming
-from tritone.traffic.speech import Tape
-from tritone.traffic.workload import speech_workload
 
 OUTPUT = ROOT / "docs" / "performance" / "sherpa.json"
 TITLE = "Beside sherpa-onnx"

@@ -29,17 +29,17 @@ from tritone.bench.generator import find_target
 from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
 from tritone.client import Client
+from tritone.load.requests.offline import LoadOptions, measure_closed
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target
+from tritone.load.workload.embeddings import cosine
+from tritone.load.workload.speech import Tape
+from tritone.load.workload.workload import Workload
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
 from tritone.repository import ModelOptions
 from tritone.runtime import open_graph
 from tritone.runtime.graph import Array
-from tritone.traffic.embeddings import cosine
-from tritone.traffic.offline import LoadOptions, measure_closed
-from tritone.traffic.speech import Tape
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload
 
 Row = dict[str, Any]
 Call = Callable[[], Array]

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from tritone.load.findings.result import Latency, Loop, Measurement, Report, ServerSide, Streaming
 from tritone.report.stamp import Stamp
-from tritone.traffic.result import Latency, Loop, Measurement, Report, ServerSide, Streaming
 
 HOSTILE = "<script>alert(1)</script> | $x_1$ \x1b[31m \u202e\nnext"
 

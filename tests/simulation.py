@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from tritone.client.endpoint import Endpoint
-from tritone.traffic.wire import Body, Reply, Target
+from tritone.load.senders.wire import Body, Reply, Target
 
 RATE = 1000  # Hz: a sample is a millisecond
 TARGET = Target(endpoint=Endpoint.parse("http://localhost:1"), model="toy", sample_rate=RATE, streaming=True)

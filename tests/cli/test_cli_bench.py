@@ -21,8 +21,8 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.bench.generator import find_target
 from tritone.bench.serving import Served
 from tritone.cli.main import app
+from tritone.load.findings.result import Report
 from tritone.server import TritonServer
-from tritone.traffic.result import Report
 
 ASR = ("--model", "toy")  # the server has a speaker model, too
 QUICK = ("--warmup-s", 0.1, "--window-s", 0.2, "--max-windows", 2, "--processes", 1)

@@ -16,8 +16,8 @@ from typer.testing import CliRunner
 from liars import NAP_S, liar_server
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.cli.main import app
+from tritone.load.findings.result import Measurement, Report
 from tritone.server import TritonServer
-from tritone.traffic.result import Measurement, Report
 
 TEXTS = ["abc one", "def two", "ghi three", "jkl four", "mno five", "pqr six"]
 TIMEOUT_S = 1.0

@@ -17,12 +17,12 @@ import psutil
 import pytest
 
 from tritone.client import Client, Endpoint
+from tritone.load.findings.result import Measurement
+from tritone.load.requests.offline import Interrupted, LoadOptions, measure_closed, measure_open
+from tritone.load.requests.windows import Tick, WindowPlan
+from tritone.load.senders.wire import Reply, Target, encode, open_sender
+from tritone.load.workload.workload import Workload
 from tritone.server import TritonServer
-from tritone.traffic.offline import Interrupted, LoadOptions, measure_closed, measure_open
-from tritone.traffic.result import Measurement
-from tritone.traffic.windows import Tick, WindowPlan
-from tritone.traffic.wire import Reply, Target, encode, open_sender
-from tritone.traffic.workload import Workload
 from wire_toys import toy_server
 
 RATE = 8000
@@ -162,7 +162,7 @@ def test_latency_in_an_open_loop_counts_from_when_a_request_was_due(moods: Trito
 def test_a_server_that_cannot_keep_up_ends_the_open_loop_by_itself(
     moods: TritonServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tritone.traffic.offline.BACKLOG_S", 0.5)
+    monkeypatch.setattr("tritone.load.requests.offline.BACKLOG_S", 0.5)
     plan = WindowPlan(warmup_s=1.0, window_s=60.0, max_window_s=60.0)
     started = time.monotonic()
     found = measure_open(target_of(moods), good(4, 0.05), 200.0, "poisson", options(windows=plan))
@@ -304,7 +304,9 @@ def test_ctrl_c_leaves_what_was_measured_and_no_process(moods: TritonServer):
     assert found.requests == sum(window.requests for window in windows[-3:])
     assert not found.stable
     assert "interrupted after 4 windows" in found.notes
-    assert not [each for each in psutil.Process().children() if "tritone.traffic.worker" in " ".join(each.cmdline())]
+    assert not [
+        each for each in psutil.Process().children() if "tritone.load.processes.worker" in " ".join(each.cmdline())
+    ]
 
 
 def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: TritonServer):

@@ -20,13 +20,13 @@ from tritone.bench.perf_input import PerfInput, write_ab_input, write_inputs
 from tritone.bench.plan import Point
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.errors import InputError
+from tritone.load.findings.statistics import ServerWatch
+from tritone.load.requests.offline import LoadOptions, measure_closed
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target
+from tritone.load.workload.workload import Workload
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
-from tritone.traffic.offline import LoadOptions, measure_closed
-from tritone.traffic.statistics import ServerWatch
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload
 from wire_toys import toy_server
 
 WORDS = ["one", "two three", "four five six"]

@@ -14,15 +14,15 @@ import pytest
 
 from serving import RawClient, alive
 from tritone.client import Endpoint
+from tritone.load.findings.result import Measurement
+from tritone.load.requests.offline import Interrupted
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target
+from tritone.load.streams.measure import measure_streams, play_streams
+from tritone.load.streams.pacing import Column, Kind
+from tritone.load.streams.run import StreamOptions, has
+from tritone.load.workload.workload import Workload
 from tritone.server import TritonServer, free_ports
-from tritone.traffic.offline import Interrupted
-from tritone.traffic.pacing import Column, Kind
-from tritone.traffic.result import Measurement
-from tritone.traffic.stream_run import StreamOptions, has
-from tritone.traffic.streams import measure_streams, play_streams
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload
 from wire_toys import toy_server
 
 RATE = 8000

@@ -6,8 +6,8 @@ from rich.console import Console
 
 from load_reports import HOSTILE, STAMP, failed, labelled, measured, report, streams
 from tritone.bench.compare import Pair, compare
+from tritone.load.findings.result import Measurement, Report
 from tritone.report.table import Table
-from tritone.traffic.result import Measurement, Report
 
 
 def table_of(a: Report, b: Report, title: str) -> Table:

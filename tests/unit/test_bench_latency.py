@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.traffic.result import Latency
+from tritone.load.findings.result import Latency
 
 seconds = st.lists(st.floats(min_value=0, max_value=1e4, allow_nan=False), min_size=2, max_size=200)
 

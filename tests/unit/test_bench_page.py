@@ -11,8 +11,8 @@ from rich.console import Console
 from load_reports import HOSTILE, failed, labelled, measured, report, streams
 from tritone.bench.page import cards_of, html_report, notices_of, tables_of, to_csv, to_markdown, write_report
 from tritone.errors import InputError
+from tritone.load.findings.result import Measurement, Report
 from tritone.report.table import Table
-from tritone.traffic.result import Measurement, Report
 
 
 @pytest.fixture(autouse=True)

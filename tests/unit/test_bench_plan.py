@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tritone.bench.plan import MOST_VALUES, LatencyLimit, Point, parse_counts, parse_numbers
 from tritone.bench.ramp import Limit
-from tritone.traffic.result import Latency, Measurement, Streaming
+from tritone.load.findings.result import Latency, Measurement, Streaming
 
 
 def latency(p95_ms: float) -> Latency:

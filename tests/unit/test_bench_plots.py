@@ -12,7 +12,7 @@ from tritone.bench.plots import (
     throughput_against_latency,
 )
 from tritone.bench.series import series_of
-from tritone.traffic.result import Measurement
+from tritone.load.findings.result import Measurement
 
 
 @pytest.fixture

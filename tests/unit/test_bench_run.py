@@ -12,9 +12,9 @@ from tritone.bench.plan import Duration, LatencyLimit, Plan, Point, told_s
 from tritone.bench.ramp import Limit
 from tritone.bench.run import Header, run_plan, run_ramp
 from tritone.errors import OperatorError, ServerUnreachableError
+from tritone.load.findings.result import Latency, Measurement, Report
+from tritone.load.requests.offline import Interrupted
 from tritone.report.stamp import Stamp
-from tritone.traffic.offline import Interrupted
-from tritone.traffic.result import Latency, Measurement, Report
 
 STAMP = Stamp(
     command="c", date="d", commit="", processor="p", cores=2, memory_gib=4.0, system="s", versions={}, load=0.0

@@ -24,9 +24,9 @@ from tritone.bench.sweep import (
 )
 from tritone.cli.main import app
 from tritone.errors import InputError, OperatorError, ServerSetupError
+from tritone.load.findings.result import Latency, Measurement
 from tritone.report.stamp import Stamp
 from tritone.repository import ModelOptions
-from tritone.traffic.result import Latency, Measurement
 
 STAMP = Stamp(
     command="c", date="d", commit="", processor="p", cores=2, memory_gib=4.0, system="s", versions={}, load=0.0

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from tritone.evaluate.normalize import Normalization
-from tritone.traffic.answers import judge
-from tritone.traffic.workload import Workload
+from tritone.load.workload.answers import judge
+from tritone.load.workload.workload import Workload
 
 
 def workload(*references: str | None) -> Workload:

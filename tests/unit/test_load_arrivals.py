@@ -5,7 +5,7 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from tritone.traffic.arrivals import Arrivals, arrival_times
+from tritone.load.requests.arrivals import Arrivals, arrival_times
 
 
 def first(count: int, rate: float, arrivals: Arrivals, seed: int = 0, share: int = 0, shares: int = 1) -> np.ndarray:

@@ -15,11 +15,11 @@ from tritone.bench.page import cards_of, notices_of, tables_of, to_csv
 from tritone.client import Endpoint, ModelInfo
 from tritone.client.models import Kind, choose
 from tritone.errors import InputError
-from tritone.traffic.answers import judge_embeddings
-from tritone.traffic.embeddings import Embeddings
-from tritone.traffic.result import Report
-from tritone.traffic.windows import Tick
-from tritone.traffic.wire import Target, encode, read_reply, read_vectors
+from tritone.load.findings.result import Report
+from tritone.load.requests.windows import Tick
+from tritone.load.senders.wire import Target, encode, read_reply, read_vectors
+from tritone.load.workload.answers import judge_embeddings
+from tritone.load.workload.embeddings import Embeddings
 
 EMBEDDINGS = "EMBEDDINGS"
 

@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from tritone.errors import OperatorError
-from tritone.traffic.fleet import Fleet
-from tritone.traffic.worker import Link
+from tritone.load.processes.fleet import Fleet
+from tritone.load.processes.worker import Link
 
 TIMEOUT_S = 60.0
 

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from simulation import TARGET
-from tritone.traffic.loops import ClosedJob, Desk
-from tritone.traffic.recorder import Recorder
-from tritone.traffic.windows import Tick, WindowPlan
-from tritone.traffic.wire import Body, Reply
+from tritone.load.requests.loops import ClosedJob, Desk
+from tritone.load.requests.recorder import Recorder
+from tritone.load.requests.windows import Tick, WindowPlan
+from tritone.load.senders.wire import Body, Reply
 
 
 class Echo:
@@ -38,7 +38,7 @@ def sizes(held: object) -> dict[str, int]:
 
 def test_a_worker_holds_what_is_in_flight_and_one_tick_however_many_requests_it_sent(monkeypatch: pytest.MonkeyPatch):
     echo = Echo()
-    monkeypatch.setattr("tritone.traffic.loops.open_sender", lambda endpoint, connections: echo)
+    monkeypatch.setattr("tritone.load.requests.loops.open_sender", lambda endpoint, connections: echo)
     waveforms = list(enumerate(np.zeros((3, 50), dtype=np.float32)))
     job = ClosedJob(number=0, target=TARGET, utterances=waveforms, concurrency=4)
     with job._open() as desk:

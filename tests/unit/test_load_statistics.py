@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tritone.traffic.statistics import Look, model_counters, server_side
+from tritone.load.findings.statistics import Look, model_counters, server_side
 
 MS = 1_000_000  # nanoseconds
 

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.traffic.recorder import End, Event, Recorder
-from tritone.traffic.result import Latency
-from tritone.traffic.windows import MAX_KINDS, Tick, WindowPlan
+from tritone.load.findings.result import Latency
+from tritone.load.requests.recorder import End, Event, Recorder
+from tritone.load.requests.windows import MAX_KINDS, Tick, WindowPlan
 
 PLAN = WindowPlan(warmup_s=1.0, window_s=2.0, max_window_s=6.0, min_requests=4, max_windows=5)
 
@@ -166,7 +166,7 @@ def test_ticks_of_several_processes_add_up():
 
 
 def test_a_server_that_never_says_the_same_twice_does_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tritone.traffic.windows.MAX_TEXTS", 3)
+    monkeypatch.setattr("tritone.load.requests.windows.MAX_TEXTS", 3)
     tick = window([])
     for index in range(10):
         tick.add_text(0, f"text {index}")

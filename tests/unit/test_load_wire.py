@@ -16,7 +16,7 @@ from tritonclient.http._utils import _get_inference_request as _get_http_request
 from tritonclient.utils import serialize_byte_tensor
 
 from tritone.client import Endpoint, ModelInfo
-from tritone.traffic.wire import Body, Target, encode, error_kind, open_sender, read_strings
+from tritone.load.senders.wire import Body, Target, encode, error_kind, open_sender, read_strings
 
 SPEECH = [np.linspace(-1, 1, 5, dtype=np.float32), np.array([0.5, -0.25], np.float32)]
 

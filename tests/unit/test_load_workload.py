@@ -10,8 +10,15 @@ from hypothesis import strategies as st
 
 from tritone.corpus.dataset import Utterance
 from tritone.errors import AudioError, InputError
-from tritone.traffic.speech import Tape
-from tritone.traffic.workload import LONGEST_S, SHORTEST_S, Workload, files_workload, parse_lengths, speech_workload
+from tritone.load.workload.speech import Tape
+from tritone.load.workload.workload import (
+    LONGEST_S,
+    SHORTEST_S,
+    Workload,
+    files_workload,
+    parse_lengths,
+    speech_workload,
+)
 
 RATE = 8000
 COUNTING = Tape(np.arange(1000, dtype=np.float32), RATE)  # every sample tells its place
@@ -90,7 +97,7 @@ def test_the_same_seed_gives_the_same_pool():
 
 
 def test_a_pool_holds_at_most_an_hour_and_at_least_one_utterance(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("tritone.traffic.workload.MAX_POOL_S", 10.0)
+    monkeypatch.setattr("tritone.load.workload.workload.MAX_POOL_S", 10.0)
     assert seconds(speech_workload("3", COUNTING)).tolist() == [3.0] * 3
     assert seconds(speech_workload("30", COUNTING)).tolist() == [30.0]
 

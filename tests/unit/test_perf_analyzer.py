@@ -15,8 +15,8 @@ from tritone.bench.perf_input import PerfInput
 from tritone.bench.plan import Point
 from tritone.client.endpoint import Endpoint
 from tritone.errors import InputError, OperatorError, ServerUnreachableError
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target
 
 CLOSED = Point(loop="closed", load=4)
 CSV = """\

@@ -17,7 +17,7 @@ from fresh import in_fresh_process
 from tritone.bench.perf_input import PIECE, AbInput, write_ab_input, write_inputs
 from tritone.client.endpoint import Endpoint
 from tritone.errors import InputError, OperatorError
-from tritone.traffic.wire import Target
+from tritone.load.senders.wire import Target
 
 RATE = 16000
 HTTP = Target(endpoint=Endpoint.parse("http://localhost:8000"), model="demo", sample_rate=RATE)

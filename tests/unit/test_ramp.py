@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from tritone.bench.plan import LatencyLimit
 from tritone.bench.ramp import Limit, Ramp, largest_load
-from tritone.traffic.offline import Interrupted
-from tritone.traffic.result import Latency, Measurement, Streaming
+from tritone.load.findings.result import Latency, Measurement, Streaming
+from tritone.load.requests.offline import Interrupted
 
 LIMIT = Limit(latency=LatencyLimit(limit_ms=100))
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from simulation import LOST, RATE, TARGET, Later, Request, Simulation
 from tritone.errors import InputError
+from tritone.load.findings.result import Measurement, Report
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Reply
+from tritone.load.streams.measure import share_out
+from tritone.load.streams.pacing import Column, Kind, Pace, Player
+from tritone.load.streams.run import StreamOptions, StreamRun
+from tritone.load.workload.script import Script
+from tritone.load.workload.workload import Workload
 from tritone.report.stamp import Stamp
-from tritone.traffic.pacing import Column, Kind, Pace, Player
-from tritone.traffic.result import Measurement, Report
-from tritone.traffic.script import Script
-from tritone.traffic.stream_run import StreamOptions, StreamRun
-from tritone.traffic.streams import share_out
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Reply
-from tritone.traffic.workload import Workload
 
 BEGIN = 100.0  # where the simulation's clock starts
 

@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tritone.bench.series import LOADS, LOOPS, common, describe, is_clean, settings, varying
+from tritone.load.findings.result import Latency, Measurement, Report
 from tritone.report.page import render
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone, escape_markdown
-from tritone.traffic.result import Latency, Measurement, Report
 
 MACHINE = ("processor", "cores", "memory", "GPUs", "driver")  # where they differ, ratios say little of the software
 EXPECTED = ("date", "load average before")  # differ between any two runs

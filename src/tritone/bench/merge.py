@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tritone.bench.series import settings
-from tritone.traffic.result import Measurement, Report
+from tritone.load.findings.result import Measurement, Report
 
 LABEL = "report"
 

@@ -25,9 +25,9 @@ from tritone.bench.series import (
     varying,
 )
 from tritone.errors import InputError
+from tritone.load.findings.result import Measurement, Report
 from tritone.report.page import render
 from tritone.report.table import Cell, Column, Table, Tone, escape_markdown
-from tritone.traffic.result import Measurement, Report
 
 MOST_PLACES = 6  # that a message is told of in full
 

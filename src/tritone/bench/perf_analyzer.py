@@ -25,11 +25,11 @@ import psutil
 from tritone.bench.perf_input import PerfInput
 from tritone.bench.plan import Point
 from tritone.errors import InputError, OperatorError, ServerSetupError, ServerUnreachableError, TritoneError
+from tritone.load.findings.result import Latency, Measurement, ServerSide
+from tritone.load.findings.statistics import ServerWatch
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target, error_kind
 from tritone.server.installation import find_engine
-from tritone.traffic.result import Latency, Measurement, ServerSide
-from tritone.traffic.statistics import ServerWatch
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target, error_kind
 
 PROGRAM = "perf_analyzer"
 PERCENTILE = 95  # that must agree among windows; our own generator looks at the same one

@@ -29,8 +29,8 @@ from tritone.bench.series import (
     settings,
     varying,
 )
+from tritone.load.findings.result import Measurement, Report
 from tritone.report import plots
-from tritone.traffic.result import Measurement, Report
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,9 @@ from typing import Protocol
 from tritone.bench.plan import Plan, Point
 from tritone.bench.ramp import Limit, Ramp, largest_load
 from tritone.errors import TritoneError
+from tritone.load.findings.result import Measurement, Report
+from tritone.load.requests.offline import Interrupted
 from tritone.report.stamp import Stamp
-from tritone.traffic.offline import Interrupted
-from tritone.traffic.result import Measurement, Report
 
 Measure = Callable[[Point], Measurement]
 

@@ -29,11 +29,11 @@ from tritone.cli.search_options import parse_parameters
 from tritone.client import Client
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
+from tritone.load.findings.result import Loop, Report
+from tritone.load.requests.arrivals import Arrivals
+from tritone.load.senders.wire import Target
 from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.report.stamp import Stamp
-from tritone.traffic.arrivals import Arrivals
-from tritone.traffic.result import Loop, Report
-from tritone.traffic.wire import Target
 
 Protocol = Literal["grpc", "http"]
 Tool = Literal["tritone", "perf_analyzer"]

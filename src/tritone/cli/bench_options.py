@@ -15,8 +15,8 @@ from tritone.cli import recordings
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units
+from tritone.load.requests.windows import WindowPlan
 from tritone.repository import ModelOptions
-from tritone.traffic.windows import WindowPlan
 
 DEFAULT_SECONDS = "5"
 WINDOWS = WindowPlan()

@@ -25,8 +25,8 @@ from tritone.cli.bench_screen import Screen, fail, figures, show, write
 from tritone.cli.interrupts import INTERRUPTED, interrupts
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
+from tritone.load.findings.result import Report
 from tritone.report.stamp import Stamp
-from tritone.traffic.result import Report
 
 REPORT = "report.json"  # in the folder that `write_report` fills
 

@@ -64,7 +64,7 @@ def save_program(
     """Trace `module` and write it to `path`, a .pt2 file.
 
     Args:
-        module, inputs, outputs, dynamic, metadata: as of `tritone.families.onnx.writer.export_graph`. A module with an output
+        module, inputs, outputs, dynamic, metadata: as of `families.onnx.writer.export_graph`. A module with an output
             `log_probs` (batch, frames, vocab) gets `best_tokens` and `best_log_probs` (batch, frames) as well.
         narrow_weights: store float32 weights as float16, and widen them when the file is opened; see `rounded`.
 

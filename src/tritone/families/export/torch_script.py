@@ -37,7 +37,7 @@ def save_script(
     """Trace `module` and write it to `path`, a .ts file. It runs on any device, whatever device it was traced on.
 
     Args:
-        module, inputs, outputs, dynamic, metadata: as of `tritone.families.onnx.writer.export_graph`. A module with an output
+        module, inputs, outputs, dynamic, metadata: as of `families.onnx.writer.export_graph`. A module with an output
             `log_probs` (batch, frames, vocab) gets `best_tokens` and `best_log_probs` (batch, frames) as well.
 
     Raises:

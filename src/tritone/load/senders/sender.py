@@ -9,7 +9,7 @@ import time
 from abc import ABC, abstractmethod
 
 from tritone.client.loop_thread import LoopThread
-from tritone.traffic.wire import Body, Done, Reply
+from tritone.load.senders.wire import Body, Done, Reply
 
 
 class LoopSender(ABC):

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritone.audio.waveform import Waveform
-from tritone.traffic.arrivals import Arrivals, arrival_times
-from tritone.traffic.windows import Tick
-from tritone.traffic.wire import Body, Reply, Target, encode, open_sender, unreadable
-from tritone.traffic.worker import Link
+from tritone.load.processes.worker import Link
+from tritone.load.requests.arrivals import Arrivals, arrival_times
+from tritone.load.requests.windows import Tick
+from tritone.load.senders.wire import Body, Reply, Target, encode, open_sender, unreadable
 
 UNREACHABLE = "no connection"
 

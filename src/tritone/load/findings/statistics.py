@@ -18,8 +18,8 @@ from typing import Any
 from urllib.parse import quote
 
 from tritone.client.endpoint import Endpoint
-from tritone.traffic.result import ServerSide
-from tritone.traffic.wire import Target
+from tritone.load.findings.result import ServerSide
+from tritone.load.senders.wire import Target
 
 TIMEOUT_S = 5.0
 METRICS_PORT = 8002  # Triton's own

@@ -15,16 +15,16 @@ import numpy as np
 
 from tritone.client.transport import EMBEDDING
 from tritone.evaluate.normalize import Normalization
-from tritone.traffic.answers import judge, judge_embeddings
-from tritone.traffic.arrivals import Arrivals
-from tritone.traffic.fleet import Fleet
-from tritone.traffic.loops import ClosedJob, LoadJob, OpenJob, Rest
-from tritone.traffic.recorder import End, Event, Recorder
-from tritone.traffic.result import Latency, Loop, Measurement, ServerSide
-from tritone.traffic.statistics import Look, ServerWatch, server_side
-from tritone.traffic.windows import Tick, WindowPlan
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload
+from tritone.load.findings.result import Latency, Loop, Measurement, ServerSide
+from tritone.load.findings.statistics import Look, ServerWatch, server_side
+from tritone.load.processes.fleet import Fleet
+from tritone.load.requests.arrivals import Arrivals
+from tritone.load.requests.loops import ClosedJob, LoadJob, OpenJob, Rest
+from tritone.load.requests.recorder import End, Event, Recorder
+from tritone.load.requests.windows import Tick, WindowPlan
+from tritone.load.senders.wire import Target
+from tritone.load.workload.answers import judge, judge_embeddings
+from tritone.load.workload.workload import Workload
 
 MAX_PROCESSES = 16
 CONCURRENCY_OF_A_PROCESS = 32

@@ -21,9 +21,9 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.traffic.script import Script
-from tritone.traffic.windows import MAX_KINDS, OTHER
-from tritone.traffic.wire import Body, Reply, Sender
+from tritone.load.requests.windows import MAX_KINDS, OTHER
+from tritone.load.senders.wire import Body, Reply, Sender
+from tritone.load.workload.script import Script
 
 LOOK_S = 0.1  # how often the plan is asked when to end
 GRACE_S = 1.0  # that a sender has beyond a request's time limit before its answer counts as lost

@@ -10,8 +10,8 @@ from tritonclient.grpc import service_pb2 as pb
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import BROKEN_CONNECTION
 from tritone.client.grpc_transport import CHANNEL_OPTIONS
-from tritone.traffic.sending import LoopSender, too_late
-from tritone.traffic.wire import Body, Reply, error_kind, read_reply, unreadable
+from tritone.load.senders.sender import LoopSender, too_late
+from tritone.load.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 

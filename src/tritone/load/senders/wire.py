@@ -151,10 +151,10 @@ def open_sender(endpoint: Endpoint, *, connections: int = 1) -> Sender:
     """
     # Each protocol brings heavy imports that a user of the other one should not wait for.
     if endpoint.protocol == "grpc":
-        from tritone.traffic.grpc_sender import GrpcSender
+        from tritone.load.senders.grpc import GrpcSender
 
         return GrpcSender(endpoint, connections)
-    from tritone.traffic.http_sender import HttpSender
+    from tritone.load.senders.http import HttpSender
 
     return HttpSender(endpoint)
 

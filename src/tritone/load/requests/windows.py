@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from tritone.traffic.embeddings import Embeddings
+from tritone.load.workload.embeddings import Embeddings
 
 MAX_TEXTS = 50_000  # different (utterance, text) pairs that a window keeps
 MAX_KINDS = 100  # of errors

@@ -11,8 +11,8 @@ from aiohttp.payload import Payload
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import HTTP_STATUS
-from tritone.traffic.sending import LoopSender, too_late
-from tritone.traffic.wire import Body, Reply, error_kind, read_reply, unreadable
+from tritone.load.senders.sender import LoopSender, too_late
+from tritone.load.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 
 NO_LIMIT = 0
 SHORT = 65536  # bytes

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import Counts, score_utterance
-from tritone.traffic.embeddings import Embeddings
-from tritone.traffic.workload import Workload
+from tritone.load.workload.embeddings import Embeddings
+from tritone.load.workload.workload import Workload
 
 Texts = Mapping[tuple[int, str], int]
 

@@ -3,7 +3,7 @@
 from collections import deque
 from enum import Enum
 
-from tritone.traffic.windows import Tick, WindowPlan
+from tritone.load.requests.windows import Tick, WindowPlan
 
 COLD_S = 30.0  # that a server may take longer than a request's time limit until it is warm
 

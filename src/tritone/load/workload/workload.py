@@ -20,7 +20,7 @@ from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
-from tritone.traffic.speech import Tape
+from tritone.load.workload.speech import Tape
 
 MAX_UTTERANCES = 256
 MAX_OF_ONE_LENGTH = 64

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import IO, Any
 
 from tritone.errors import OperatorError
-from tritone.traffic.worker import Begin, Failed, Job, Over, Ready, Stop
+from tritone.load.processes.worker import Begin, Failed, Job, Over, Ready, Stop
 
 START_TIMEOUT_S = 120.0  # to import, read its job and prepare its requests
 END_TIMEOUT_S = 2.0
@@ -21,7 +21,7 @@ LAST_WORDS = 2000  # characters of what a process that died had written
 # would run the caller's script once more.
 CHILD = (
     "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from tritone.traffic.worker import main; main(int(sys.argv[1]))"
+    "from tritone.load.processes.worker import main; main(int(sys.argv[1]))"
 )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tritone.traffic.wire import Body, Target, Waveform, encode
+from tritone.load.senders.wire import Body, Target, Waveform, encode
 
 
 class Script:

@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 
 from tritone.errors import InputError
-from tritone.traffic.fleet import Fleet
-from tritone.traffic.offline import Interrupted
-from tritone.traffic.pacing import GOODBYE_S, Column, Kind
-from tritone.traffic.result import Measurement
-from tritone.traffic.statistics import Look, ServerWatch, server_side
-from tritone.traffic.stream_job import StreamJob, StreamTick
-from tritone.traffic.stream_run import Rows, StreamOptions, StreamRun, cut_windows, failures, has, windows_agree
-from tritone.traffic.windows import Tick
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload
+from tritone.load.findings.result import Measurement
+from tritone.load.findings.statistics import Look, ServerWatch, server_side
+from tritone.load.processes.fleet import Fleet
+from tritone.load.requests.offline import Interrupted
+from tritone.load.requests.windows import Tick
+from tritone.load.senders.wire import Target
+from tritone.load.streams.job import StreamJob, StreamTick
+from tritone.load.streams.pacing import GOODBYE_S, Column, Kind
+from tritone.load.streams.run import Rows, StreamOptions, StreamRun, cut_windows, failures, has, windows_agree
+from tritone.load.workload.workload import Workload
 
 MAX_PROCESSES = 16
 CHUNKS_OF_A_PROCESS = 400.0  # a second; a quarter of what one can do, so that it is never late

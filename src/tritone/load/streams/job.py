@@ -12,10 +12,10 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.audio.waveform import Waveform
-from tritone.traffic.pacing import NEVER, Pace, Player
-from tritone.traffic.script import Script
-from tritone.traffic.wire import Target, open_sender
-from tritone.traffic.worker import Link
+from tritone.load.processes.worker import Link
+from tritone.load.senders.wire import Target, open_sender
+from tritone.load.streams.pacing import NEVER, Pace, Player
+from tritone.load.workload.script import Script
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.evaluate.normalize import Normalization
-from tritone.traffic.answers import judge
-from tritone.traffic.pacing import Column, Kind, Pace
-from tritone.traffic.result import Latency, Measurement, ServerSide, Streaming
-from tritone.traffic.windows import WindowPlan
-from tritone.traffic.wire import Target
-from tritone.traffic.workload import Workload
+from tritone.load.findings.result import Latency, Measurement, ServerSide, Streaming
+from tritone.load.requests.windows import WindowPlan
+from tritone.load.senders.wire import Target
+from tritone.load.streams.pacing import Column, Kind, Pace
+from tritone.load.workload.answers import judge
+from tritone.load.workload.workload import Workload
 
 MAX_SPREAD_S = 10.0  # over which starts are spread if not told otherwise
 NEGLIGIBLE = 0.02  # of a chunk: latencies that differ by less are the same to a listener

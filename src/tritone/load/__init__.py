@@ -1,0 +1,1 @@
+"""Sending load to a server and measuring it."""

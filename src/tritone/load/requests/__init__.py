@@ -1,0 +1,1 @@
+"""Load of whole requests: closed and open loops."""

@@ -1,0 +1,1 @@
+"""Sending requests over gRPC and HTTP."""

@@ -1,0 +1,1 @@
+"""Load of streams in real time."""
