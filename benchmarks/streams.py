@@ -1,6 +1,6 @@
 """Many live streams at once: does the server keep up with microphones?
 
-The streams are those of `tritone bench`: see `tritone.load.streams.measure` for how they are played and what latency counts
+The streams are those of `tritone bench`: see `load.streams.measure` for how they are played and what latency counts
 from. What is added here: every final text is compared with that of the pipeline in process, and who used the cores is
 told.
 """

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from tensorrt_builder import needs_tensorrt
 from tritone.bundle.bundle import MODEL_CARD, Bundle
-from tritone.cli.export_engines import RuntimePlan, plan_runtimes
+from tritone.cli.export.engines import RuntimePlan, plan_runtimes
 from tritone.cli.main import app
 from tritone.errors import ExportError, MissingDependencyError, OperatorError
 from tritone.pipelines import open_offline

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 
 import tritone
 from toy import SAMPLE_RATE, toy_waveform
-from tritone.cli.evaluation_printer import EvaluationPrinter
 from tritone.cli.main import app
+from tritone.cli.shared.evaluation_printer import EvaluationPrinter
 from tritone.demo import SHIPPED_CLIPS, read_clips
 from tritone.server import TritonServer
 from tritone.systems.bundled import BundleSystem

@@ -16,8 +16,8 @@ from toy import SAMPLE_RATE, toy_waveform
 from toy_transducer import transducer_waveform, write_toy_transducer
 from tritone.backend.settings import SearchParameters
 from tritone.cli.main import app
-from tritone.cli.search_options import HELP, parse_parameters
-from tritone.cli.transcript_printer import TranscriptPrinter
+from tritone.cli.shared.search_options import HELP, parse_parameters
+from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.search.options import PARAMETERS
 from tritone.server import TritonServer
 from tritone.systems import Outcome

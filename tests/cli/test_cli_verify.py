@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from toy_speaker import SAMPLE_RATE, toy_voice, write_toy_speaker
 from tritone.bundle import Bundle
-from tritone.cli import speaker_options
 from tritone.cli.main import app
+from tritone.cli.shared import speaker_options
 from tritone.errors import InputError
 from tritone.systems import EmbeddingOutcome
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from tritone.cli.interrupts import PATIENCE_S, interrupts
+from tritone.cli.shared.interrupts import PATIENCE_S, interrupts
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

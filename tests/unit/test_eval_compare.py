@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tritone.cli.evaluation_printer import aligned
+from tritone.cli.shared.evaluation_printer import aligned
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
 from tritone.evaluate import tables

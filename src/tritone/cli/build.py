@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tritone.cli.search_options import takes_search_options
+from tritone.cli.shared.search_options import takes_search_options
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, compiled_searches, parse_stages
 from tritone.repository.build import Modes

@@ -14,8 +14,8 @@ from rich.table import Table
 from rich.text import Text
 
 from tritone.bundle import shipped_bundles
-from tritone.cli.interrupts import interrupts
-from tritone.cli.voices_printer import failures, voice_tables
+from tritone.cli.shared.interrupts import interrupts
+from tritone.cli.shared.voices_printer import failures, voice_tables
 from tritone.demo import SHIPPED_CLIPS, Clip, Measured, Run, VoiceRun, read_clips, run_demo
 from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError

@@ -10,9 +10,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from tritone.cli import recordings
-from tritone.cli.interrupts import INTERRUPTED, interrupts
-from tritone.cli.where import check_where
+from tritone.cli.shared import recordings
+from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
+from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible

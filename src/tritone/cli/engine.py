@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritone.cli.interrupts import interrupts
+from tritone.cli.shared.interrupts import interrupts
 
 if TYPE_CHECKING:
     from tritone.bundle.bundle import Bundle
@@ -57,7 +57,7 @@ def engine(
     --min, --opt and --max several times for several profiles of sizes.
     """
     from tritone.bundle.bundle import Bundle
-    from tritone.cli.export_report import names
+    from tritone.cli.export.report import names
     from tritone.tensorrt import build_engines
 
     try:

@@ -7,11 +7,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from tritone.cli import recordings
-from tritone.cli.evaluation_printer import EvaluationPrinter
-from tritone.cli.interrupts import INTERRUPTED, interrupts
-from tritone.cli.outputs import check_outputs
-from tritone.cli.search_options import parse_parameters
+from tritone.cli.shared import recordings
+from tritone.cli.shared.evaluation_printer import EvaluationPrinter
+from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
+from tritone.cli.shared.outputs import check_outputs
+from tritone.cli.shared.search_options import parse_parameters
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.corpus.dataset import read_utterances
 from tritone.evaluate.compare import compare, gate

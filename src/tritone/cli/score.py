@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tritone.cli.outputs import check_outputs
+from tritone.cli.shared.outputs import check_outputs
 from tritone.report.table import Column, Table, visible
 
 if TYPE_CHECKING:

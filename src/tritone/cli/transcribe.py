@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tritone.cli import recordings
-from tritone.cli import search_options as options
-from tritone.cli.transcript_printer import TranscriptPrinter
-from tritone.cli.where import check_where
+from tritone.cli.shared import recordings
+from tritone.cli.shared import search_options as options
+from tritone.cli.shared.transcript_printer import TranscriptPrinter
+from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.systems import BundleSystem, Playback, ServedSystem, System

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli import speaker_options as options
+from tritone.cli.shared import speaker_options as options
 
 
 def verify(

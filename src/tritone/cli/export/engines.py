@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from tritone.cli.engine import announced_tools, print_engines
-from tritone.cli.export_report import progress
+from tritone.cli.export.report import progress
 from tritone.errors import TritoneError
 
 if TYPE_CHECKING:

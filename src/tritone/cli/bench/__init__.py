@@ -21,11 +21,11 @@ from tritone.bench.ramp import Limit
 from tritone.bench.run import Header, Measure, Run, run_plan, run_ramp
 from tritone.bench.serving import serve_bundle
 from tritone.bench.sweep import short
-from tritone.cli import bench_options as options
-from tritone.cli.bench_screen import Screen, fail, show, write
-from tritone.cli.bench_sweep import sweep
-from tritone.cli.interrupts import INTERRUPTED, interrupts
-from tritone.cli.search_options import parse_parameters
+from tritone.cli.bench import options
+from tritone.cli.bench.screen import Screen, fail, show, write
+from tritone.cli.bench.sweep import sweep
+from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
+from tritone.cli.shared.search_options import parse_parameters
 from tritone.client import Client
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization

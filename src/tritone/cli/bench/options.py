@@ -11,7 +11,7 @@ from tritone.bench.generator import Audio, Method
 from tritone.bench.plan import LatencyLimit, Percentile, parse_counts, parse_numbers
 from tritone.bench.ramp import Limit
 from tritone.bench.sweep import parse_option, short, text_of
-from tritone.cli import recordings
+from tritone.cli.shared import recordings
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units

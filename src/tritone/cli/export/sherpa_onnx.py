@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from tritone.cli.export_options import Name, Output, TailPaddingForWords
-from tritone.cli.export_report import names, progress, refuse
+from tritone.cli.export.options import Name, Output, TailPaddingForWords
+from tritone.cli.export.report import names, progress, refuse
 from tritone.errors import MissingDependencyError
 
 

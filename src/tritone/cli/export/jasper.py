@@ -5,8 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli.export_engines import plan_runtimes
-from tritone.cli.export_options import (
+from tritone.cli.export.engines import plan_runtimes
+from tritone.cli.export.options import (
     CheckAudio,
     Force,
     MaxDrift,
@@ -18,7 +18,7 @@ from tritone.cli.export_options import (
     TailPadding,
     Weights,
 )
-from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
+from tritone.cli.export.report import checked_storage, names, print_report, progress, refuse
 
 
 def jasper(

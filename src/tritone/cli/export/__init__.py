@@ -5,10 +5,10 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli.export_engines import plan_runtimes
-from tritone.cli.export_icefall import icefall
-from tritone.cli.export_jasper import jasper
-from tritone.cli.export_options import (
+from tritone.cli.export.engines import plan_runtimes
+from tritone.cli.export.icefall import icefall
+from tritone.cli.export.jasper import jasper
+from tritone.cli.export.options import (
     CheckAudio,
     Force,
     MaxDrift,
@@ -19,9 +19,9 @@ from tritone.cli.export_options import (
     TailPaddingForWords,
     Weights,
 )
-from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
-from tritone.cli.export_sherpa_onnx import sherpa_onnx
-from tritone.cli.export_wespeaker import wespeaker
+from tritone.cli.export.report import checked_storage, names, print_report, progress, refuse
+from tritone.cli.export.sherpa_onnx import sherpa_onnx
+from tritone.cli.export.wespeaker import wespeaker
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 

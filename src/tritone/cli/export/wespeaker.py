@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 import typer
 
-from tritone.cli.export_engines import plan_runtimes
-from tritone.cli.export_options import CheckAudio, Force, Name, Output, Precision, Runtimes, Stages, Weights
-from tritone.cli.export_report import checked_storage, names, print_report, progress, refuse
+from tritone.cli.export.engines import plan_runtimes
+from tritone.cli.export.options import CheckAudio, Force, Name, Output, Precision, Runtimes, Stages, Weights
+from tritone.cli.export.report import checked_storage, names, print_report, progress, refuse
 from tritone.errors import MissingDependencyError
 
 CHECKPOINT, CONFIG = "avg_model.pt", "config.yaml"  # in folders that upstream publishes

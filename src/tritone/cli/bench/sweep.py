@@ -20,9 +20,9 @@ from tritone.bench.sweep import (
     sweep_report,
 )
 from tritone.bench.trials import Question
-from tritone.cli import bench_options as options
-from tritone.cli.bench_screen import Screen, fail, figures, show, write
-from tritone.cli.interrupts import INTERRUPTED, interrupts
+from tritone.cli.bench import options
+from tritone.cli.bench.screen import Screen, fail, figures, show, write
+from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
 from tritone.load.findings.result import Report
