@@ -21,11 +21,11 @@ from tritone.bench.perf_input import write_inputs
 from tritone.bench.plan import Point
 from tritone.bundle import Bundle
 from tritone.client.endpoint import Endpoint, Protocol
-from tritone.load.findings.result import Measurement
-from tritone.load.requests.offline import LoadOptions, measure_closed
-from tritone.load.senders.wire import Target
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import Workload, speech_workload
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.requests.offline import LoadOptions, measure_closed
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import Workload, speech_workload
 from tritone.server import TritonServer
 
 CONCURRENCIES = (1, 4, 16)

@@ -27,7 +27,7 @@ from benchmarks.published import TRITONE
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
-from tritone.load.workload.embeddings import cosine
+from tritone.loadtest.workload.embeddings import cosine
 from tritone.pipelines.graphs.batching import BatchLimits, plan_batches
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.crew import Crew

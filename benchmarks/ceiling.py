@@ -23,14 +23,14 @@ from tritone.bench.plan import Point
 from tritone.bundle import Bundle
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.errors import OperatorError
-from tritone.load.findings.result import Measurement
-from tritone.load.requests.offline import LoadOptions, measure_closed
-from tritone.load.requests.windows import WindowPlan
-from tritone.load.senders.wire import Target
-from tritone.load.streams.measure import measure_streams
-from tritone.load.streams.run import StreamOptions
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import Workload, speech_workload
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.requests.offline import LoadOptions, measure_closed
+from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.streams.measure import measure_streams
+from tritone.loadtest.streams.run import StreamOptions
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import Workload, speech_workload
 from tritone.server import TritonServer
 
 SECONDS = ("0.64", "2", "5", "10")

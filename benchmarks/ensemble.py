@@ -15,8 +15,8 @@ from pathlib import Path
 from benchmarks.measure import Finding, Setup, alternate, median_ratio, save, to_markdown
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import speech_workload
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import speech_workload
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer, free_ports
 

@@ -24,7 +24,7 @@ import numpy as np
 from benchmarks.measure import CALM_PERCENT, ROOT, Bystanders, timed_in_turn
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
-from tritone.load.workload.speech import Tape
+from tritone.loadtest.workload.speech import Tape
 from tritone.pipelines import open_offline
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png

@@ -6,7 +6,7 @@ from benchmarks.measure import Bystanders, Cell, Finding, Setup
 from benchmarks.served import MODEL, resident_mib, serving
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.load.workload.speech import Tape
+from tritone.loadtest.workload.speech import Tape
 
 REQUESTS = 5000
 EARLY = 500

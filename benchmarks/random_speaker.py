@@ -27,7 +27,7 @@ from tritone.families.wespeaker.export import export_wespeaker
 from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
-from tritone.load.workload.speech import Tape
+from tritone.loadtest.workload.speech import Tape
 
 # Upstream's name, size of the embedding and pooling, as its recipes have them.
 SIZES: dict[str, tuple[str, int, str]] = {

@@ -23,7 +23,7 @@ from benchmarks.measure import timed_in_turn
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
-from tritone.load.workload.speech import Tape
+from tritone.loadtest.workload.speech import Tape
 from tritone.pipelines import Step, open_offline, open_streaming
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.stamp import Stamp

@@ -31,8 +31,8 @@ from tritone.client import Client
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.model import IcefallModel
 from tritone.families.icefall.sherpa_layout import write_sherpa_layout
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import speech_workload
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, Step, open_offline, open_streaming
 
 OUTPUT = ROOT / "docs" / "performance" / "sherpa.json"

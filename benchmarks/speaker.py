@@ -29,12 +29,12 @@ from tritone.bench.generator import find_target
 from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.load.requests.offline import LoadOptions, measure_closed
-from tritone.load.requests.windows import WindowPlan
-from tritone.load.senders.wire import Target
-from tritone.load.workload.embeddings import cosine
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import Workload
+from tritone.loadtest.requests.offline import LoadOptions, measure_closed
+from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.workload.embeddings import cosine
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import Workload
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
 from tritone.repository import ModelOptions

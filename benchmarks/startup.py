@@ -11,7 +11,7 @@ from benchmarks.measure import Cell, Finding, Setup, timed
 from benchmarks.served import MODEL, serving
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.load.workload.speech import Tape
+from tritone.loadtest.workload.speech import Tape
 
 LENGTHS_S = (2.0, 7.0, 19.0)
 STARTS = 6

@@ -1,6 +1,6 @@
 """Many live streams at once: does the server keep up with microphones?
 
-The streams are those of `tritone bench`: see `load.streams.measure` for how they are played and what latency counts
+The streams are those of `tritone bench`: see `loadtest.streams.measure` for how they are played and what latency counts
 from. What is added here: every final text is compared with that of the pipeline in process, and who used the cores is
 told.
 """
@@ -19,13 +19,13 @@ from benchmarks.served import MODEL, serving
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.client import Endpoint
-from tritone.load.requests.windows import WindowPlan
-from tritone.load.senders.wire import Target
-from tritone.load.streams.measure import play_streams
-from tritone.load.streams.pacing import Column
-from tritone.load.streams.run import StreamOptions, StreamRun, cut_windows
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import Workload
+from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.streams.measure import play_streams
+from tritone.loadtest.streams.pacing import Column
+from tritone.loadtest.streams.run import StreamOptions, StreamRun, cut_windows
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines import Step, open_streaming
 from tritone.server import TritonServer
 

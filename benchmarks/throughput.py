@@ -15,10 +15,10 @@ from benchmarks.served import MODEL, serving
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.load.findings.statistics import Look, ServerWatch
-from tritone.load.senders.wire import Target
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import speech_workload
+from tritone.loadtest.findings.statistics import Look, ServerWatch
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, open_offline
 from tritone.pipelines.graphs.batching import plan_batches
 from tritone.search import ctc_greedy

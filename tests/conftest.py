@@ -1,4 +1,4 @@
-"""Fixtures for all tests. Pytest puts this folder on the path, so tests import the toy model with `import toy`."""
+"""Fixtures for all tests. Pytest has tests/support on its path, so tests import the toy model with `import toy`."""
 
 import os
 import signal

@@ -21,7 +21,7 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.bench.generator import find_target
 from tritone.bench.serving import Served
 from tritone.cli.main import app
-from tritone.load.findings.result import Report
+from tritone.loadtest.findings.result import Report
 from tritone.server import TritonServer
 
 ASR = ("--model", "toy")  # the server has a speaker model, too

@@ -24,7 +24,7 @@ with running_server(Path(sys.argv[1])):
 
 def test_a_server_ends_with_its_killed_owner_and_leaves_no_memory_and_no_files(tmp_path: Path) -> None:
     write_models(tmp_path / "repository", "count")
-    tests = str(Path(__file__).parents[1])
+    tests = str(Path(__file__).parents[1] / "support")
     command = [sys.executable, "-c", OWNER, str(tmp_path / "repository")]
     (tmp_path / "temporary").mkdir()
     environment = {"PYTHONPATH": tests, "TMPDIR": str(tmp_path / "temporary"), "PATH": "/usr/bin:/bin"}

@@ -1,4 +1,4 @@
-"""`tritone evaluate` and `tritone bench` against models that drop, fail, lie, stall or crawl (tests/liars.py).
+"""`tritone evaluate` and `tritone bench` against models that drop, fail, lie, stall or crawl (tests/support/liars.py).
 
 Whatever a server does, the commands end by themselves, say what happened, and have the exit code that it deserves. Of
 every three requests in a row a liar spoils one.
@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from liars import NAP_S, liar_server
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.cli.main import app
-from tritone.load.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement, Report
 from tritone.server import TritonServer
 
 TEXTS = ["abc one", "def two", "ghi three", "jkl four", "mno five", "pqr six"]

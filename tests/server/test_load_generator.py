@@ -17,11 +17,11 @@ import psutil
 import pytest
 
 from tritone.client import Client, Endpoint
-from tritone.load.findings.result import Measurement
-from tritone.load.requests.offline import Interrupted, LoadOptions, measure_closed, measure_open
-from tritone.load.requests.windows import Tick, WindowPlan
-from tritone.load.senders.wire import Reply, Target, encode, open_sender
-from tritone.load.workload.workload import Workload
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.requests.offline import Interrupted, LoadOptions, measure_closed, measure_open
+from tritone.loadtest.requests.windows import Tick, WindowPlan
+from tritone.loadtest.senders.wire import Reply, Target, encode, open_sender
+from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
@@ -162,7 +162,7 @@ def test_latency_in_an_open_loop_counts_from_when_a_request_was_due(moods: Trito
 def test_a_server_that_cannot_keep_up_ends_the_open_loop_by_itself(
     moods: TritonServer, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tritone.load.requests.offline.BACKLOG_S", 0.5)
+    monkeypatch.setattr("tritone.loadtest.requests.offline.BACKLOG_S", 0.5)
     plan = WindowPlan(warmup_s=1.0, window_s=60.0, max_window_s=60.0)
     started = time.monotonic()
     found = measure_open(target_of(moods), good(4, 0.05), 200.0, "poisson", options(windows=plan))
@@ -305,9 +305,7 @@ def test_ctrl_c_leaves_what_was_measured_and_no_process(moods: TritonServer):
     assert not found.stable
     assert "interrupted after 4 windows" in found.notes
     workers = [" ".join(each.cmdline()) for each in psutil.Process().children()]
-    assert not [line for line in workers if "tritone.load.processes.worker" in line]
-        each for each in psutil.Process().children() if "tritone.load.processes.worker" in " ".join(each.cmdline())
-    ]
+    assert not [line for line in workers if "tritone.loadtest.processes.worker" in line]
 
 
 def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: TritonServer):
@@ -323,7 +321,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: Triton
         "    print(stopped.measurement, flush=True)\n"
     )
     tests = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, tests / "server")))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "server")))}
     url = f"grpc://{moods.grpc_address}"
     command = [sys.executable, "-c", code, url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

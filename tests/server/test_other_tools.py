@@ -20,11 +20,11 @@ from tritone.bench.perf_input import PerfInput, write_ab_input, write_inputs
 from tritone.bench.plan import Point
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.errors import InputError
-from tritone.load.findings.statistics import ServerWatch
-from tritone.load.requests.offline import LoadOptions, measure_closed
-from tritone.load.requests.windows import WindowPlan
-from tritone.load.senders.wire import Target
-from tritone.load.workload.workload import Workload
+from tritone.loadtest.findings.statistics import ServerWatch
+from tritone.loadtest.requests.offline import LoadOptions, measure_closed
+from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.workload.workload import Workload
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 from wire_toys import toy_server

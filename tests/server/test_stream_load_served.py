@@ -14,14 +14,14 @@ import pytest
 
 from serving import RawClient, alive
 from tritone.client import Endpoint
-from tritone.load.findings.result import Measurement
-from tritone.load.requests.offline import Interrupted
-from tritone.load.requests.windows import WindowPlan
-from tritone.load.senders.wire import Target
-from tritone.load.streams.measure import measure_streams, play_streams
-from tritone.load.streams.pacing import Column, Kind
-from tritone.load.streams.run import StreamOptions, has
-from tritone.load.workload.workload import Workload
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.requests.offline import Interrupted
+from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.streams.measure import measure_streams, play_streams
+from tritone.loadtest.streams.pacing import Column, Kind
+from tritone.loadtest.streams.run import StreamOptions, has
+from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer, free_ports
 from wire_toys import toy_server
 
@@ -223,7 +223,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement_and_no_proces
         "    print(stopped.measurement, flush=True)\n"
     )
     tests = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests, tests / "server")))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "server")))}
     command = [sys.executable, "-c", code, f"grpc://{spoken.grpc_address}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 from tritone.bench.series import LOADS, LOOPS, common, describe, is_clean, settings, varying
-from tritone.load.findings.result import Latency, Measurement, Report
+from tritone.loadtest.findings.result import Latency, Measurement, Report
 from tritone.report.page import render
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone, escape_markdown

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tritone.bench.compare import WER_RISE, Comparison, Pair
 from tritone.bench.series import LOADS, describe, settings, varying
-from tritone.load.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement, Report
 
 MOST_TOLD = 10  # sentences of one kind
 

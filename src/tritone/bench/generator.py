@@ -18,15 +18,15 @@ from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
-from tritone.load.findings.result import Measurement
-from tritone.load.requests.offline import LoadOptions, measure_closed, measure_open
-from tritone.load.requests.recorder import COLD_S
-from tritone.load.requests.windows import Tick, WindowPlan
-from tritone.load.senders.wire import Target
-from tritone.load.streams.measure import SETTLE_S, measure_streams
-from tritone.load.streams.run import MAX_SPREAD_S, StreamOptions
-from tritone.load.workload.speech import Tape
-from tritone.load.workload.workload import Workload, files_workload, parse_lengths, speech_workload
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.requests.offline import LoadOptions, measure_closed, measure_open
+from tritone.loadtest.requests.recorder import COLD_S
+from tritone.loadtest.requests.windows import Tick, WindowPlan
+from tritone.loadtest.senders.wire import Target
+from tritone.loadtest.streams.measure import SETTLE_S, measure_streams
+from tritone.loadtest.streams.run import MAX_SPREAD_S, StreamOptions
+from tritone.loadtest.workload.speech import Tape
+from tritone.loadtest.workload.workload import Workload, files_workload, parse_lengths, speech_workload
 
 FILES = "files"
 WHOLE: tuple[Kind, ...] = ("offline", "embedding")

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tritone.bench.series import settings
-from tritone.load.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement, Report
 
 LABEL = "report"
 

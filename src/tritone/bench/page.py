@@ -25,7 +25,7 @@ from tritone.bench.series import (
     varying,
 )
 from tritone.errors import InputError
-from tritone.load.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.page import render
 from tritone.report.table import Cell, Column, Table, Tone, escape_markdown
 

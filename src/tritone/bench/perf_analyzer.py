@@ -25,10 +25,10 @@ import psutil
 from tritone.bench.perf_input import PerfInput
 from tritone.bench.plan import Point
 from tritone.errors import InputError, OperatorError, ServerSetupError, ServerUnreachableError, TritoneError
-from tritone.load.findings.result import Latency, Measurement, ServerSide
-from tritone.load.findings.statistics import ServerWatch
-from tritone.load.requests.windows import WindowPlan
-from tritone.load.senders.wire import Target, error_kind
+from tritone.loadtest.findings.result import Latency, Measurement, ServerSide
+from tritone.loadtest.findings.statistics import ServerWatch
+from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.senders.wire import Target, error_kind
 from tritone.server.installation import find_engine
 
 PROGRAM = "perf_analyzer"

@@ -25,7 +25,7 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.client.transport import NUM_SAMPLES, WAVEFORM
 from tritone.errors import InputError, OperatorError
-from tritone.load.senders.wire import Target, encode
+from tritone.loadtest.senders.wire import Target, encode
 
 OFFLINE, ONLINE = "offline_input.json", "online_input.json"
 AB_BODY = "ab_input.bin"

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Literal, get_args
 
-from tritone.load.findings.result import Latency, Loop, Measurement
+from tritone.loadtest.findings.result import Latency, Loop, Measurement
 
 MOST_VALUES = 1000  # of one list; a slip like 1:1000000 is told at once, not after a week
 MOST_POINTS = 2000

@@ -29,7 +29,7 @@ from tritone.bench.series import (
     settings,
     varying,
 )
-from tritone.load.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report import plots
 
 if TYPE_CHECKING:

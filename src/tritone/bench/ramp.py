@@ -12,8 +12,8 @@ from typing import Literal
 
 from tritone.bench.plan import LatencyLimit
 from tritone.bench.series import is_client_bound
-from tritone.load.findings.result import Measurement
-from tritone.load.requests.offline import Interrupted
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.requests.offline import Interrupted
 
 NARROW = 1.5  # times the limit: a latency beyond is no noise, so it is not measured again
 

@@ -13,8 +13,8 @@ from typing import Protocol
 from tritone.bench.plan import Plan, Point
 from tritone.bench.ramp import Limit, Ramp, largest_load
 from tritone.errors import TritoneError
-from tritone.load.findings.result import Measurement, Report
-from tritone.load.requests.offline import Interrupted
+from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.requests.offline import Interrupted
 from tritone.report.stamp import Stamp
 
 Measure = Callable[[Point], Measurement]

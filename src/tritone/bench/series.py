@@ -6,7 +6,7 @@ measurements  ->  series: equal in all settings, differing in load alone  ->  th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tritone.load.findings.result import Measurement
+from tritone.loadtest.findings.result import Measurement
 
 LOOPS = {
     "closed": "closed loop",

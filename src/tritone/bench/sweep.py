@@ -15,7 +15,7 @@ from tritone.backend.settings import SearchParameters, from_text
 from tritone.bench.ramp import Limit
 from tritone.bench.series import in_flight
 from tritone.errors import InputError, TritoneError
-from tritone.load.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
 from tritone.repository import ModelOptions

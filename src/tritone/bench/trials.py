@@ -17,7 +17,7 @@ from tritone.bench.serving import serve_bundle
 from tritone.bench.sweep import DEFAULTS, Grid, Setting, Sweep, text_of, told
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.load.findings.result import Measurement
+from tritone.loadtest.findings.result import Measurement
 from tritone.report.stamp import Stamp
 
 START_S = 10.0  # until a repository is built and its server is ready

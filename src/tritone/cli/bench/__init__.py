@@ -29,9 +29,9 @@ from tritone.cli.shared.search_options import parse_parameters
 from tritone.client import Client
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
-from tritone.load.findings.result import Loop, Report
-from tritone.load.requests.arrivals import Arrivals
-from tritone.load.senders.wire import Target
+from tritone.loadtest.findings.result import Loop, Report
+from tritone.loadtest.requests.arrivals import Arrivals
+from tritone.loadtest.senders.wire import Target
 from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.report.stamp import Stamp
 

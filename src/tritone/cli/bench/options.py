@@ -15,7 +15,7 @@ from tritone.cli.shared import recordings
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units
-from tritone.load.requests.windows import WindowPlan
+from tritone.loadtest.requests.windows import WindowPlan
 from tritone.repository import ModelOptions
 
 DEFAULT_SECONDS = "5"

@@ -17,8 +17,8 @@ from tritone.bench.page import to_csv, write_report
 from tritone.bench.plan import Point
 from tritone.bench.sweep import Setting, Trial
 from tritone.errors import InputError
-from tritone.load.findings.result import Measurement, Report
-from tritone.load.requests.windows import Tick
+from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.requests.windows import Tick
 from tritone.report.table import Table, visible
 
 PIPE_WIDTH = 220  # a pipe has no width of its own, and a narrow table would cut its columns

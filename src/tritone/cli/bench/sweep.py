@@ -25,7 +25,7 @@ from tritone.cli.bench.screen import Screen, fail, figures, show, write
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.errors import InputError
 from tritone.evaluate.normalize import Normalization
-from tritone.load.findings.result import Report
+from tritone.loadtest.findings.result import Report
 from tritone.report.stamp import Stamp
 
 REPORT = "report.json"  # in the folder that `write_report` fills

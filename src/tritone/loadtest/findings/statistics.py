@@ -1,0 +1,227 @@
+"""What the server says about a measurement: Triton's statistics of a model, and the model's own counters.
+
+    before, after  ->  ServerSide (queue, compute, batches, padding)
+
+Counters only ever grow, so that the difference of two looks is what happened between them.
+"""
+
+import json
+import re
+import ssl
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from typing import Any
+from urllib.parse import quote
+
+from tritone.client.endpoint import Endpoint
+from tritone.loadtest.findings.result import ServerSide
+from tritone.loadtest.senders.wire import Target
+
+TIMEOUT_S = 5.0
+METRICS_PORT = 8002  # Triton's own
+AUDIO, PADDING = "tritone_audio_seconds_total", "tritone_padding_seconds_total"
+ANSWERED = "nv_inference_request_success"
+SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+FOREIGN = 1.05  # times our requests may be what the server counted
+SLACK = 20  # answers between reading the statistics and the metrics
+DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
+# A proxy named in the environment is for the web, not for a server on this network; the client ignores it as well.
+DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Look:
+    """Triton's counters of a model at some time, all versions of it together.
+
+    `requests` and `failures` count requests, `cached` those of them that a cache answered, `batches` calls of the model
+    by their size, `total_ns` nanoseconds of all requests. `answered` is what the metrics page says that `requests` is,
+    `audio_s` and `padding_s` are the model's own counters there; None where they are not to be had.
+    """
+
+    requests: int = 0
+    failures: int = 0
+    cached: int = 0
+    batches: Counter[int] = field(default_factory=Counter)
+    total_ns: Mapping[str, int] = field(default_factory=dict)
+    answered: float | None = None
+    audio_s: float | None = None
+    padding_s: float | None = None
+
+    @classmethod
+    def of(cls, statistics: Mapping[str, Any], metrics: Mapping[str, float] | None = None) -> "Look":
+        """Read `model_stats` in Triton's JSON form (numbers may be strings), and the counters by name."""
+        metrics = metrics or {}
+        entries = statistics.get("model_stats", [])
+        batches: Counter[int] = Counter()
+        for entry in entries:
+            for batch in entry.get("batch_stats", []):
+                batches[int(batch["batch_size"])] += _number(batch.get("compute_infer"), "count")
+        of_kind = [entry.get("inference_stats", {}) for entry in entries]
+        return cls(
+            requests=sum(_number(each.get("success"), "count") for each in of_kind),
+            failures=sum(_number(each.get("fail"), "count") for each in of_kind),
+            cached=sum(_number(each.get("cache_hit"), "count") for each in of_kind),
+            batches=batches,
+            total_ns={name: sum(_number(each.get(name), "ns") for each in of_kind) for name in DURATIONS},
+            answered=metrics.get(ANSWERED),
+            audio_s=metrics.get(AUDIO),
+            padding_s=metrics.get(PADDING),
+        )
+
+    def until(self, later: "Look") -> ServerSide:
+        """What happened between this look and a later one.
+
+        The metrics count if their page saw as many answers as the statistics: there may be another Triton on that port.
+        """
+        requests = later.requests - self.requests
+        answered = _difference(self.answered, later.answered)
+        is_same = answered is None or abs(answered - requests) <= SLACK + (FOREIGN - 1) * requests
+        # A request that failed has waited too, but Triton counts the times of those that succeeded.
+        mean_ms = {
+            name: (later.total_ns.get(name, 0) - self.total_ns.get(name, 0)) / max(1, requests) / 1e6
+            for name in DURATIONS
+        }
+        sizes = {size: count - self.batches[size] for size, count in sorted(later.batches.items())}
+        return ServerSide(
+            requests=requests,
+            failures=later.failures - self.failures,
+            batches={size: count for size, count in sizes.items() if count > 0},
+            audio_s=_difference(self.audio_s, later.audio_s) if is_same else None,
+            padding_s=_difference(self.padding_s, later.padding_s) if is_same else None,
+            **{f"{name}_ms": milliseconds for name, milliseconds in mean_ms.items()},
+        )
+
+
+class ServerWatch:
+    """Looks at one model's counters.
+
+    Args:
+        target: the model.
+        metrics_url: where the server's Prometheus metrics are; None tries port 8002 of the same host.
+    """
+
+    def __init__(self, target: Target, metrics_url: str | None = None) -> None:
+        self._target = target
+        self._client: Any = None
+        endpoint = target.endpoint
+        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+        self.metrics_url = metrics_url or f"http://{host}:{METRICS_PORT}/metrics"
+        self._has_metrics = True
+
+    def __enter__(self) -> "ServerWatch":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._client is not None:
+            self._client.close()
+
+    def look(self) -> Look | None:
+        """The counters now; None when the server does not tell."""
+        statistics = self._statistics()
+        if statistics is None:
+            return None
+        metrics = self._metrics()
+        self._has_metrics = metrics is not None
+        return Look.of(statistics, metrics)
+
+    def _statistics(self) -> Mapping[str, Any] | None:
+        endpoint, model = self._target.endpoint, self._target.model
+        if endpoint.protocol == "http":
+            scheme = "https" if endpoint.tls else "http"
+            content = _get(f"{scheme}://{endpoint.address}/v2/models/{quote(model, safe='')}/stats")
+            try:
+                found = json.loads(content) if content else None
+            except ValueError:
+                return None
+            return found if isinstance(found, dict) else None
+        from tritonclient.utils import InferenceServerException
+
+        if self._client is None:
+            self._client = _grpc_client(endpoint)
+        try:
+            reply: dict[str, Any] = self._client.get_inference_statistics(model, as_json=True, client_timeout=TIMEOUT_S)
+        except InferenceServerException:
+            return None
+        return reply
+
+    def _metrics(self) -> Mapping[str, float] | None:
+        if not self._has_metrics:
+            return None  # asked once in vain: a closed port may cost seconds
+        content = _get(self.metrics_url)
+        if not content:
+            return None
+        return model_counters(content.decode("utf-8", "replace").splitlines(), self._target.model) or None
+
+
+def server_side(
+    before: Look | None, after: Look | None, requests: int, slack: float
+) -> tuple[ServerSide | None, list[str]]:
+    """What the server counted between two looks, and what is to be said about it.
+
+    Args:
+        before, after: the looks; None for one that failed.
+        requests: how many were ours in that time.
+        slack: how many may be counted on one side alone, because a look takes a moment while requests go on.
+    """
+    if before is None or after is None:
+        return None, ["the server gave no statistics of its own"]
+    side = before.until(after)
+    if side.requests < 0:
+        return None, ["the server's counters went backwards: it was started again meanwhile"]
+    notes = []
+    counted = side.requests + side.failures
+    if counted > FOREIGN * requests + slack:
+        notes.append(f"somebody else used the model too: the server counted {counted} requests, {requests} were ours")
+    if side.audio_s is None and before.audio_s is not None and after.audio_s is not None:
+        notes.append("the metrics page is of another server, so padding is not known; name the right one")
+    if after.cached > before.cached:
+        notes.append(f"{after.cached - before.cached} requests were answered by the server's response cache")
+    return side, notes
+
+
+def model_counters(lines: Iterable[str], model: str) -> dict[str, float]:
+    """The samples of a Prometheus page whose label `model` is that name, by metric; versions are added up."""
+    found: dict[str, float] = {}
+    for line in lines:
+        match = SAMPLE.match(line)
+        if match is None or dict(LABEL.findall(match["labels"] or "")).get("model") != model:
+            continue
+        try:
+            value = float(match["value"])
+        except ValueError:
+            continue
+        found[match["name"]] = found.get(match["name"], 0.0) + value
+    return found
+
+
+def _grpc_client(endpoint: Endpoint) -> Any:
+    from tritonclient import grpc as triton
+
+    from tritone.client.grpc_transport import CHANNEL_OPTIONS
+
+    options = list(CHANNEL_OPTIONS)
+    if endpoint.is_loopback:
+        options.append(("grpc.enable_http_proxy", 0))
+    return triton.InferenceServerClient(endpoint.address, ssl=endpoint.tls, channel_args=options)
+
+
+def _get(url: str) -> bytes | None:
+    try:
+        with DIRECT.open(url, timeout=TIMEOUT_S) as reply:
+            content: bytes = reply.read()
+    except (urllib.error.URLError, OSError, HTTPException, ssl.SSLError, ValueError):
+        return None
+    return content
+
+
+def _number(fields: Mapping[str, Any] | None, name: str) -> int:
+    return int((fields or {}).get(name, 0))
+
+
+def _difference(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before

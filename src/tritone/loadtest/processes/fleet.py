@@ -1,0 +1,157 @@
+"""The processes that make the load, as one: started together, asked together, and never left behind."""
+
+import json
+import multiprocessing
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import IO, Any
+
+from tritone.errors import OperatorError
+from tritone.loadtest.processes.worker import Begin, Failed, Job, Over, Ready, Stop
+
+START_TIMEOUT_S = 120.0  # to import, read its job and prepare its requests
+END_TIMEOUT_S = 2.0
+LAST_WORDS = 2000  # characters of what a process that died had written
+# The child looks for modules where this process does. `-m` would put the current folder first, and multiprocessing
+# would run the caller's script once more.
+CHILD = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
+    "from tritone.loadtest.processes.worker import main; main(int(sys.argv[1]))"
+)
+
+
+class Fleet:
+    """One process for each job, as a context manager; none survives it, or this process.
+
+    Raises:
+        OperatorError: a process died, failed, or did not answer in time; the message has its last words.
+    """
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        self._jobs = jobs
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._lines: list[Connection[Any, Any]] = []
+        self._logs: list[IO[bytes]] = []
+
+    def __enter__(self) -> "Fleet":
+        try:
+            for _ in self._jobs:
+                self._start()
+            for line, job in zip(self._lines, self._jobs, strict=True):
+                self._send(line, job)
+            for message in self.receive(START_TIMEOUT_S):
+                if not isinstance(message, Ready):
+                    raise RuntimeError(f"a worker said {message!r} before it was ready")
+        except BaseException:
+            self._end()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    def begin(self, delay_s: float = 0.05) -> float:
+        """Let all begin at the same time, soon. Gives that time, in `perf_counter` seconds."""
+        at = time.perf_counter() + delay_s
+        for line in self._lines:
+            self._send(line, Begin(at))
+        return at
+
+    def receive(self, timeout_s: float) -> list[Any]:
+        """The next message of each process, in the order of the jobs."""
+        deadline = time.perf_counter() + timeout_s
+        return [self._next(index, deadline) for index in range(len(self._lines))]
+
+    def stop(self, timeout_s: float) -> list[list[Any]]:
+        """Let all end, and collect what each of them still had to say."""
+        for line in self._lines:
+            self._send(line, Stop())
+        deadline = time.perf_counter() + timeout_s
+        told: list[list[Any]] = []
+        for index in range(len(self._lines)):
+            told.append([])
+            while not isinstance(message := self._next(index, deadline), Over):
+                told[-1].append(message)
+        return told
+
+    def _start(self) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        self._lines.append(ours)
+        self._logs.append(tempfile.TemporaryFile())  # noqa: SIM115  closed with the processes
+        with theirs:
+            descriptor = theirs.fileno()
+            command = [sys.executable, "-c", CHILD, str(descriptor), json.dumps(sys.path)]
+            self._processes.append(
+                # A session of its own: Ctrl-C is for this process alone, which then stops the others.
+                subprocess.Popen(
+                    command,
+                    pass_fds=[descriptor],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                    stderr=self._logs[-1],
+                    start_new_session=True,
+                )
+            )
+
+    def _send(self, line: "Connection[Any, Any]", message: object) -> None:
+        try:
+            line.send(message)
+        except OSError as error:
+            raise self._died(self._lines.index(line)) from error
+
+    def _next(self, index: int, deadline: float) -> Any:
+        line = self._lines[index]
+        if not line.poll(max(0.0, deadline - time.perf_counter())):
+            raise OperatorError(
+                f"load generator process {self._processes[index].pid} does not answer. The machine may be short of "
+                "cores or memory; use fewer processes."
+            )
+        try:
+            message = line.recv()
+        except (EOFError, OSError) as error:
+            raise self._died(index) from error
+        if isinstance(message, Failed):
+            raise OperatorError(f"a load generator process failed:\n{message.trace}")
+        return message
+
+    def _died(self, index: int) -> OperatorError:
+        process = self._processes[index]
+        try:
+            code: int | None = process.wait(END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            code = None
+        log = self._logs[index]
+        log.seek(0)
+        words = log.read().decode("utf-8", "replace").strip()[-LAST_WORDS:]
+        return OperatorError(
+            f"load generator process {process.pid} ended (exit code {code}). If it was killed, memory may be short: "
+            f"use fewer processes or shorter audio. Its last words: {words or 'none'}"
+        )
+
+    def _end(self) -> None:
+        for line in self._lines:
+            line.close()  # which ends a worker that still runs
+        deadline = time.perf_counter() + END_TIMEOUT_S
+        try:
+            for process in self._processes:
+                process.wait(max(0.0, deadline - time.perf_counter()))
+        except subprocess.TimeoutExpired:
+            pass
+        finally:
+            for process in self._processes:
+                if process.poll() is None:
+                    process.kill()
+                process.wait()
+            for log in self._logs:
+                log.close()

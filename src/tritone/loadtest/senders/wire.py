@@ -1,0 +1,346 @@
+"""Requests as bytes, made before the clock starts, and senders that put them on the wire without looking inside.
+
+    Target, waveforms  ->  encode  ->  Body  ->  Sender.send  ->  Reply (texts or embeddings, or what went wrong)
+
+A load generator shares its machine with much else: whatever can be done once is done once, and nothing in the hot path
+builds a tensor or a message object per request.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.client.endpoint import Endpoint
+from tritone.client.models import ModelInfo
+from tritone.client.parameters import Parameter
+from tritone.client.transport import EMBEDDING, NUM_SAMPLES, TEXT, WAVEFORM
+
+Waveform = npt.NDArray[np.float32]
+Vectors = npt.NDArray[np.float32]
+
+MAX_ERROR_CHARACTERS = 160
+BYTES_PER_NUMBER = 4  # of float32
+STRING_LENGTH_BYTES = 4  # a string tensor has them before each element, little-endian
+
+
+@dataclass(frozen=True, kw_only=True)
+class Target:
+    """A model on a server, and what is asked of it.
+
+    `sample_rate` in Hz; `batched` tells whether its tensors have a batch axis. `parameters`: names and values that all
+    requests carry; of a stream, all its chunks. `output`: the tensor that answers have, `TEXT` or `EMBEDDING`.
+    `has_lengths`: whether it takes `WAV_LENS`; without, all of a waveform is audio.
+    """
+
+    endpoint: Endpoint
+    model: str
+    sample_rate: int
+    batched: bool = True
+    streaming: bool = False
+    parameters: tuple[tuple[str, Parameter], ...] = ()
+    output: str = TEXT
+    has_lengths: bool = True
+
+    @classmethod
+    def of(cls, endpoint: Endpoint, info: ModelInfo, parameters: Mapping[str, Parameter] | None = None) -> "Target":
+        """Describe a model that `Client.model` found, and what to ask of it."""
+        return cls(
+            endpoint=endpoint,
+            model=info.name,
+            sample_rate=info.sample_rate,
+            batched=info.batched,
+            streaming=info.kind == "streaming",
+            parameters=tuple((parameters or {}).items()),
+            output=EMBEDDING if info.kind == "embedding" else TEXT,
+            has_lengths=info.has_lengths,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Body:
+    """One request, ready to send to the target it was made for.
+
+    `content` is the message: all of it (gRPC), or the tensors' bytes (HTTP). `stream` says which chunk of which stream
+    it is; it is kept apart, so that streams can share their chunks: see `in_stream`. `header` is the JSON that precedes
+    the tensors (HTTP only, else empty), `parameters` what it asks of the model (HTTP only). `output`: see `Target`.
+    """
+
+    model: str
+    content: bytes
+    header: bytes = b""
+    parameters: bytes = b""
+    stream: bytes = b""
+    audio_s: tuple[float, ...] = ()  # of each row
+    output: str = TEXT
+
+    def in_stream(self, sequence_id: int, *, start: bool = False, end: bool = False) -> "Body":
+        """The same chunk as part of a stream (1 to 2**63 - 1). The tensors' bytes are shared, not copied."""
+        if not 0 < sequence_id < 2**63:
+            raise ValueError(f"sequence_id must be 1 to 2**63 - 1, got {sequence_id}")
+        make = _http_stream if self.header else _grpc_stream
+        return replace(self, stream=make(sequence_id, start, end))  # of a gRPC message the parameters are in `content`
+
+    @property
+    def json(self) -> bytes:
+        """The JSON header as it is sent (HTTP)."""
+        if not self.header:
+            return b""
+        parameters = b", ".join(filter(None, (self.stream, self.parameters)))
+        return b"{" + (b'"parameters": {' + parameters + b"}, " if parameters else b"") + self.header
+
+    @property
+    def num_bytes(self) -> int:
+        """Size of the whole message."""
+        return len(self.content) + (len(self.json) if self.header else len(self.stream))
+
+
+@dataclass(kw_only=True, slots=True)
+class Reply:
+    """What came back for one request.
+
+    `texts` has one text for each row, or `embeddings` is (rows, dim) of finite numbers; neither is there exactly when
+    `error` says what went wrong, in words that are the same for equal causes. `received`: `time.perf_counter()` when
+    the whole answer was there; `sent`: when the sender began to write the request, which is later than `send` if it is
+    overloaded.
+    """
+
+    texts: tuple[str, ...] = ()
+    embeddings: Vectors | None = None
+    error: str | None = None
+    received: float
+    sent: float = 0.0
+
+    @property
+    def rows(self) -> int:
+        """How many rows were answered."""
+        return len(self.texts) if self.embeddings is None else len(self.embeddings)
+
+
+Done = Callable[[Reply], None]
+
+
+class Sender(Protocol):
+    """Open connections to one server."""
+
+    def send(self, body: Body, timeout_s: float, done: Done) -> None:
+        """Send a request and return at once; `done` is called exactly once, with an error if need be.
+
+        It is called in the sender's own thread, or in `send` itself when the sender is closed. It must not block and
+        may call `send` again, which costs less there than in other threads.
+        """
+        ...
+
+    def close(self) -> None:
+        """Close the connections. Requests in flight are answered with an error before this returns."""
+        ...
+
+
+def open_sender(endpoint: Endpoint, *, connections: int = 1) -> Sender:
+    """Open a sender for an endpoint's protocol.
+
+    Args:
+        endpoint: the server. Nothing is sent before the first request.
+        connections: TCP connections (gRPC: each carries any number of requests, they take turns). HTTP opens one for
+            each request in flight and keeps them; there `connections` is ignored.
+    """
+    # Each protocol brings heavy imports that a user of the other one should not wait for.
+    if endpoint.protocol == "grpc":
+        from tritone.loadtest.senders.grpc import GrpcSender
+
+        return GrpcSender(endpoint, connections)
+    from tritone.loadtest.senders.http import HttpSender
+
+    return HttpSender(endpoint)
+
+
+class Tensor(NamedTuple):
+    """An input as it travels."""
+
+    name: str
+    datatype: str
+    shape: list[int]
+    content: bytes
+
+
+def encode(
+    target: Target, waveforms: Sequence[Waveform], *, sequence_id: int = 0, start: bool = False, end: bool = False
+) -> Body:
+    """Write a request for the texts or embeddings of some waveforms.
+
+    Args:
+        target: who is asked.
+        waveforms: (samples,) float32 at the target's rate, one for each row. Rows are padded with zeros to the longest,
+            and `WAV_LENS` says how long each really is, because a tensor is rectangular.
+        sequence_id: of the stream that this is a chunk of; 0 is none.
+        start, end: whether it is the stream's first or last chunk.
+
+    Raises:
+        ValueError: no waveform, several for a model without a batch axis, or padding for one that knows no lengths.
+    """
+    if not waveforms:
+        raise ValueError("a request needs at least one waveform")
+    if len(waveforms) > 1 and not target.batched:
+        raise ValueError(
+            f"model '{target.model}' has no batch axis, so a request holds one utterance, not {len(waveforms)}. "
+            "Use batch size 1."
+        )
+    lengths = [len(waveform) for waveform in waveforms]
+    # An engine need not accept a tensor without elements: nothing to say is one sample of padding.
+    if not target.has_lengths and (min(lengths) == 0 or len(set(lengths)) > 1):
+        raise ValueError(
+            f"model '{target.model}' is not told how long audio is, so it cannot be padded. Use batch size 1, or "
+            "utterances of one length."
+        )
+    block = np.zeros((len(waveforms), max(1, *lengths)), dtype="<f4")
+    for row, waveform in zip(block, waveforms, strict=True):
+        row[: len(waveform)] = waveform
+    counts = np.array(lengths, dtype="<i4")
+    rows = [len(lengths)] if target.batched else []
+    tensors = [Tensor(WAVEFORM, "FP32", [*rows, block.shape[1]], block.tobytes())]
+    if target.has_lengths:
+        tensors.append(Tensor(NUM_SAMPLES, "INT32", [*rows, 1], counts.tobytes()))
+    make = _grpc_body if target.endpoint.protocol == "grpc" else _http_body
+    body = make(target, tensors)
+    body = replace(body, audio_s=tuple(length / target.sample_rate for length in lengths), output=target.output)
+    return body.in_stream(sequence_id, start=start, end=end) if sequence_id else body
+
+
+def read_reply(body: Body, content: bytes, shape: Sequence[int], received: float) -> Reply:
+    """Read the tensor that a request asked for; what cannot be read is an error of the reply.
+
+    Args:
+        body: the request.
+        content: the bytes of the tensor `body.output`.
+        shape: of the tensor.
+        received: see `Reply`.
+    """
+    try:
+        if body.output == EMBEDDING:
+            return Reply(embeddings=read_vectors(content, shape), received=received)
+        return Reply(texts=read_strings(content), received=received)
+    except ValueError as error:
+        return Reply(error=unreadable(body, str(error)), received=received)
+
+
+def unreadable(body: Body, message: str) -> str:
+    """The error of a reply that is not what `body` asked for."""
+    return error_kind(f"not {WANTED[body.output]}", message)
+
+
+WANTED = {TEXT: "a transcript", EMBEDDING: "an embedding"}
+
+
+def read_vectors(content: bytes, shape: Sequence[int]) -> Vectors:
+    """Read a tensor of float32: (rows, dim), or (dim,) of one row.
+
+    Raises:
+        ValueError: its size is not that of its shape, it has no numbers, or not all are finite.
+    """
+    numbers = np.frombuffer(content, dtype="<f4", count=len(content) // BYTES_PER_NUMBER)
+    if not numbers.size or len(content) != BYTES_PER_NUMBER * math.prod(shape):
+        raise ValueError(f"{len(content)} bytes for float32 numbers of shape {list(shape)}")
+    if not np.isfinite(numbers).all():
+        raise ValueError("it has numbers that are not finite")
+    return numbers.reshape(-1, shape[-1])
+
+
+def read_strings(content: bytes) -> tuple[str, ...]:
+    """Read the elements of a string tensor.
+
+    Raises:
+        ValueError: the bytes are no string tensor, or an element is not UTF-8.
+    """
+    texts, place = [], 0
+    while place < len(content):
+        begin = place + STRING_LENGTH_BYTES
+        place = begin + int.from_bytes(content[place:begin], "little")
+        if place > len(content):
+            raise ValueError(f"a string tensor of {len(content)} bytes ends within an element")
+        texts.append(content[begin:place].decode("utf-8"))
+    return tuple(texts)
+
+
+def error_kind(kind: str, message: str) -> str:
+    """Name an error so that equal causes have equal names: what differs from request to request is left out.
+
+    Args:
+        kind: what it means for the caller: "timeout", "no connection", "busy", "refused", ...
+        message: the words of whoever found it.
+    """
+    line = next((line.strip() for line in message.splitlines() if line.strip()), "")
+    line = REQUEST.sub("", line)
+    line = NUMBER.sub("N", ADDRESS.sub("the server", line)).strip(" .:")
+    if len(line) > MAX_ERROR_CHARACTERS:
+        line = line[: MAX_ERROR_CHARACTERS - 1] + "…"
+    return f"{kind}: {line}" if line else kind
+
+
+REQUEST = re.compile(r"\[request id: [^\]]*\] ?")
+ADDRESS = re.compile(r"\b(?:ipv4:|ipv6:)?(?:%5B|\[)?[0-9a-fA-F:.]*[.:][0-9a-fA-F:.]*(?:%5D|\])?:\d+\b")
+NUMBER = re.compile(r"\b0x[0-9a-fA-F]+\b|(?<![A-Za-z_])\d+(?:\.\d+)?")
+
+
+GRPC_FIELDS = {str: "string_param", int: "int64_param", bool: "bool_param", float: "double_param"}
+
+
+# --- gRPC -----------------------------------------------------------------------------------------------------------
+
+
+def _grpc_body(target: Target, tensors: Sequence[Tensor]) -> Body:
+    from tritonclient.grpc import service_pb2 as pb
+
+    request = pb.ModelInferRequest(model_name=target.model)
+    for name, value in target.parameters:
+        setattr(request.parameters[name], GRPC_FIELDS[type(value)], value)
+    for each in tensors:
+        request.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+    request.outputs.add(name=target.output)
+    request.raw_input_contents.extend(each.content for each in tensors)
+    return Body(model=target.model, content=bytes(request.SerializeToString()))
+
+
+def _grpc_stream(sequence_id: int, start: bool, end: bool) -> bytes:
+    from tritonclient.grpc import service_pb2 as pb
+
+    # Fields of a protobuf message may come in any order, so that this part can simply be joined to the rest.
+    part = pb.ModelInferRequest()
+    part.parameters["sequence_id"].int64_param = sequence_id
+    part.parameters["sequence_start"].bool_param = start
+    part.parameters["sequence_end"].bool_param = end
+    return bytes(part.SerializeToString())
+
+
+# --- HTTP -----------------------------------------------------------------------------------------------------------
+
+
+def _http_body(target: Target, tensors: Sequence[Tensor]) -> Body:
+    header: dict[str, Any] = {
+        "inputs": [
+            {
+                "name": each.name,
+                "shape": each.shape,
+                "datatype": each.datatype,
+                "parameters": {"binary_data_size": len(each.content)},
+            }
+            for each in tensors
+        ],
+        "outputs": [{"name": target.output, "parameters": {"binary_data": True}}],
+    }
+    # Without their opening brace, so that the stream's part can go first.
+    return Body(
+        model=target.model,
+        content=b"".join(each.content for each in tensors),
+        header=json.dumps(header).encode()[1:],
+        parameters=json.dumps(dict(target.parameters)).encode()[1:-1],
+    )
+
+
+def _http_stream(sequence_id: int, start: bool, end: bool) -> bytes:
+    part = {"sequence_id": sequence_id, "sequence_start": start, "sequence_end": end}
+    return json.dumps(part).encode()[1:-1]

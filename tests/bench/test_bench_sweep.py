@@ -1,0 +1,347 @@
+import itertools
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tritone.bench.plan import LatencyLimit
+from tritone.bench.ramp import Limit
+from tritone.bench.sweep import (
+    Grid,
+    Setting,
+    Sweep,
+    Trial,
+    Value,
+    judge,
+    known_trials,
+    parse_option,
+    run_sweep,
+    sweep_report,
+)
+from tritone.cli.main import app
+from tritone.errors import InputError, OperatorError, ServerSetupError
+from tritone.loadtest.findings.result import Latency, Measurement
+from tritone.report.stamp import Stamp
+from tritone.repository import ModelOptions
+
+STAMP = Stamp(
+    command="c", date="d", commit="", processor="p", cores=2, memory_gib=4.0, system="s", versions={}, load=0.0
+)
+LIMIT = Limit(latency=LatencyLimit(limit_ms=100))
+
+
+class Quiet:
+    """An observer that remembers whom it heard of."""
+
+    def __init__(self) -> None:
+        self.announced: list[tuple[Setting, int, int]] = []
+        self.heard: list[Trial] = []
+
+    def trying(self, setting: Setting, place: int, total: int) -> None:
+        self.announced.append((setting, place, total))
+
+    def tried(self, trial: Trial) -> None:
+        self.heard.append(trial)
+
+
+def measured(throughput: float, p95_ms: float = 50.0, load: float = 1, failed: int = 0) -> Measurement:
+    latency = Latency(
+        count=9, mean_ms=p95_ms, p50_ms=p95_ms, p90_ms=p95_ms, p95_ms=p95_ms, p99_ms=p95_ms, max_ms=p95_ms
+    )
+    return Measurement(
+        model="m",
+        protocol="grpc",
+        loop="closed",
+        load=load,
+        wall_s=10.0,
+        requests=1000,
+        utterances=round(throughput * 10),
+        audio_s=10.0,
+        latency=latency,
+        errors={"busy": failed} if failed else {},
+    )
+
+
+def grid(**axes: Sequence[Value]) -> Grid:
+    return Grid(base=ModelOptions(), axes=axes)
+
+
+class Server:
+    """A fake of building, serving and measuring: throughput is arithmetic over the options."""
+
+    def __init__(self, broken: Sequence[int] = ()) -> None:
+        self.asked: list[Setting] = []
+        self._broken = broken
+
+    def __call__(self, setting: Setting) -> list[Measurement]:
+        self.asked.append(setting)
+        options = setting.options
+        if options.instances in self._broken:
+            raise ServerSetupError("models did not load")
+        # the more instances the better, batches of 8 are best, a delay costs latency
+        throughput = 10.0 * options.instances + 20 - abs(options.max_batch_size - 8)
+        return [
+            measured(throughput, p95_ms=40 + options.queue_delay_ms, load=4),
+            measured(throughput + 5, p95_ms=90 + options.queue_delay_ms, load=8),
+            measured(throughput + 9, p95_ms=400, load=16),
+        ]
+
+
+def test_a_grid_is_every_combination_once_in_the_order_of_its_axes() -> None:
+    found = grid(instances=[1, 2], max_batch_size=[8, 16]).settings()
+    values = [(each.options.instances, each.options.max_batch_size) for each in found]
+    assert values == [(1, 8), (1, 16), (2, 8), (2, 16)]
+
+
+def test_settings_that_serve_alike_are_one_setting() -> None:
+    # a batch of one is full at once, whatever the delay
+    found = grid(max_batch_size=[1, 8], queue_delay_ms=[0.0, 2.0, 5.0]).settings()
+    assert [(each.options.max_batch_size, each.options.queue_delay_ms) for each in found] == [
+        *((1, 0.0), (8, 0.0), (8, 2.0), (8, 5.0))
+    ]
+
+
+def test_static_batching_asks_with_full_batches_that_wait_for_nobody() -> None:
+    found = grid(batching=["static", "dynamic"], max_batch_size=[8], queue_delay_ms=[2.0, 5.0]).settings()
+    assert [(each.batching, each.batch_size, each.options.queue_delay_ms) for each in found] == [
+        *(("static", 8, 0.0), ("dynamic", 1, 2.0), ("dynamic", 1, 5.0))
+    ]
+    assert found[0].labels(["batching", "max_batch_size"]) == {"batching": "static", "max batch": "8"}
+
+
+@pytest.mark.parametrize(
+    ("axes", "complaint"),
+    [
+        ({"colour": ["red"]}, "no option 'colour' to vary"),
+        ({"instances": []}, "axis instances has no values"),
+        ({"instances": [0, 1]}, "instances must be a number above 0"),
+        ({"instances": range(1, 102), "threads": range(10)}, "1010 settings are more than a sweep tries"),
+    ],
+)
+def test_a_grid_that_cannot_be_tried_is_refused_before_anything_is_measured(
+    axes: Mapping[str, Sequence[Value]], complaint: str
+) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Grid(base=ModelOptions(), axes=axes)
+
+
+def test_the_highest_throughput_within_the_limit_wins_not_the_highest_of_all() -> None:
+    sweep = run_sweep(grid(instances=[1, 2], queue_delay_ms=[0.0, 50.0]), Server(), LIMIT, Quiet())
+    assert sweep.complete
+    assert [(each.setting.options.instances, each.setting.options.queue_delay_ms) for each in sweep.ranking] == [
+        *((2, 0.0), (2, 50.0), (1, 0.0), (1, 50.0))
+    ]
+    winner = sweep.winner
+    assert winner is not None
+    assert winner.best is not None
+    # 2 instances, batches of 32: 10 * 2 + 20 - 24 = 16, and 5 more at load 8; load 16 is beyond the limit
+    assert (winner.best.load, winner.best.throughput) == (8, 21.0)
+    # a delay of 50 ms puts load 8 beyond the limit too
+    assert [each.best.load for each in sweep.ranking if each.best] == [8, 4, 8, 4]
+
+
+def test_a_measurement_with_failed_requests_never_wins() -> None:
+    setting = Setting(ModelOptions())
+    fast = measured(900, failed=500)
+    assert judge(setting, [fast], None).best is None
+    assert judge(setting, [fast, measured(3)], None).best == measured(3)
+    assert judge(setting, [], LIMIT).best is None
+
+
+def test_a_load_that_was_measured_again_competes_as_the_search_for_the_largest_load_judges_it() -> None:
+    setting = Setting(ModelOptions())
+    late, good, restless = measured(90, p95_ms=101), measured(70), replace(measured(80), stable=False)
+    assert judge(setting, [late, good], LIMIT).best == good
+    assert judge(setting, [late, restless], LIMIT).best is None
+    assert judge(setting, [restless, restless], LIMIT).best == restless
+    assert judge(setting, [good, late], LIMIT).best is None
+
+
+def test_the_largest_number_of_streams_wins() -> None:
+    streams = [replace(measured(5, load=load), loop="streaming") for load in (10, 40, 20)]
+    trial = judge(Setting(ModelOptions()), streams, LIMIT)
+    assert trial.best is not None
+    assert (trial.best.load, trial.score) == (40, 40)
+
+
+def test_a_setting_that_does_not_load_is_reported_and_the_sweep_goes_on() -> None:
+    observer = Quiet()
+    sweep = run_sweep(grid(instances=[1, 2, 3]), Server(broken=[2]), LIMIT, observer)
+    assert [trial.error for trial in sweep.trials] == ["", "models did not load", ""]
+    assert [(place, total) for _, place, total in observer.announced] == [(1, 3), (2, 3), (3, 3)]
+    assert observer.heard == list(sweep.trials)
+    assert sweep.winner is not None
+    assert sweep.winner.setting.options.instances == 3
+    lines = sweep.table("t").to_csv().splitlines()
+    assert lines[0].startswith("rank,instances,load,throughput,")
+    assert lines[-1].startswith(",2,,,")
+    assert "failed: models did not load" in lines[-1]
+
+
+def test_a_defect_of_our_own_is_not_taken_for_a_result() -> None:
+    def broken(_: Setting) -> list[Measurement]:
+        raise KeyError("no such thing")
+
+    with pytest.raises(KeyError):
+        run_sweep(grid(instances=[1]), broken, LIMIT, Quiet())
+
+
+def test_known_trials_are_not_measured_again_unless_they_failed() -> None:
+    server = Server()
+    axes = {"instances": [1, 2, 3]}
+    first, second, third = grid(**axes).settings()
+    known = [judge(first, [measured(500)], LIMIT), Trial(setting=second, error="did not load")]
+    sweep = run_sweep(grid(**axes), server, LIMIT, Quiet(), known=known)
+    assert server.asked == [second, third]
+    assert [trial.setting for trial in sweep.trials] == [first, second, third]
+    assert sweep.winner == known[0]
+
+
+def test_measurements_carry_the_values_of_the_axes_as_labels_and_are_known_again_by_them() -> None:
+    axes = grid(max_batch_size=[1, 8], queue_delay_ms=[0.0, 5.0])
+    sweep = run_sweep(axes, Server(), LIMIT, Quiet())
+    report = sweep_report(sweep, STAMP, "t", "which is best?", "tritone build")
+    assert [each.labels for each in report.measurements[::3]] == [
+        {"max batch": "1", "delay ms": "0"},
+        {"max batch": "8", "delay ms": "0"},
+        {"max batch": "8", "delay ms": "5"},
+    ]
+    assert known_trials(report, "which is best?", axes, LIMIT) == list(sweep.trials)
+    wider = grid(max_batch_size=[1, 8, 16], queue_delay_ms=[0.0])
+    assert [each.setting.options.max_batch_size for each in known_trials(report, "which is best?", wider, LIMIT)] == [
+        1,
+        8,
+    ]
+    assert known_trials(None, "which is best?", axes, LIMIT) == []
+
+
+def test_a_report_on_another_question_is_not_gone_on_with() -> None:
+    report = sweep_report(Sweep(grid=grid(instances=[1]), trials=[]), STAMP, "t", "bundle a", None)
+    with pytest.raises(InputError, match=r"It is: bundle a\. This is: bundle b\."):
+        known_trials(report, "bundle b", grid(instances=[1]), LIMIT)
+
+
+def test_the_report_of_a_sweep_tells_the_winner_and_what_failed() -> None:
+    sweep = run_sweep(grid(instances=[1, 2]), Server(broken=[2]), LIMIT, Quiet())
+    notes = sweep_report(sweep, STAMP, "t", "question", "tritone build m").notes
+    assert notes == ["question", "best: instances 1: tritone build m", "instances 2 failed: models did not load"]
+
+
+def test_an_interrupted_sweep_keeps_what_it_has_and_drops_the_setting_on_trial() -> None:
+    server = Server()
+
+    def interrupted(setting: Setting) -> list[Measurement]:
+        if setting.options.instances == 3:
+            raise KeyboardInterrupt
+        return server(setting)
+
+    sweep = run_sweep(grid(instances=[1, 2, 3]), interrupted, LIMIT, Quiet())
+    assert not sweep.complete
+    assert [trial.setting.options.instances for trial in sweep.trials] == [1, 2]
+
+
+SEPARABLE = {"instances": [1, 2, 4], "max_batch_size": [1, 4, 8, 16], "queue_delay_ms": [0.0, 5.0, 20.0]}
+
+
+def test_going_along_the_axes_finds_the_best_of_independent_ones_with_fewer_trials() -> None:
+    server, full = Server(), Server()
+    found = run_sweep(grid(**SEPARABLE), server, LIMIT, Quiet(), search="coordinate").winner
+    best = run_sweep(grid(**SEPARABLE), full, LIMIT, Quiet()).winner
+    assert found is not None
+    assert best is not None
+    assert found.score == best.score == 10 * 4 + 20 + 5
+    assert len(server.asked) == len(set(server.asked))
+    assert len(server.asked) < len(full.asked) / 2
+
+
+@given(st.lists(st.integers(0, 50), min_size=18, max_size=18))
+def test_going_along_the_axes_ends_where_no_single_change_is_better(scores: list[int]) -> None:
+    axes: dict[str, list[Value]] = {"instances": [1, 2, 3], "threads": [1, 2, 3], "max_streams": [1, 2]}
+    every = dict(zip(itertools.product(*axes.values()), scores, strict=True))
+
+    def measure(setting: Setting) -> list[Measurement]:
+        return [measured(every[tuple(setting.value(name) for name in axes)])]  # type: ignore[index]
+
+    sweep = run_sweep(grid(**axes), measure, LIMIT, Quiet(), search="coordinate")
+    winner = sweep.winner
+    assert winner is not None
+    place = [winner.setting.value(name) for name in axes]
+    for index, values in enumerate(axes.values()):
+        for value in values:
+            neighbour = tuple(value if i == index else own for i, own in enumerate(place))
+            assert every[neighbour] <= winner.score  # type: ignore[index]
+
+
+def test_the_winners_command_line_builds_exactly_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
+    options = ModelOptions(instances=2, max_batch_size=16, queue_delay_ms=2.5, preferred_batch_sizes=(8, 16), threads=1)
+    built: list[ModelOptions] = []
+
+    def build(*args: object, options: ModelOptions, **kwargs: object) -> list[object]:
+        built.append(options)
+        return []
+
+    monkeypatch.setattr("tritone.cli.build.build_repository", build)
+    monkeypatch.setattr("tritone.cli.build.compiled_searches", lambda path: set())
+    line = Setting(options).build_command("my model", "some where")
+    assert shlex.split(line)[:5] == ["tritone", "build", "my model", "--output", "some where"]
+    with pytest.raises(SystemExit) as ended:
+        typer.main.get_command(app).main(shlex.split(line)[1:])
+    assert ended.value.code == 0
+    assert built == [options]
+
+
+def test_options_at_their_defaults_are_left_out_of_the_command_line() -> None:
+    assert Setting(ModelOptions()).build_command("m") == "tritone build m --output REPO"
+    assert Setting(ModelOptions()).build_command("m", "r", "offline") == "tritone build m --output r --mode offline"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("instances", "2", ("instances", 2)),
+        ("queue-delay-ms", "2.5", ("queue_delay_ms", 2.5)),
+        ("--max_batch_size", " 8 ", ("max_batch_size", 8)),
+        ("preferred-batch-sizes", "8,16", ("preferred_batch_sizes", (8, 16))),
+        ("device", "gpu", ("device", "gpu")),
+    ],
+)
+def test_options_of_build_are_read_by_their_own_types(name: str, text: str, value: tuple[str, Value]) -> None:
+    assert parse_option(name, text) == value
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "complaint"),
+    [
+        ("colour", "red", "no option 'colour' of `tritone build`; there are .*instances, device"),
+        ("instances", "1.5", "instances needs a whole number, got '1.5'"),
+        ("queue-delay-ms", "soon", "queue-delay-ms needs a number, got 'soon'"),
+        ("gpus", "0,a", "gpus needs whole numbers separated by commas, got '0,a'"),
+    ],
+)
+def test_an_option_that_build_would_not_take_is_refused(name: str, text: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        parse_option(name, text)
+
+
+def test_the_table_of_a_sweep_ranks_those_within_the_limit_and_says_why_others_are_not() -> None:
+    trials = [
+        judge(Setting(ModelOptions(instances=1)), [measured(7)], LIMIT),
+        judge(Setting(ModelOptions(instances=2)), [measured(70, p95_ms=101)], LIMIT),
+        judge(Setting(ModelOptions(instances=4)), [measured(9)], LIMIT),
+    ]
+    table = Sweep(grid=grid(instances=[1, 2, 4]), trials=trials).table("t")
+    assert [(row.get("rank"), row["instances"], row.get("note")) for row in table.rows] == [
+        *((1, "4", None), (2, "1", None), (None, "2", "nothing kept the limit"))
+    ]
+    assert table.tones == {0: "good", 2: "bad"}
+
+
+def test_an_error_of_any_kind_of_ours_is_a_result() -> None:
+    def broken(_: Setting) -> list[Measurement]:
+        raise OperatorError("no graph")
+
+    assert run_sweep(grid(instances=[1]), broken, LIMIT, Quiet()).trials[0].error == "no graph"

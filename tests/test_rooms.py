@@ -1,0 +1,149 @@
+"""The rooms of docs/design.md: who imports whom, and what an import costs."""
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tritone.backend import wire
+from tritone.client import transport
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGE = ROOT / "src" / "tritone"
+FOR_ALL = {"errors", "transcript"}  # modules beside the rooms that every room may use
+ROOMS = re.findall(
+    r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+
+# Packages that only one room may import, and who of the rooms below may be imported by few.
+OWNERS = {
+    "torch": {"families", "runtime"},
+    "onnx": {"families", "tensorrt"},
+    "onnxscript": {"families"},
+    "onnxruntime": {"runtime"},
+    "triton_python_backend_utils": {"backend"},
+    "typer": {"cli"},
+    "soundfile": {"audio"},
+    "jinja2": {"report"},
+    "rapidfuzz": {"evaluate"},
+    "matplotlib": {"report", "bench"},  # report gives every figure its look, bench draws on it
+}
+
+
+def sources() -> list[Path]:
+    return sorted(path for path in PACKAGE.rglob("*.py") if path.parent != PACKAGE)
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """The full names of all modules that a file imports, also inside of functions and for type checkers."""
+    names: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names += (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: imports are absolute here"
+            # `from tritone import errors` imports a module, `from tritone.errors import X` a name
+            names += (f"{node.module}.{alias.name}" for alias in node.names)
+    return tuple(names)
+
+
+def edges() -> Iterator[tuple[Path, str, str]]:
+    """File, its room, and the room or module of `tritone` that it imports."""
+    for path in sources():
+        room = path.relative_to(PACKAGE).parts[0]
+        for name in imports(path):
+            parts = name.split(".")
+            if parts[0] == "tritone" and len(parts) > 1:
+                yield path, room, parts[1]
+
+
+def test_the_design_tells_of_every_room_and_of_no_other() -> None:
+    folders = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert set(ROOMS) == folders
+    assert len(ROOMS) == len(set(ROOMS))
+
+
+def test_imports_point_down_the_list_of_rooms() -> None:
+    wrong = [
+        f"{path.relative_to(PACKAGE)} imports tritone.{other}"
+        for path, room, other in edges()
+        if other in ROOMS and ROOMS.index(other) < ROOMS.index(room)
+    ]
+    assert wrong == []
+
+
+def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
+    # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
+    public = {"load", "load_embedder", "Client", "Recognizer", "TritoneError"}
+    beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
+    assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
+
+
+def test_a_family_is_known_to_the_command_line_alone_and_knows_nothing_of_serving() -> None:
+    assert {other for _, room, other in edges() if room == "families" and other in ROOMS} <= {
+        *("families", "bundle", "audio", "runtime")
+    }
+    assert {room for _, room, other in edges() if other == "families"} <= {"cli", "families"}
+
+
+def test_the_client_knows_no_more_than_audio() -> None:
+    known = {other for _, room, other in edges() if room == "client" and other in ROOMS}
+    assert known <= {"client", "audio"}
+
+
+def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
+    ours = (transport.WAVEFORM, transport.NUM_SAMPLES, transport.TEXT, transport.DETAILS, transport.EMBEDDING)
+    assert ours == (wire.WAV, wire.WAV_LENS, wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
+
+
+def test_rooms_that_know_little_import_little() -> None:
+    for modest in ("search", "runtime", "audio"):
+        assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
+    assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle"}
+
+
+@pytest.mark.parametrize("package", OWNERS)
+def test_a_heavy_package_is_imported_by_its_own_room_alone(package: str) -> None:
+    users = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in sources()
+        for name in imports(path)
+        if name.split(".")[0] == package and path.relative_to(PACKAGE).parts[0] not in OWNERS[package]
+    }
+    assert users == set()
+
+
+def test_torch_is_imported_by_its_own_runtime_alone() -> None:
+    """Whoever serves with onnxruntime does without it. Engines of TensorRT use its memory."""
+    users = {
+        path.relative_to(PACKAGE / "runtime").parts[0]
+        for path in (PACKAGE / "runtime").rglob("*.py")
+        if any(n.split(".")[0] == "torch" for n in imports(path))
+    }
+    assert users == {"torch", "tensorrt"}
+
+
+@pytest.mark.parametrize(
+    ("module", "unwanted"),
+    [
+        ("tritone", ("torch", "onnxruntime", "tritonclient", "numpy")),
+        ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
+        ("tritone.bundle", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
+        ("tritone.server", ("torch", "onnxruntime", "pytriton")),
+        ("tritone.cli.main", ("torch", "onnxruntime", "tritonclient", "numpy", "matplotlib", "jinja2", "rapidfuzz")),
+        ("tritone.report.page", ("matplotlib", "jinja2", "rich", "numpy")),
+        ("tritone.report.plots", ("matplotlib",)),
+    ],
+)
+def test_an_import_loads_nothing_that_it_does_not_need(module: str, unwanted: tuple[str, ...]) -> None:
+    code = f"import sys, {module}; found = set({unwanted}) & set(sys.modules); sys.exit(str(found) if found else 0)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
