@@ -51,7 +51,7 @@ def main() -> int:
     parser.add_argument("--corpora", default=",".join(CORPORA), help=f"folders there (default: {','.join(CORPORA)})")
     parser.add_argument("--count", type=int, default=3000, help="recordings, drawn at random (default: 3000)")
     parser.add_argument("--bundle", help="a folder, or a shipped bundle's name; random weights if not given")
-    parser.add_argument("--size", default="ecapa_c512", help="of random weights, see benchmarks/random_speaker.py")
+    parser.add_argument("--size", default="ecapa_c512", help="of random weights, see benchmarks/models/speaker.py")
     parser.add_argument("--runtime", default="onnxruntime")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--device", default="cpu")
@@ -64,7 +64,7 @@ def main() -> int:
     if given.bundle:
         bundle = Bundle.open(given.bundle)
     else:
-        from benchmarks.random_speaker import kept_bundle
+        from benchmarks.models.speaker import kept_bundle
 
         bundle = kept_bundle(given.size, given.bundles, given.runtime, given.precision)
     with tempfile.TemporaryDirectory(prefix="tritone-bulk-") as folder:

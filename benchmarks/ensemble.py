@@ -83,7 +83,7 @@ def main() -> int:
     os.sched_setaffinity(0, usable[: arguments.cores])  # the server inherits it
     with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
         if arguments.bundle is None:
-            from benchmarks.random_model import ModelSize, random_bundle
+            from benchmarks.models.wenet import ModelSize, random_bundle
 
             runtimes = (arguments.runtime,)
             bundle = random_bundle(ModelSize(), Path(folder) / "b", runtimes=runtimes, streaming=False, stages=True)

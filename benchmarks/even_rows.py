@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import onnxruntime
 
-from benchmarks.plain_speaker import PlainNetwork, write_onnx
-from benchmarks.random_model import names_of
-from benchmarks.random_speaker import SIZES, config_of, kept_bundle, random_network
+from benchmarks.models.plain_speaker import PlainNetwork, write_onnx
+from benchmarks.models.speaker import SIZES, config_of, kept_bundle, random_network
+from benchmarks.models.wenet import names_of
 from tritone.families.wespeaker.config import parse_config
 from tritone.runtime import open_graph
 

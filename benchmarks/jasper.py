@@ -68,7 +68,7 @@ def main() -> None:
 
 def _measure(given: argparse.Namespace, path: Path) -> None:
     """Measure all points; the file is complete after each, so that an end by Ctrl-C keeps what there is."""
-    from benchmarks.random_jasper import random_bundle
+    from benchmarks.models.jasper import random_bundle
 
     runtimes, precisions = given.runtimes.split(","), given.precisions.split(",")
     name = f"jasper-{given.blocks}-{'-'.join((*runtimes, *precisions))}"

@@ -186,7 +186,7 @@ def _bundle(published: Published, bundles: Path) -> str:
         return published.model
     path = bundles / f"{published.model}-{'-'.join((*published.runtimes, *published.precisions))}"
     if not path.is_dir():
-        from benchmarks.random_model import ModelSize, random_bundle
+        from benchmarks.models.wenet import ModelSize, random_bundle
 
         random_bundle(
             ModelSize(blocks=12, **CONFORMERS[published.model]),

@@ -54,7 +54,7 @@ def against_encoder(speech: Speech, bundle: Path | None, repeats: int, setup: Se
 
     with tempfile.TemporaryDirectory(prefix="search-benchmark-") as folder:
         if bundle is None:
-            from benchmarks.random_model import ModelSize, random_bundle
+            from benchmarks.models.wenet import ModelSize, random_bundle
 
             size = ModelSize(width=256, linear_units=2048, vocab_size=VOCAB)
             bundle = random_bundle(size, Path(folder) / "bundle").path

@@ -22,7 +22,7 @@ from typing import Any
 import rapidfuzz
 
 from benchmarks.measure import ROOT, Bystanders, Finding, Setup, alternate, is_calm, median_ratio, save, to_markdown
-from benchmarks.random_transducer import ENCODERS, write_checkpoint
+from benchmarks.models.transducer import ENCODERS, write_checkpoint
 from benchmarks.served import MODEL, serving
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle

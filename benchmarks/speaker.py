@@ -61,7 +61,7 @@ UPSTREAM = """\
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", default="resnet34,ecapa_c512", help="some of benchmarks/random_speaker.py's")
+    parser.add_argument("--sizes", default="resnet34,ecapa_c512", help="some of benchmarks/models/speaker.py's")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     parser.add_argument("--runtime", default="onnxruntime", help="onnxruntime, torch or torchscript")
     parser.add_argument("--precision", default="fp32", help="fp32, fp16 or bf16")
@@ -95,7 +95,7 @@ def main() -> None:
 
 def _measure(given: argparse.Namespace, path: Path) -> None:
     """Measure all points; the file is complete after each, so that an end by Ctrl-C keeps what there is."""
-    from benchmarks.random_speaker import kept_bundle
+    from benchmarks.models.speaker import kept_bundle
 
     options = _options(given)
     content: dict[str, Any] = {
@@ -234,8 +234,8 @@ def _plain_onnx(size: str, ready: Array) -> dict[str, Call]:
     """The plain network in onnxruntime with its own defaults, as upstream runs it."""
     import onnxruntime
 
-    from benchmarks.plain_speaker import PlainNetwork, write_onnx
-    from benchmarks.random_speaker import config_of, parse_config, random_network
+    from benchmarks.models.plain_speaker import PlainNetwork, write_onnx
+    from benchmarks.models.speaker import config_of, parse_config, random_network
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = len(os.sched_getaffinity(0))  # it would count cores that this process may not use
@@ -250,8 +250,8 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
     """The plain network in torch, as it is ("plain") and compiled for its shapes. Features lie on the device."""
     import torch
 
-    from benchmarks.plain_speaker import PlainNetwork
-    from benchmarks.random_speaker import config_of, parse_config, random_network
+    from benchmarks.models.plain_speaker import PlainNetwork
+    from benchmarks.models.speaker import config_of, parse_config, random_network
     from tritone.families.export.precision import DTYPES
     from tritone.runtime.torch.cuda import EXACT
 

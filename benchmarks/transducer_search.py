@@ -68,7 +68,7 @@ def _best(beams: Sequence[Any]) -> Tokens:
 
 def measure(path: Path, *, batch: int, seconds: float, repeats: int) -> list[Finding]:
     """The time of each way of searching as a share of the encoder's."""
-    from benchmarks.random_model import babble
+    from benchmarks.models.wenet import babble
 
     bundle = Bundle.open(path)
     graph = open_graph(bundle.artifact("encoder", precision="fp32"), threads=CORES)
@@ -112,7 +112,7 @@ def measure(path: Path, *, batch: int, seconds: float, repeats: int) -> list[Fin
 
 def export(model: str, folder: Path) -> Path:
     """Export a random model of one of the sizes of `random_transducer.py`."""
-    from benchmarks.random_transducer import write_checkpoint
+    from benchmarks.models.transducer import write_checkpoint
     from tritone.families.icefall.export import export_icefall
 
     write_checkpoint(model, folder / "checkpoint")

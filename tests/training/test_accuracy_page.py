@@ -12,7 +12,9 @@ ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:
     sys.path.insert(0, str(ROOT))
 
-from benchmarks import accuracy, accuracy_page, accuracy_tuning  # noqa: E402
+from benchmarks.accuracy import page as accuracy_page  # noqa: E402
+from benchmarks.accuracy import rows as accuracy  # noqa: E402
+from benchmarks.accuracy import tuning as accuracy_tuning  # noqa: E402
 
 from tritone.bundle import Bundle  # noqa: E402
 from tritone.report.stamp import Stamp  # noqa: E402

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.accuracy import BEAM, Corpus, options_of
+from benchmarks.accuracy.rows import BEAM, Corpus, options_of
 from tritone.bundle import Bundle
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.score import Counts, pool, score_utterance

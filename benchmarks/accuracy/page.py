@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.accuracy import BEAM, CHUNK_SIZE, SEARCHES, SHIPPED_LEFT, Case, Corpus
+from benchmarks.accuracy.rows import BEAM, CHUNK_SIZE, SEARCHES, SHIPPED_LEFT, Case, Corpus
 from tritone.evaluate.bootstrap import paired_difference, rate_interval
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.score import UtteranceScore, pool, score_utterance

@@ -1,6 +1,6 @@
 """WeSpeaker's networks of their published sizes with random weights: speed does not depend on what one has learnt.
 
-    python -m benchmarks.random_speaker --output DIR --size resnet34 --runtimes onnxruntime,torch
+    python -m benchmarks.models.speaker --output DIR --size resnet34 --runtimes onnxruntime,torch
 
     "resnet34"  ->  avg_model.pt, config.yaml in upstream's form  ->  `tritone export wespeaker`  ->  bundle
 
@@ -19,7 +19,7 @@ import torch
 import yaml
 from torch import nn
 
-from benchmarks.random_model import names_of
+from benchmarks.models.wenet import names_of
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.wespeaker.config import ModelConfig, parse_config

@@ -124,7 +124,7 @@ def main() -> None:
     else:
         bundle = exported(arguments.work / "bundle", keep=arguments.resume)
     if arguments.tune:
-        from benchmarks.accuracy_tuning import tune
+        from benchmarks.accuracy.tuning import tune
 
         tune(bundle, development_set(arguments.data), stamp, WEIGHTS)
         return
@@ -141,7 +141,7 @@ def main() -> None:
         journal.unlink(missing_ok=True)
     rows = list(measured(bundle, sets, cases, weights, journal))
 
-    from benchmarks.accuracy_page import report, to_markdown
+    from benchmarks.accuracy.page import report, to_markdown
 
     content = report(rows, sets, stamp, weights)
     arguments.output.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -293,7 +293,3 @@ def _fingerprint(utterances: Sequence[Spoken]) -> str:
 
 def _sha256(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-if __name__ == "__main__":
-    main()

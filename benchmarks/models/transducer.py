@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.random_model import babble
+from benchmarks.models.wenet import babble
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.graphs import feature_bins, make_fbank
 from tritone.families.icefall.model import IcefallConfig, IcefallModel

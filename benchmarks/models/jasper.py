@@ -1,6 +1,6 @@
 """Jasper and QuartzNet of any size with random weights: speed does not depend on what a network has learnt.
 
-    python -m benchmarks.random_jasper --output DIR --blocks 10x5dr --runtimes onnxruntime,torch
+    python -m benchmarks.models.jasper --output DIR --blocks 10x5dr --runtimes onnxruntime,torch
 
     "10x5dr"  ->  jasper.pt, jasper.yaml in upstream's form  ->  `tritone export jasper`  ->  bundle
 
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import yaml
 
-from benchmarks.random_model import babble, names_of
+from benchmarks.models.wenet import babble, names_of
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.jasper.config import ModelConfig, parse_config

@@ -1,6 +1,6 @@
 """WeNet models of any size with random weights: speed does not depend on what a network has learnt.
 
-    python -m benchmarks.random_model --output DIR --width 256 --vocab-size 5000 --runtimes onnxruntime,torch
+    python -m benchmarks.models.wenet --output DIR --width 256 --vocab-size 5000 --runtimes onnxruntime,torch
 
     ModelSize  ->  final.pt, train.yaml, units.txt  ->  `tritone export wenet`  ->  bundle
 

@@ -1,0 +1,1 @@
+"""Accuracy of the demo models in every mode, precision and size of chunk."""

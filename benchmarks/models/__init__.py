@@ -1,0 +1,1 @@
+"""Models with random weights, as large as published ones."""
