@@ -16,12 +16,13 @@ from tritone.pipelines.searching.assembly import ReadingBuilder
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.segment import Segment
 from tritone.runtime.graph import Array
-from tritone.search.beam.prefix_tree import HISTORY
+from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions
-from tritone.search.transducer.fast_beam import FastBeam, advance_fast
+from tritone.search.transducer.batch import advance_beams
+from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
-from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
+from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.network import Contexts, Network, Vectors
 from tritone.search.transducer.predictor import PredictorCache
 
@@ -91,8 +92,8 @@ class TransducerSearching(Searching):
         call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
         self._advances: Mapping[type, Callable[..., Any]] = {
             GreedyState: partial(advance_greedy, call_rows=call_rows),
-            ModifiedBeam: advance_modified,
-            FastBeam: advance_fast,
+            ModifiedBeam: advance_beams,
+            FastBeam: advance_beams,
         }
         self._cache = PredictorCache(network)
         self.options = self.check(self._settings.options)
@@ -154,7 +155,7 @@ class TransducerSearching(Searching):
             max_contexts=options.max_contexts,
             nbest=options.nbest,
             # Its graph is that of the language model, where there is one.
-            restrict=scorer is not None and scorer.arrays.has_lm,
+            restrict=scorer is not None and scorer.has_lm,
         )
 
     def _advance(self, searches: Sequence[Search], results: Mapping[str, Array]) -> list[list[Token]]:
