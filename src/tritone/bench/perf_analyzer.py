@@ -29,7 +29,7 @@ from tritone.loadtest.findings.result import Latency, Measurement, ServerSide
 from tritone.loadtest.findings.statistics import ServerWatch
 from tritone.loadtest.requests.windows import WindowPlan
 from tritone.loadtest.senders.wire import Target, error_kind
-from tritone.server.installation import find_engine
+from tritone.server.installation import find_installation
 
 PROGRAM = "perf_analyzer"
 PERCENTILE = 95  # that must agree among windows; our own generator looks at the same one
@@ -436,7 +436,7 @@ def _missing_libraries(binary: Path, environment: Mapping[str, str]) -> list[str
 
 def _wheel_libraries() -> tuple[Path, ...]:
     try:
-        return find_engine().library_folders
+        return find_installation().library_folders
     except ServerSetupError:
         return ()
 

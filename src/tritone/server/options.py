@@ -1,6 +1,6 @@
-"""How a server is started: addresses, time limits, logging. The one place where the defaults are written."""
+"""Options of a server: addresses, model control, time limits, logging. Their help is that of `tritone serve`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.server.ports import free_ports
@@ -8,24 +8,26 @@ from tritone.server.ports import free_ports
 LogLevel = Literal["error", "warning", "info", "verbose"]
 
 
+def _option(default: Any, help: str) -> Any:
+    """A field that `tritone serve` has as an option, with its help."""
+    return field(default=default, metadata={"help": help})
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Options of one server process.
+    """Options of one server process."""
 
-    `host`: the address all three services listen on. `start_timeout_s`: from start to ready, model loading and
-    warm-up included. `drain_s`: how long requests in flight and open streams may go on after SIGTERM; `stop_timeout_s`,
-    longer than that: from SIGTERM to SIGKILL. `extra`: more arguments for tritonserver, as they are.
-    """
-
-    host: str = "127.0.0.1"
-    http_port: int = 8000
-    grpc_port: int = 8001
-    metrics_port: int = 8002
-    log_level: LogLevel = "warning"
-    start_timeout_s: float = 300.0
-    drain_s: int = 10
-    stop_timeout_s: float = 30.0
-    extra: tuple[str, ...] = ()
+    host: str = _option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
+    http_port: int = _option(8000, "Port of the HTTP service.")
+    grpc_port: int = _option(8001, "Port of the gRPC service.")
+    metrics_port: int = _option(8002, "Port of the metrics.")
+    control: bool = _option(False, "Let clients load and unload models while the server runs.")
+    log_level: LogLevel = _option("warning", "How much Triton writes to stderr.")
+    # From start to ready, model loading and warm-up included.
+    start_timeout_s: float = _option(300.0, "Give up if the models are not ready after this long.")
+    drain_s: int = 10  # how long requests in flight and open streams may go on after SIGTERM
+    stop_timeout_s: float = 30.0  # from SIGTERM to SIGKILL, longer than `drain_s`
+    extra: tuple[str, ...] = ()  # more arguments for tritonserver, as they are
 
     def __post_init__(self) -> None:
         for name, port in self.ports.items():
@@ -67,5 +69,6 @@ class ServerOptions:
             f"--log-info={int(level >= 2)}",
             f"--log-verbose={int(level >= 3)}",
             f"--exit-timeout-secs={self.drain_s}",
+            *(("--model-control-mode=explicit", "--load-model=*") if self.control else ()),
             *self.extra,
         ]

@@ -31,25 +31,21 @@ STRING_LENGTH_BYTES = 4  # a string tensor has them before each element, little-
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model on a server, and what is asked of it.
-
-    `sample_rate` in Hz; `batched` tells whether its tensors have a batch axis. `parameters`: names and values that all
-    requests carry; of a stream, all its chunks. `output`: the tensor that answers have, `TEXT` or `EMBEDDING`.
-    `has_lengths`: whether it takes `WAV_LENS`; without, all of a waveform is audio.
-    """
+    """A model on a server, and the parameters of its requests."""
 
     endpoint: Endpoint
     model: str
-    sample_rate: int
-    batched: bool = True
+    sample_rate: int  # in Hz
+    batched: bool = True  # whether its tensors have a batch axis
     streaming: bool = False
-    parameters: tuple[tuple[str, Parameter], ...] = ()
-    output: str = TEXT
-    has_lengths: bool = True
+    parameters: tuple[tuple[str, Parameter], ...] = ()  # of every request; of a stream, of every chunk
+    output: str = TEXT  # the tensor of its answers, `TEXT` or `EMBEDDING`
+    has_lengths: bool = True  # whether it takes `WAV_LENS`; without, all of a waveform is audio
+    stages: tuple[str, ...] = ()  # the models that it is an ensemble of
 
     @classmethod
     def of(cls, endpoint: Endpoint, info: ModelInfo, parameters: Mapping[str, Parameter] | None = None) -> "Target":
-        """Describe a model that `Client.model` found, and what to ask of it."""
+        """Describe a model that `Client.model` found, with the parameters of its requests."""
         return cls(
             endpoint=endpoint,
             model=info.name,
@@ -59,6 +55,7 @@ class Target:
             parameters=tuple((parameters or {}).items()),
             output=EMBEDDING if info.kind == "embedding" else TEXT,
             has_lengths=info.has_lengths,
+            stages=info.stages,
         )
 
 
