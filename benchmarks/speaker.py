@@ -29,8 +29,8 @@ from tritone.bench.generator import find_target
 from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.loadtest.requests.offline import LoadOptions, measure_closed
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.embeddings import cosine
 from tritone.loadtest.workload.speech import Tape

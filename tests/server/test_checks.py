@@ -9,8 +9,7 @@ from typer.testing import CliRunner
 
 from tritone.cli.main import app
 from tritone.errors import ServerSetupError
-from tritone.server import ServerOptions, checks, find_installation, free_ports, run_checks
-from tritone.server import installation
+from tritone.server import ServerOptions, checks, find_installation, free_ports, installation, run_checks
 from tritone.server.checks import check_installation, check_libpython, check_port, check_shared_memory, check_stub
 from tritone.server.installation import PYTHON, Installation
 

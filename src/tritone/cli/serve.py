@@ -19,11 +19,12 @@ from tritone.server import ServerOptions, TritonServer
 @takes_option_classes()
 def serve(
     repo: Annotated[Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it.")],
-    options: ServerOptions,
     extra: Annotated[
         list[str] | None,
         typer.Argument(metavar="-- TRITON_ARG", help="Further arguments for tritonserver, as they are."),
     ] = None,
+    *,
+    options: ServerOptions,
     server: Annotated[Path | None, typer.Option(help="tritonserver to run; found by itself if not given.")] = None,
 ) -> None:
     """Run Triton on a model repository.
@@ -42,7 +43,9 @@ def serve(
             table.add_row(model["name"], model.get("version", ""), modes.get(model["name"], ""), state)
         console = Console(soft_wrap=True)
         console.print(table)
-        addresses = [f"{service} {options.host}:{port}" for service, port in options.ports.items() if service != "metrics"]
+        addresses = [
+            f"{service} {options.host}:{port}" for service, port in options.ports.items() if service != "metrics"
+        ]
         metrics = f"metrics http://{options.host}:{options.metrics_port}/metrics"
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         code = running.wait()

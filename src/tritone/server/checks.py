@@ -62,7 +62,11 @@ def run_checks(
     except ServerSetupError as error:
         checks = [check_platform(), Check("tritonserver", "broken", "not found", str(error))]
     else:
-        checks = [check_platform(wheel=installation.is_wheel), check_installation(installation), check_stub(installation)]
+        checks = [
+            check_platform(wheel=installation.is_wheel),
+            check_installation(installation),
+            check_stub(installation),
+        ]
         checks += [check_backend(installation, name) for name in sorted(backends)]
     checks += [check_packages(), check_libpython()]
     checks += [check_gpu()] if runtimes is None else [check_runtime(*each) for each in sorted(runtimes)]

@@ -4,7 +4,7 @@
 
 Two layouts are known. *Installed*: NVIDIA's container, or an unpacked release, with `bin/tritonserver` beside
 `backends/python/` that is complete. *Wheel*: the PyPI package `nvidia-pytriton`, which keeps one stub per Python
-version in a folder of its own; Triton wants it beside the backend library, so `Installation.assemble` links them together.
+version in a folder of its own; Triton wants it beside the backend library, so `Installation.assemble` makes links.
 """
 
 import importlib.util

@@ -8,23 +8,20 @@ from tritone.server.ports import free_ports
 LogLevel = Literal["error", "warning", "info", "verbose"]
 
 
-def _option(default: Any, help: str) -> Any:
-    """A field that `tritone serve` has as an option, with its help."""
-    return field(default=default, metadata={"help": help})
-
-
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
     """Options of one server process."""
 
-    host: str = _option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")
-    http_port: int = _option(8000, "Port of the HTTP service.")
-    grpc_port: int = _option(8001, "Port of the gRPC service.")
-    metrics_port: int = _option(8002, "Port of the metrics.")
-    control: bool = _option(False, "Let clients load and unload models while the server runs.")
-    log_level: LogLevel = _option("warning", "How much Triton writes to stderr.")
+    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
+    http_port: int = field(default=8000, metadata={"help": "Port of the HTTP service."})
+    grpc_port: int = field(default=8001, metadata={"help": "Port of the gRPC service."})
+    metrics_port: int = field(default=8002, metadata={"help": "Port of the metrics."})
+    control: bool = field(default=False, metadata={"help": "Let clients load and unload models while the server runs."})
+    log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
     # From start to ready, model loading and warm-up included.
-    start_timeout_s: float = _option(300.0, "Give up if the models are not ready after this long.")
+    start_timeout_s: float = field(
+        default=300.0, metadata={"help": "Give up if the models are not ready after this long."}
+    )
     drain_s: int = 10  # how long requests in flight and open streams may go on after SIGTERM
     stop_timeout_s: float = 30.0  # from SIGTERM to SIGKILL, longer than `drain_s`
     extra: tuple[str, ...] = ()  # more arguments for tritonserver, as they are

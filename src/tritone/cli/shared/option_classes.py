@@ -1,19 +1,21 @@
-"""Commands that take option classes: every field with a help text becomes an option of the command line.
+"""Commands that take option classes: their fields become options of the command line.
 
     @takes_option_classes()
     def serve(repo: Path, options: ServerOptions) -> None: ...     # --host, --http-port, ...
 
-A field's metadata: `help`; `metavar`, `min`, `flags` as for `typer.Option`; `percent` where users write a share of 1 in
-percent. A field that is an option class itself is expanded as well; its `help` may say which fields, {name: help}.
+A field is an option if its type is `Annotated` for typer, or if its metadata has a `help`; beside that, `metavar`,
+`min` and `flags` as for `typer.Option`, and `percent` where users write a share of 1 in percent. A field that is an
+option class itself is expanded as well; `help` may then say which of its fields, {name: help}.
 """
 
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, fields, is_dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 import typer
+from typer.models import OptionInfo
 
 Command = Callable[..., Any]
 
@@ -26,7 +28,7 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
     Args:
         leave_out: fields that this command has no option for.
     """
-    without = set(leave_out)
+    without = frozenset(leave_out)
 
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
@@ -34,7 +36,7 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
         parameters = []
         for each in inspect.signature(command).parameters.values():
             if each.name in groups:
-                parameters += [_parameter(*option) for option in _options(groups[each.name], without)]
+                parameters += [_parameter(field, hint) for field, hint in _options(groups[each.name], without)]
             else:
                 parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name]))
 
@@ -54,37 +56,42 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
 
 
 def _options(
-    group: type, without: set[str], helps: Mapping[str, str] | None = None
-) -> Iterator[tuple["Field[Any]", Any, str]]:
-    """Field, type and help of each option of a class."""
-    hints = get_type_hints(group)
-    for each in fields(group):
-        told = each.metadata.get("help") if helps is None else helps.get(each.name)
-        if is_dataclass(hints[each.name]):
-            yield from _options(hints[each.name], without, told)
-        elif told is not None and each.name not in without:
-            yield each, hints[each.name], told
+    group: type, without: frozenset[str], helps: Mapping[str, str] | None = None
+) -> Iterator[tuple["Field[Any]", Any]]:
+    """Field and annotated type of each option of a class. `helps`: of its fields, by name."""
+    for each, hint in _fields(group):
+        told: Any = each.metadata.get("help") if helps is None else helps.get(each.name)
+        if is_dataclass(hint):
+            yield from _options(hint, without, told)  # type: ignore[arg-type]
+        elif each.name in without:
+            continue
+        elif any(isinstance(one, OptionInfo) for one in get_args(hint)):
+            yield each, hint
+        elif told is not None:
+            how = {name: value for name, value in each.metadata.items() if name not in ("help", "flags", "percent")}
+            usual = [f"--{each.name.replace('_', '-')}"] if hint is bool else []  # without its --no-
+            yield each, Annotated[hint, typer.Option(*each.metadata.get("flags", usual), help=told, **how)]
 
 
-def _parameter(each: "Field[Any]", hint: Any, told: str) -> inspect.Parameter:
-    how = dict(each.metadata)
-    how.pop("help", None)
-    default = each.default if each.default is not MISSING else each.default_factory()  # type: ignore[misc]
-    if how.pop("percent", False) and default is not None:
+def _parameter(each: "Field[Any]", hint: Any) -> inspect.Parameter:
+    default: Any = each.default
+    if each.default_factory is not MISSING:
+        default = each.default_factory()
+    if each.metadata.get("percent"):
         default = 100 * default
-    if hint is bool and "flags" not in how:
-        how["flags"] = [f"--{each.name.replace('_', '-')}"]  # without its --no-
-    annotation = Annotated[hint, typer.Option(*how.pop("flags", ()), help=told, **how)]  # type: ignore[valid-type]
-    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _made(group: type, given: Mapping[str, Any], without: set[str]) -> Any:
-    hints = get_type_hints(group)
+def _made(group: type, given: Mapping[str, Any], without: frozenset[str]) -> Any:
     values: dict[str, Any] = {}
-    for each in fields(group):
-        if is_dataclass(hints[each.name]):
-            values[each.name] = _made(hints[each.name], given, without)
+    for each, hint in _fields(group):
+        if is_dataclass(hint):
+            values[each.name] = _made(hint, given, without)  # type: ignore[arg-type]
         elif each.name in given and each.name not in without:
-            value = given[each.name]
-            values[each.name] = value / 100 if each.metadata.get("percent") and value is not None else value
+            values[each.name] = given[each.name] / 100 if each.metadata.get("percent") else given[each.name]
     return group(**values)
+
+
+def _fields(group: type) -> Iterator[tuple["Field[Any]", Any]]:
+    hints = get_type_hints(group, include_extras=True)
+    return ((each, hints[each.name]) for each in fields(group))

@@ -106,18 +106,13 @@ def _of_stages(ensemble: ServerSide, stages: list[ServerSide]) -> ServerSide:
     if not stages:
         return ensemble
 
-    def per_request(name: str) -> float:
-        return sum(getattr(each, name) * each.requests for each in stages) / max(1, ensemble.requests)
-
+    times: Any = {
+        name: sum(getattr(each, name) * each.requests for each in stages) / max(1, ensemble.requests)
+        for name in (f"{each}_ms" for each in DURATIONS)
+    }
     busiest = max(stages, key=lambda each: each.compute_infer_ms * each.requests)
     counted = next((each for each in (busiest, *stages) if each.audio_s is not None), busiest)
-    return replace(
-        ensemble,
-        batches=busiest.batches,
-        audio_s=counted.audio_s,
-        padding_s=counted.padding_s,
-        **{f"{name}_ms": per_request(f"{name}_ms") for name in DURATIONS},
-    )
+    return replace(ensemble, batches=busiest.batches, audio_s=counted.audio_s, padding_s=counted.padding_s, **times)
 
 
 class ServerWatch:
