@@ -37,7 +37,7 @@ from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import Workload
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
-from tritone.repository import ModelOptions
+from tritone.bench.build_options import BuildOptions
 from tritone.runtime import open_graph
 from tritone.runtime.graph import Array
 
@@ -128,10 +128,10 @@ def _arguments(given: argparse.Namespace) -> list[str]:
     return words if given.compiled else [*words, "--no-compiled"]
 
 
-def _options(given: argparse.Namespace) -> ModelOptions:
+def _options(given: argparse.Namespace) -> BuildOptions:
     on_cpu = given.device == "cpu"
     instances = given.instances or 2
-    return ModelOptions(
+    return BuildOptions(
         instances=instances,
         threads=given.threads or (max(1, len(os.sched_getaffinity(0)) // instances) if on_cpu else 0),
         device="cpu" if on_cpu else "gpu",
@@ -144,7 +144,7 @@ def _options(given: argparse.Namespace) -> ModelOptions:
     )
 
 
-def _points(size: str, bundle: Bundle, options: ModelOptions, given: argparse.Namespace) -> Iterator[Row]:
+def _points(size: str, bundle: Bundle, options: BuildOptions, given: argparse.Namespace) -> Iterator[Row]:
     rate, rng = bundle.manifest.sample_rate, np.random.default_rng(1)
     tape = Tape.shipped(rate)
     audio = np.stack([tape.cut(SAMPLES, rng) for _ in range(BATCH)])
@@ -199,7 +199,7 @@ def _load_options(given: argparse.Namespace, metrics_url: str) -> LoadOptions:
 
 
 @contextmanager
-def _serving(bundle: Bundle, options: ModelOptions) -> Iterator[tuple[Target, Client, str]]:
+def _serving(bundle: Bundle, options: BuildOptions) -> Iterator[tuple[Target, Client, str]]:
     with (
         serve_bundle(bundle.path, options, mode="offline") as served,
         Client(f"grpc://{served.grpc_address}") as client,

@@ -28,8 +28,6 @@ class BuildOptions(ModelOptions):
         for name, known in (("layout", get_args(Layout)), ("acoustic", ("", *get_args(Acoustic)))):
             if getattr(self, name) not in known:
                 raise ValueError(f"{name} must be {' or '.join(filter(None, known))}, got {getattr(self, name)!r}")
-        if self.layout == "fused" and (self.acoustic or self.stage):
-            raise ValueError("acoustic and stage are for layout=ensemble")
 
     def build_command(self, bundle: str, output: str = "REPO", mode: str = "both") -> str:
         """The command line that builds this repository; options at their defaults are left out."""

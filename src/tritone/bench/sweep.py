@@ -90,7 +90,7 @@ class Grid:
         """
         batching = chosen.get(BATCHING, "dynamic")
         changes: dict[str, Any] = {name: value for name, value in chosen.items() if name != BATCHING}
-        if changes.get("layout", self.base.layout) == "fused":
+        if changes.get("layout") == "fused":
             changes |= {"acoustic": "", "stage": ()}
         options = replace(self.base, **changes)
         if batching == "static" or options.max_batch_size == 1:

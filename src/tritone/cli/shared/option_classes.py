@@ -46,7 +46,8 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
                 made = {name: _made(group, given, without) for name, group in groups.items()}
             except ValueError as error:
                 raise typer.BadParameter(str(error)) from error
-            return command(**{name: value for name, value in given.items() if name in hints}, **made)
+            own = {name: value for name, value in given.items() if name in hints}
+            return command(**own | made)  # an option may have the name of its class's parameter
 
         run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         run.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -59,18 +60,19 @@ def _options(
     group: type, without: frozenset[str], helps: Mapping[str, str] | None = None
 ) -> Iterator[tuple["Field[Any]", Any]]:
     """Field and annotated type of each option of a class. `helps`: of its fields, by name."""
-    for each, hint in _fields(group):
-        told: Any = each.metadata.get("help") if helps is None else helps.get(each.name)
+    for each, hint, told in _fields(group, helps):
         if is_dataclass(hint):
             yield from _options(hint, without, told)  # type: ignore[arg-type]
-        elif each.name in without:
-            continue
-        elif any(isinstance(one, OptionInfo) for one in get_args(hint)):
-            yield each, hint
-        elif told is not None:
-            how = {name: value for name, value in each.metadata.items() if name not in ("help", "flags", "percent")}
-            usual = [f"--{each.name.replace('_', '-')}"] if hint is bool else []  # without its --no-
-            yield each, Annotated[hint, typer.Option(*each.metadata.get("flags", usual), help=told, **how)]
+        elif told is not None and each.name not in without:
+            yield each, _annotated(each, hint, told)
+
+
+def _annotated(each: "Field[Any]", hint: Any, told: Any) -> Any:
+    if isinstance(told, OptionInfo):
+        return hint
+    how = {name: value for name, value in each.metadata.items() if name not in ("help", "flags", "percent")}
+    usual = [f"--{each.name.replace('_', '-')}"] if hint is bool else []  # without its --no-
+    return Annotated[hint, typer.Option(*each.metadata.get("flags", usual), help=told, **how)]
 
 
 def _parameter(each: "Field[Any]", hint: Any) -> inspect.Parameter:
@@ -82,16 +84,22 @@ def _parameter(each: "Field[Any]", hint: Any) -> inspect.Parameter:
     return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
-def _made(group: type, given: Mapping[str, Any], without: frozenset[str]) -> Any:
+def _made(
+    group: type, given: Mapping[str, Any], without: frozenset[str], helps: Mapping[str, str] | None = None
+) -> Any:
     values: dict[str, Any] = {}
-    for each, hint in _fields(group):
+    for each, hint, told in _fields(group, helps):
         if is_dataclass(hint):
-            values[each.name] = _made(hint, given, without)  # type: ignore[arg-type]
-        elif each.name in given and each.name not in without:
+            values[each.name] = _made(hint, given, without, told)  # type: ignore[arg-type]
+        elif told is not None and each.name not in without:
             values[each.name] = given[each.name] / 100 if each.metadata.get("percent") else given[each.name]
     return group(**values)
 
 
-def _fields(group: type) -> Iterator[tuple["Field[Any]", Any]]:
+def _fields(group: type, helps: Mapping[str, str] | None) -> Iterator[tuple["Field[Any]", Any, Any]]:
+    """Field, type, and help or typer's own annotation of each field; None of those that are no options."""
     hints = get_type_hints(group, include_extras=True)
-    return ((each, hints[each.name]) for each in fields(group))
+    for each in fields(group):
+        hint = hints[each.name]
+        told = each.metadata.get("help") if helps is None else helps.get(each.name)
+        yield each, hint, next((one for one in get_args(hint) if isinstance(one, OptionInfo)), told)

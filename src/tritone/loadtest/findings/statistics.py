@@ -102,17 +102,16 @@ class Look:
 
 
 def _of_stages(ensemble: ServerSide, stages: list[ServerSide]) -> ServerSide:
-    """An ensemble with the times of its stages added up, and the batches and the audio of the busiest, its network."""
+    """An ensemble with the times of its stages added up, and the batches and the audio of the one with the network."""
     if not stages:
         return ensemble
-
+    # It counts the audio; without the models' own metrics it is the one that computes longest.
+    network = max(stages, key=lambda each: (each.audio_s or 0.0, each.compute_infer_ms * each.requests))
     times: Any = {
         name: sum(getattr(each, name) * each.requests for each in stages) / max(1, ensemble.requests)
         for name in (f"{each}_ms" for each in DURATIONS)
     }
-    busiest = max(stages, key=lambda each: each.compute_infer_ms * each.requests)
-    counted = next((each for each in (busiest, *stages) if each.audio_s is not None), busiest)
-    return replace(ensemble, batches=busiest.batches, audio_s=counted.audio_s, padding_s=counted.padding_s, **times)
+    return replace(ensemble, batches=network.batches, audio_s=network.audio_s, padding_s=network.padding_s, **times)
 
 
 class ServerWatch:
