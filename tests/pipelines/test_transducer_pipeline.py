@@ -328,9 +328,9 @@ def test_what_a_ctc_model_cannot_do_is_refused(toy_bundle: Path) -> None:
     for asked in ({"search": "modified-beam"}, {"search": "fast-beam"}):
         with pytest.raises(InputError, match="kind ctc, which searches with greedy, prefix-beam, rescoring"):
             searching.check(searching.options.changed(asked))
-    with pytest.raises(InputError, match="blank_penalty is for transducers, and this is a CTC model"):
+    with pytest.raises(InputError, match="blank_penalty is for models of kind transducer, and this one is of kind ctc"):
         searching.check(searching.options.changed({"blank_penalty": 1.0}))
-    with pytest.raises(InputError, match="max_symbols is for transducers"):
+    with pytest.raises(InputError, match="max_symbols is for models of kind transducer"):
         tritone.load(toy_bundle, max_symbols=3).transcribe([toy_waveform("a")])
     with pytest.raises(BundleError, match="kind ctc"):
         tritone.load(toy_bundle, search="fast-beam").transcribe([toy_waveform("a")])
