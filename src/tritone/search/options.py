@@ -77,7 +77,7 @@ class SearchFields:
     )
     lm_weight: float | None = option(
         None,
-        "Of the language model, 0.5 if not given; 0 leaves it out.",
+        "Of the language model; 0 leaves it out.",
         least=-MAX_WEIGHT,
         most=MAX_WEIGHT,
         modes=BEAM_MODES,
