@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
-from types import NoneType
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from tritone.errors import InputError
 
@@ -108,9 +108,9 @@ def parse_parameters(known: Mapping[str, Option], parameters: Mapping[str, Any])
 
 def plain_type(kind: Any) -> Any:
     """A type without None: `T` of `T | None`."""
-    if get_origin(kind) is Literal:
+    if get_origin(kind) not in (Union, UnionType):
         return kind
-    (plain,) = [each for each in get_args(kind) if each is not NoneType] or [kind]
+    (plain,) = (each for each in get_args(kind) if each is not NoneType)
     return plain
 
 

@@ -48,7 +48,7 @@ class SearchFields:
 
     beam: int = option(
         0,
-        "Hypotheses kept after each frame, or of fast-beam how far below the best a path may be; 0: as usual for the "
+        "Hypotheses kept after each frame, or for fast-beam how far below the best a path may be; 0: as usual for the "
         "search.",
         least=1,
         most=MAX_BEAM,
@@ -57,27 +57,27 @@ class SearchFields:
     )
     nbest: int = option(
         1,
-        "Readings to show, best first.",
-        values="1 to the beam; of `fast-beam` to `max_states`",
+        "Readings to return, best first.",
+        values="1 to the beam; with `fast-beam` to `max_states`",
         modes=BEAM_MODES,
     )
     ctc_weight: float | None = option(
         None,
-        "Of the CTC score in rescoring; the model's own if not given.",
+        "Weight of the CTC score in rescoring; the model's own if not given.",
         least=-MAX_WEIGHT,
         most=MAX_WEIGHT,
         modes=("rescoring",),
     )
     reverse_weight: float | None = option(
         None,
-        "Of the right-to-left decoder in rescoring, 0 to 1; the model's own if not given.",
+        "Weight of the right-to-left decoder in rescoring; the model's own if not given.",
         least=0,
         most=1,
         modes=("rescoring",),
     )
     lm_weight: float | None = option(
         None,
-        "Of the language model; 0 leaves it out.",
+        "Weight of the language model; 0 leaves it out.",
         least=-MAX_WEIGHT,
         most=MAX_WEIGHT,
         modes=BEAM_MODES,
@@ -92,7 +92,7 @@ class SearchFields:
     timestamps: bool = option(True, "Whether details have tokens and words with their times.")
     blank_penalty: float = option(
         0.0,
-        "Of transducers: subtracted from the blank's logit. More makes fewer deletions.",
+        "Transducers: subtracted from the blank's logit. More makes fewer deletions.",
         least=-MAX_WEIGHT,
         most=MAX_WEIGHT,
         modes=TRANSDUCER_MODES,
@@ -100,7 +100,7 @@ class SearchFields:
     )
     temperature: float = option(
         1.0,
-        "Of modified-beam and fast-beam: divides the logits.",
+        "modified-beam and fast-beam: divides the logits.",
         least=0.01,
         most=MAX_WEIGHT,
         modes=("modified-beam", "fast-beam"),
@@ -108,7 +108,7 @@ class SearchFields:
     )
     max_symbols: int = option(
         1,
-        "Of greedy search in transducers: the most tokens of one frame.",
+        "Greedy search of transducers: the most tokens of one frame.",
         least=1,
         most=MAX_SYMBOLS,
         modes=("greedy",),
@@ -116,7 +116,7 @@ class SearchFields:
     )
     max_states: int = option(
         64,
-        "Of fast-beam: states kept after each frame.",
+        "fast-beam: states kept after each frame.",
         least=1,
         most=MAX_STATES,
         modes=("fast-beam",),
@@ -124,7 +124,7 @@ class SearchFields:
     )
     max_contexts: int = option(
         8,
-        "Of fast-beam: different contexts among them.",
+        "fast-beam: different contexts of the predictor among the states kept.",
         least=1,
         most=MAX_CONTEXTS,
         modes=("fast-beam",),
@@ -147,8 +147,8 @@ class SearchOptions(SearchFields):
     mode: SearchMode = option(DEFAULT_MODE, MODE_HELP, name="search")
     hotwords: tuple[tuple[str, float], ...] = option(
         (),
-        "Phrases to favour, with weights, in place of the model's; negative weights make a phrase rarer.",
-        values='text: `{"anna": 8, "new york": 5}` or `anna:8, new york:5`',
+        "Phrases to favour, with weights, in place of the model's; a negative weight makes a phrase rarer.",
+        values='text, `{"anna": 8, "new york": 5}` or `anna:8, new york:5`',
         modes=BEAM_MODES,
         read=read_hotwords,
     )
@@ -222,12 +222,17 @@ class SearchParameters(SearchFields):
 
     search: SearchMode = option(DEFAULT_MODE, MODE_HELP)
     lm: str = option(
-        "", "An n-gram language model, ARPA or KenLM binary; it is copied.", metavar="FILE", modes=BEAM_MODES
+        "",
+        "An n-gram language model, ARPA (also gzipped) or KenLM binary; it is copied.",
+        values="a file",
+        metavar="FILE",
+        modes=BEAM_MODES,
     )
     lm_unit: LmUnit = option("auto", "What its words are: word, token, or auto.", modes=BEAM_MODES)
     hotwords: str = option(
         "",
         "Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.",
+        values="a file, `*.yaml` and `*.yml` with a map as WeNet has it",
         metavar="FILE",
         modes=BEAM_MODES,
     )
