@@ -3,15 +3,14 @@
 bundle, role, runtime?, precision?, device  ->  artifact, opened graph
 """
 
+from collections.abc import Sequence
 from typing import Any, get_args
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
-from tritone.errors import OperatorError
+from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.contract import check_graph
-from tritone.runtime import Graph, obstacle, open_graph
-
-UNASKED = "engines run only where they are asked for: runtime tensorrt"
+from tritone.runtime import RUNTIMES, Graph, obstacle, open_graph
 
 
 def open_chosen(
@@ -28,7 +27,7 @@ def open_chosen(
 
     Args:
         runtime, precision: as in the manifest; None takes the first graph, in the manifest's order, whose runtime can
-            run on the device. Engines of TensorRT are taken only where `runtime` says so.
+            run on the device. Engines of TensorRT and TorchScript are taken only where `runtime` says so.
         device, threads, split_calls: see `tritone.runtime.open_graph`.
 
     Raises:
@@ -50,13 +49,30 @@ def choose(bundle: Bundle, role: Role, runtime: str | None, precision: str | Non
     reasons: dict[str, str | None] = {}
     for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked just now
         if artifact.runtime not in reasons:
-            # A plan is code for a GPU, and runs where somebody has said so.
-            unasked = artifact.runtime == "tensorrt" and runtime is None
-            reasons[artifact.runtime] = UNASKED if unasked else obstacle(artifact.runtime, device)
+            unasked = runtime is None and _unasked(artifact)
+            reasons[artifact.runtime] = unasked or obstacle(artifact.runtime, device)
         if reasons[artifact.runtime] is None:
             return artifact
     told = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
     raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {told}.")
+
+
+def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) -> tuple[Artifact, ...]:
+    """Those of some graphs of a bundle that may run here: programs (engines, scripts) if their runtime was named.
+
+    Raises:
+        BundleError: all of them are programs, and no runtime was named.
+    """
+    kept = tuple(artifact for artifact in found if runtime or not _unasked(artifact))
+    if not kept:
+        raise BundleError(f"{bundle.path}, {found[0].role}: {'; '.join(dict.fromkeys(map(_unasked, found)))}.")
+    return kept
+
+
+def _unasked(artifact: Artifact) -> str:
+    """Why a graph is no default: it is code, and runs where somebody has said so; empty if it is data."""
+    programs = RUNTIMES[artifact.runtime].programs
+    return f"{programs} run only where they are asked for: runtime {artifact.runtime}" if programs else ""
 
 
 def check_names(runtime: str | None, precision: str | None) -> None:
