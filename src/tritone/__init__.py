@@ -110,7 +110,7 @@ def load(
         BundleError: the bundle is missing, damaged or too new, or writes no text.
         InputError: an option of the search is out of range, or hotwords cannot be read.
         LanguageModelError: there is no such language model; one that is damaged is told when it is first needed.
-        ValueError: there is no such runtime or precision.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
     What the bundle or this machine does not have is told when a graph is first needed.
     """
@@ -118,6 +118,7 @@ def load(
 
     from tritone.bundle.bundle import Bundle
     from tritone.errors import LanguageModelError
+    from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.searching.base import SearchSettings
     from tritone.search.options import SearchOptions, load_hotwords
@@ -143,10 +144,7 @@ def load(
     )
     return Recognizer(
         opened,
-        device=device,
-        threads=threads,
-        runtime=runtime,
-        precision=precision,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
         max_audio_s=max_audio_s,
         search=SearchSettings(options=options, lm=None if lm is None else Path(lm), lm_unit=lm_unit),
         chunk_size=chunk_size,
@@ -177,22 +175,20 @@ def load_embedder(
     Raises:
         BundleError: the bundle is missing, damaged or too new, or its model makes no embeddings.
         InputError: the windows are out of range.
-        ValueError: there is no such runtime or precision.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
     What the bundle or this machine does not have is told when the graph is first needed.
     """
     from tritone.bundle.bundle import Bundle
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
+    from tritone.pipelines.graphs.placement import Placement
 
     opened = Bundle.open(bundle)
     opened.verify()  # damaged weights would not fail, they would give other voices
     return Embedder(
         opened,
-        device=device,
-        threads=threads,
-        runtime=runtime,
-        precision=precision,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
         max_audio_s=max_audio_s,
         options=EmbedOptions(window_s=window_s, shift_s=shift_s),
     )

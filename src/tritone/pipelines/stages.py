@@ -21,6 +21,7 @@ from tritone.errors import InputError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits, plan_batches
 from tritone.pipelines.graphs.blocks import Blocks
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.kinds import open_searching
 from tritone.pipelines.searching.assembly import utterance
@@ -38,11 +39,11 @@ STEPS_PER_OCTAVE = 16  # lengths that features have, between each length and its
 class _GraphPipeline:
     """What the two stages that run a graph have in common."""
 
-    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, place: Mapping[str, Any]) -> None:
+    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, placement: Placement) -> None:
         self.bundle = bundle
         self.work = WorkLog(bundle.manifest.sample_rate)
-        self.artifact, self._graph = open_chosen(bundle, role, **place)
-        self.limits = limits or BatchLimits.for_device(place["device"], bundle.num_bytes(self.artifact))
+        self.artifact, self._graph = open_chosen(bundle, role, placement)
+        self.limits = limits or BatchLimits.for_device(placement.device, bundle.num_bytes(self.artifact))
         self._crew = Crew(self._graph.concurrency)
 
     def _batches(self, lengths: Sequence[int]) -> list[Batch]:
@@ -65,10 +66,7 @@ class FeaturePipeline(_GraphPipeline):
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         max_audio_s: float,
         min_padded_s: float = 0.0,
         limits: BatchLimits | None = None,
@@ -81,8 +79,7 @@ class FeaturePipeline(_GraphPipeline):
             min_padded_s: the shortest that it is padded to, where the network has a least size.
             steps_per_octave: how many lengths there are, see `BatchLimits`.
         """
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        super().__init__(bundle, "features", limits, place)
+        super().__init__(bundle, "features", limits, placement)
         self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
         self.limits = self._blocks.within(self.limits)
         self._steps = steps_per_octave
@@ -151,15 +148,11 @@ class AcousticPipeline(_GraphPipeline):
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         limits: BatchLimits | None = None,
     ) -> None:
         """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`."""
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        super().__init__(bundle, "acoustic", limits, place)
+        super().__init__(bundle, "acoustic", limits, placement)
         self._shift = bundle.manifest.features.frame_shift
 
     def compute(self, jobs: Sequence[Mapping[str, Array]], outputs: Sequence[str]) -> list[dict[str, Array]]:
@@ -241,10 +234,7 @@ class DecodingPipeline:
         bundle: Bundle,
         handed: Collection[str],
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         search: SearchSettings | None = None,
         limits: BatchLimits | None = None,
     ) -> None:
@@ -252,14 +242,13 @@ class DecodingPipeline:
 
         Args:
             handed: the outputs of the network that jobs have.
-            device, threads, runtime, precision: of the graphs that the search itself needs.
+            placement: of the graphs that the search itself needs.
         """
         self.bundle = bundle
-        self.limits = limits or BatchLimits.for_device(device)
+        self.limits = limits or BatchLimits.for_device(placement.device)
         self.work = WorkLog(bundle.manifest.sample_rate)
         self._handed = tuple(handed)
-        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.searching = open_searching(bundle, _Handed(self._handed), search, place)
+        self.searching = open_searching(bundle, _Handed(self._handed), search, placement)
         self._blocks = Blocks(bundle.manifest)
         manifest = bundle.manifest
         self._frame = manifest.features.frame_shift * manifest.encoder.subsampling_rate

@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.samples import SampleQueue
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.kinds import open_searching
@@ -67,10 +67,7 @@ class StreamingPipeline:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         capacity: int = DEFAULT_CAPACITY,
         max_batch: int = DEFAULT_MAX_BATCH,
         chunk_size: int | None = None,
@@ -83,7 +80,7 @@ class StreamingPipeline:
 
         Args:
             bundle: an opened bundle.
-            device, threads, runtime, precision: see `open_chosen`.
+            placement: which graphs are run, and where.
             capacity: how many streams may be open at once.
             max_batch: how many streams one graph call may advance.
             chunk_size: encoder frames of a step; None takes the manifest's. Small ones answer sooner, large ones hear
@@ -100,7 +97,7 @@ class StreamingPipeline:
                 has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
-            ValueError: there is no such device, runtime or precision, or a number is out of its range.
+            ValueError: a number is out of its range.
         """
         if capacity < 1 or max_batch < 1:
             raise ValueError(f"capacity and max_batch must be at least 1, got {capacity} and {max_batch}")
@@ -117,10 +114,9 @@ class StreamingPipeline:
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
         self._flush = settings.flush_samples
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
-        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.artifact, graph = open_chosen(bundle, "streaming_encoder", **place, split_calls=False)
+        self.artifact, graph = open_chosen(bundle, "streaming_encoder", placement, split_calls=False)
         self.max_batch = self.geometry.within(graph.inputs, max_batch)
-        self.searching = open_searching(bundle, graph, search, place)
+        self.searching = open_searching(bundle, graph, search, placement)
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._crew = Crew(graph.concurrency)

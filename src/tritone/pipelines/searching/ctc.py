@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.assembly import ReadingBuilder
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
@@ -65,7 +66,7 @@ class CtcSearching(Searching):
         """
         super().__init__(bundle, settings, threads=threads)
         self._has_best = set(BEST) <= set(graph.outputs)
-        self._open_rescorer = open_rescorer or (lambda: Rescorer(bundle, threads=threads))
+        self._open_rescorer = open_rescorer or (lambda: Rescorer(bundle, Placement(threads=threads)))
         self._opened_rescorer: Rescorer | None = None
         self._lock = threading.Lock()
         self.options = self.check(self._settings.options)

@@ -12,6 +12,7 @@ import numpy as np
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.assembly import ReadingBuilder
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.segment import Segment
@@ -36,22 +37,13 @@ Search: TypeAlias = GreedyState | ModifiedBeam | FastBeam
 class GraphNetwork:
     """Predictor and joiner of a bundle as graphs; see `Network`."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
-    ) -> None:
+    def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
         """Open the graphs; arguments and errors as of `open_chosen`."""
         settings = bundle.manifest.transducer
         if settings is None:
             raise BundleError(f"{bundle.path} is no transducer: `transducer` in its manifest is empty")
-        place: dict[str, Any] = {"device": device, "threads": threads, "runtime": runtime, "precision": precision}
-        self.predictor, self._predict = open_chosen(bundle, "predictor", **place)
-        self.joiner, self._join = open_chosen(bundle, "joiner", **place)
+        self.predictor, self._predict = open_chosen(bundle, "predictor", placement)
+        self.joiner, self._join = open_chosen(bundle, "joiner", placement)
         vocabulary = bundle.manifest.tokens
         self.vocab_size = vocabulary.size
         self.blank_id = vocabulary.blank_id
