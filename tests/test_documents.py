@@ -66,6 +66,13 @@ def test_every_path_of_the_project_exists(document: Path) -> None:
     assert wrong == []
 
 
+def test_the_picture_of_the_house_has_every_room_once() -> None:
+    picture = FENCE.findall((ROOT / "docs" / "design.md").read_text(encoding="utf-8"))[0]
+    assert sorted(re.findall(r"\b(\w+)/", picture)) == sorted(
+        path.parent.name for path in PACKAGE.glob("*/__init__.py")
+    )
+
+
 def test_every_module_that_the_design_names_exists() -> None:
     names = re.findall(r"`(\w+\.py)`", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"))
     assert set(names) - {path.name for path in PACKAGE.rglob("*.py")} == set()
