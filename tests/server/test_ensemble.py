@@ -22,6 +22,7 @@ from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines import OfflinePipeline, open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import compile_search
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
@@ -70,8 +71,8 @@ def fused(bundles: dict[str, Path]) -> dict[str, OfflinePipeline]:
     """What the usual layout runs."""
     search = SearchSettings(options=SearchOptions(mode="prefix-beam", beam=40))
     return {
-        "words": open_offline(Bundle.open(bundles["words"]), threads=1, search=search),
-        "joined": open_offline(Bundle.open(bundles["joined"]), threads=1),
+        "words": open_offline(Bundle.open(bundles["words"]), placement=Placement(threads=1), search=search),
+        "joined": open_offline(Bundle.open(bundles["joined"]), placement=Placement(threads=1)),
     }
 
 

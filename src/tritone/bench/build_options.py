@@ -8,8 +8,9 @@ import shlex
 from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
-from tritone.backend.settings import SearchParameters, from_text
+from tritone.backend.settings import from_text
 from tritone.repository import ModelOptions
+from tritone.search.options import MODEL_PARAMETERS
 from tritone.server.layout import Acoustic, Layout
 
 Value = int | float | str | tuple[int, ...] | tuple[str, ...] | None
@@ -47,9 +48,9 @@ class BuildOptions(ModelOptions):
 
 TYPES = get_type_hints(BuildOptions)
 DEFAULTS = BuildOptions()
-SEARCH = {field.name for field in fields(SearchParameters)}
 OPTIONS = {  # how to serve first, then how to search
-    field.name: getattr(DEFAULTS, field.name) for field in sorted(fields(BuildOptions), key=lambda f: f.name in SEARCH)
+    field.name: getattr(DEFAULTS, field.name)
+    for field in sorted(fields(BuildOptions), key=lambda f: f.name in MODEL_PARAMETERS)
 }
 
 
