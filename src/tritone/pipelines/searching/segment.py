@@ -33,10 +33,11 @@ class Segment:
 
     def take(self, news: News, num_frames: int) -> None:
         """Take what the search has found in a step of `num_frames` frames."""
-        tokens, self._tail = self._placed(news.tokens), self._placed(news.tail)
-        self._builder.add(tokens, news.replaces_last)
+        self._tail = self._placed(news.tail)
         self.num_frames += num_frames
-        if tokens:
+        if news.tokens:
+            tokens = self._placed(news.tokens)
+            self._builder.add(tokens, news.replaces_last)
             self._last = tokens[-1]
 
     @property
@@ -65,6 +66,6 @@ class Segment:
 
     def _placed(self, tokens: Sequence[Token]) -> Sequence[Token]:
         offset = self.first_frame
-        if not offset:
+        if not offset or not tokens:
             return tokens
         return [Token(t.id, t.start_frame + offset, t.end_frame + offset, t.confidence) for t in tokens]
