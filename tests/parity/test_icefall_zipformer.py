@@ -257,7 +257,8 @@ def test_a_row_never_depends_on_its_neighbours(
     assert num_frames.tolist() == [((length - 7) // 2 + 1) // 2 for length in lengths]
     for row, length in enumerate(lengths):
         alone, _ = model(feats[row : row + 1, :length], torch.tensor([length]), **arguments)
-        assert_close_in_tiny(encoded[row, : num_frames[row]], alone[0])
+        count = int(num_frames[row])
+        assert_close_in_tiny(encoded[row, :count], alone[0, :count])
 
 
 @settings(max_examples=8, deadline=None)
@@ -380,7 +381,8 @@ def test_half_precision_stays_near_float32() -> None:
     encoded, _ = model(feats, lengths)
     assert encoded.dtype == torch.float16
     for row, length in enumerate(num_frames.tolist()):
-        assert largest(encoded[row, :length].float(), expected[row, :length].numpy()) < 0.05
+        # Products are added in float32, so that only what comes out of each sum is rounded to half precision.
+        assert_close(encoded[row, :length].float(), expected[row, :length], terms=1, sums=TINY_SUMS, epsilon=2**-10)
 
 
 def test_every_part_is_trained_by_a_chunk_masked_pass() -> None:
