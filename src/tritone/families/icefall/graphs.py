@@ -20,7 +20,7 @@ from tritone.audio import Waveform
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
 from tritone.families.export.precision import as_dtype
-from tritone.families.icefall.model import CtcHead, IcefallModel
+from tritone.families.icefall.model import CtcHead, IcefallModel, streaming_step
 from tritone.families.icefall.options import Head
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
 from tritone.families.layers.fbank import Fbank, FrontEnd
@@ -149,7 +149,7 @@ class StreamingGraph(ExportableGraph):
         model: a causal model.
         front_end: makes features from samples.
         head: what is to come out.
-        chunk_size, left_context, right_context: in upstream's units, see `streaming` of the encoder.
+        chunk_size, left_context, right_context: in frames as the network counts them, see `streaming_step`.
 
     Raises:
         ExportError: the model cannot be streamed, or not with these sizes.
@@ -166,7 +166,7 @@ class StreamingGraph(ExportableGraph):
     ) -> None:
         super().__init__()
         self.front_end = front_end
-        self.step = model.encoder.streaming(chunk_size, left_context, right_context)
+        self.step = streaming_step(model.encoder, chunk_size, left_context, right_context)
         self.output = EncoderOutput(model, head)
         self.compared = self.output.compared
         self.state_shapes: dict[str, tuple[int, ...]] = dict(self.step.state_shapes)

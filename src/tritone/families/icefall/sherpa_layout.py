@@ -26,6 +26,7 @@ from tritone.families.icefall.model import CtcHead, IcefallModel
 from tritone.families.icefall.options import FOR_BUNDLES, Head, IcefallOptions
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
 from tritone.families.icefall.zipformer import Zipformer
+from tritone.families.icefall.zipformer_streaming import StreamingZipformer
 from tritone.families.onnx.writer import export_graph
 from tritone.runtime import open_graph
 
@@ -214,7 +215,7 @@ class _ZipformerStream(nn.Module):
 
     def __init__(self, encoder: Zipformer, last: nn.Module, chunk_size: int, left_context: int, right: int) -> None:
         super().__init__()
-        self.step = encoder.streaming(chunk_size, left_context, right)
+        self.step = StreamingZipformer(encoder, chunk_size, left_context, right)
         self.last = last
         self.heads = [stack.heads for stack in encoder.config.stacks for _ in range(stack.layers)]
 
