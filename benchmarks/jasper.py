@@ -26,6 +26,7 @@ from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.loadtest.workload.speech import Tape
 from tritone.pipelines import open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
@@ -103,7 +104,7 @@ def _points(bundle: Bundle, artifact: Artifact, given: argparse.Namespace) -> It
     tape = Tape.shipped(rate)
     lengths = [float(part) for part in given.seconds.split(",")]
     chosen: dict[str, Any] = {"runtime": artifact.runtime, "precision": artifact.precision}
-    pipeline = open_offline(bundle, **chosen, device=given.device, max_audio_s=max(lengths) + 1)
+    pipeline = open_offline(bundle, placement=Placement(**chosen, device=given.device), max_audio_s=max(lengths) + 1)
     network, features = (
         open_graph(bundle.file(bundle.artifacts(role, **chosen)[0].files[0]), given.device)
         for role in ("acoustic", "features")

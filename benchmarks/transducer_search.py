@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.measure import ROOT, Finding, Setup, alternate, median_ratio, save, to_markdown
 from tritone.bundle import Bundle
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.transducer import GraphNetwork
 from tritone.runtime import open_graph
 from tritone.search.transducer.fast_beam import FastBeam, advance_fast
@@ -40,7 +41,7 @@ class Searches:
     """The three ways of searching in a batch of encoder outputs, each from nothing but a warm predictor cache."""
 
     def __init__(self, bundle: Bundle, encoder_out: np.ndarray, num_frames: np.ndarray) -> None:
-        self.cache = PredictorCache(GraphNetwork(bundle, threads=CORES))
+        self.cache = PredictorCache(GraphNetwork(bundle, placement=Placement(threads=CORES)))
         self.encoder_out, self.num_frames = encoder_out, num_frames
 
     def greedy(self) -> Tokens:
