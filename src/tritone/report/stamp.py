@@ -193,7 +193,7 @@ def _commit(root: Path) -> str:
 
 
 def _output(*command: str) -> str:
-    """The output of a command; its environment is ours without git's variables, which a hook sets to another checkout."""
+    """The output of a command; git's variables are left out, which a hook sets to another checkout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return subprocess.run(
         command,
