@@ -20,6 +20,7 @@ def test_ready_models_are_listed_with_their_kind_and_rate(client: Client):
         ModelInfo(name="lone", kind="embedding", has_lengths=False, dim=4),
         ModelInfo(name="other", kind="other", sample_rate=16000, batched=False, has_lengths=False),
         ModelInfo(name="running", kind="streaming", sample_rate=16000, batched=True, has_details=False),
+        ModelInfo(name="scale", kind="other", has_lengths=False),
         ModelInfo(name="speaker", kind="embedding", has_windows=True, dim=4),
     ]
 

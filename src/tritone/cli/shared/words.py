@@ -20,12 +20,8 @@ def check_words(command: Any, words: Sequence[str]) -> None:
     """
     while words and words[0] in getattr(command, "commands", {}):
         command, words = command.commands[words[0]], words[1:]
-    single = {
-        name
-        for each in command.params
-        if not getattr(each, "multiple", True) and not each.is_flag
-        for name in each.opts
-    }
+    takes_one = (each for each in command.params if not (getattr(each, "is_flag", True) or each.multiple))
+    single = {name for each in takes_one for name in each.opts}
     seen: set[str] = set()
     option = ""
     for word in words:
