@@ -39,6 +39,7 @@ class ModelInfo:
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     dim: int | None = None  # values of an embedding, if the server knows
+    stages: tuple[str, ...] = ()  # the models that an ensemble is made of
     is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
     inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
     outputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
@@ -145,6 +146,7 @@ class ModelInfo:
             is_sequence="sequence_batching" in config,
             inputs=inputs,
             outputs=outputs,
+            stages=tuple(each["model_name"] for each in config.get("ensemble_scheduling", {}).get("step", ())),
         )
 
 
