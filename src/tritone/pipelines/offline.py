@@ -14,8 +14,8 @@ from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, UtterancePipeline
 from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import utterance
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import utterance
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
