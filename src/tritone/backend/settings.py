@@ -13,6 +13,7 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from tritone.errors import InputError
 from tritone.pipelines.embed_options import EmbedOptions
+from tritone.pipelines.kinds.base import Stage
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import (
     PARAMETERS,
@@ -23,8 +24,6 @@ from tritone.search.options import (
     given_to_transducers,
 )
 
-Mode = Literal["offline", "streaming", "embedding"]
-Stage = Literal["features", "acoustic", "decoder"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 

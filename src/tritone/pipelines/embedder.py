@@ -12,11 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
-from tritone.errors import AudioError, BundleError, InputError
+from tritone.errors import AudioError, TritoneError
+from tritone.pipelines import check_embeds
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
 from tritone.pipelines.sources import Input, Sources, is_single
 
 Embeddings = npt.NDArray[np.float32]
@@ -38,11 +39,7 @@ class Embedder:
         Raises:
             BundleError: the model makes no embeddings.
         """
-        if bundle.manifest.kind != "embedding":
-            raise BundleError(
-                f"{bundle.path} is of kind {bundle.manifest.kind!r}: it writes text and makes no embeddings. Load it "
-                "with tritone.load, or take a bundle of a speaker model."
-            )
+        check_embeds(bundle)
         self.bundle = bundle
         self.dim = bundle.manifest.encoder.output_dim
         self.sample_rate = bundle.manifest.sample_rate
@@ -89,8 +86,8 @@ class Embedder:
             self.pipeline.check_options(options)  # before files are read
         rows: list[Embeddings] = []
         for pile in self._sources.piles(inputs, rate):
-            for row in self.pipeline.embed_each(pile, [options] * len(pile)):
-                if isinstance(row, InputError):
+            for row in self.pipeline.run(pile, [options] * len(pile)):
+                if isinstance(row, TritoneError):
                     raise type(row)(f"input {len(rows)}: {row}") from row
                 rows.append(row)
         return np.stack(rows) if rows else np.zeros((0, self.dim), np.float32)

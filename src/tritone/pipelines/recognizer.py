@@ -25,7 +25,8 @@ from tritone.errors import StreamError
 from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
+from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.sources import Input, Sources, is_single
 from tritone.pipelines.streaming import Step, StreamingPipeline

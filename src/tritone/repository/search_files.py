@@ -10,12 +10,14 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from tritone.backend.settings import EmbedParameters, Mode, ModelParameters, SearchParameters
+from tritone.backend.settings import ModelParameters, SearchParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.geometry import Geometry
-from tritone.pipelines.searching.base import obstacle
-from tritone.search.options import given_to_transducers
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.kinds.speech import SpeechKind
+from tritone.repository.config import PARTS
 
 FOLDER = "search"  # in the version folder
 FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what people call it
@@ -63,35 +65,38 @@ def check_kind(options: ModelParameters, bundle: Bundle) -> None:
     Raises:
         BundleError: one is; or a speaker model's windows are too short for it.
     """
-    embeds = bundle.manifest.kind == "embedding"
-    foreign = fields(SearchParameters if embeds else EmbedParameters)
-    given = [field.name for field in foreign if getattr(options, field.name) != field.default]
-    if given:
+    kind = kind_of(bundle)
+    for owner, (part, owners) in PARTS.items():
+        given = [field.name for field in fields(part) if getattr(options, field.name) != field.default]
+        if kind.options is owner or not given:
+            continue
         flags = ", ".join(
             "--no-timestamps" if name == "timestamps" else f"--{name.replace('_', '-')}" for name in given
         )
-        kinds = ("a speaker model", "models that write text") if embeds else ("no speaker model", "speaker models")
-        raise BundleError(f"{bundle.path} is {kinds[0]}, and {flags} is for {kinds[1]}; leave it out.")
+        raise BundleError(f"{bundle.path} is {kind.noun}, and {flags} is for {owners}; leave it out.")
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate
-    if embeds and 0 < options.window_s < least_s:
+    if 0 < options.window_s < least_s:
         raise BundleError(
             f"{bundle.path} needs at least {least_s:.3f} s of audio; --window-s {options.window_s:g} is less."
         )
 
 
 def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
-    """Check that a bundle can search, and be streamed, as the options say.
+    """Check that a bundle can search, and be streamed, as the options say; those that do not search always can.
 
     Raises:
         BundleError: it cannot be searched in this way, an option is for other kinds of models, or its streams cannot be
             cut so.
         ValueError: a chunk size or number of left chunks is too large.
     """
-    if reason := obstacle(bundle, options.search):
+    kind = kind_of(bundle)
+    if not isinstance(kind, SpeechKind):
+        return
+    if reason := kind.obstacle(bundle, options.search):
         raise BundleError(f"{bundle.path}, --search {options.search}: {reason}.")
-    if bundle.manifest.kind != "transducer" and (foreign := given_to_transducers(options.options())):
+    if foreign := kind.foreign(options.options()):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise BundleError(f"{bundle.path} is a CTC model, and {flags} is for transducers; leave it out.")
+        raise BundleError(f"{bundle.path} is {kind.noun}, and {flags} is for transducers; leave it out.")
     if mode == "streaming" and bundle.manifest.streaming is not None:
         Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
 

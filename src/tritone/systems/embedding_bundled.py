@@ -98,7 +98,7 @@ class BundleEmbedding:
         started = time.perf_counter()
         rows: Sequence[Vector | TritoneError]
         try:
-            rows = self._embedder.pipeline.embed_each([waveform for _, _, waveform in pile])
+            rows = self._embedder.pipeline.run([waveform for _, _, waveform in pile])
         except Exception as error:  # runtimes raise what they like
             if len(pile) > 1:  # whoever broke the pile shall break only its own place
                 for item in pile:
