@@ -1,4 +1,4 @@
-"""A kind of another package: one module that an entry point names, built and served without a line changed elsewhere."""
+"""A kind of another package: an entry point names it, and it is built and served without a line changed elsewhere."""
 
 import sys
 import venv
