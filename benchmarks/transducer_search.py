@@ -2,7 +2,7 @@
 
     python -m benchmarks.transducer_search [--models zipformer-m,conformer-m] [--bundle DIR] [--output FILE]
 
-Random models of upstream's sizes (`random_transducer.py`, needs `tritone[export]`) hear made-up speech in 32 utterances
+Random models of upstream's sizes (`models/transducer.py`, needs `tritone[export]`) hear made-up speech in 32 utterances
 of ten seconds; `--bundle` names one that was exported before. Encoder and searches take turns on the same two cores.
 Prints every repeat, adds its findings to FILE.json and renews the page beside it.
 """
@@ -112,14 +112,10 @@ def measure(path: Path, *, batch: int, seconds: float, repeats: int) -> list[Fin
 
 
 def export(model: str, folder: Path) -> Path:
-    """Export a random model of one of the sizes of `random_transducer.py`."""
-    from benchmarks.models.transducer import write_checkpoint
-    from tritone.families.icefall.export import export_icefall
+    """Export a random model of one of the sizes of `models/transducer.py`."""
+    from benchmarks.models.transducer import random_bundle
 
-    write_checkpoint(model, folder / "checkpoint")
-    checkpoint = folder / "checkpoint" / "pretrained.pt"
-    export_icefall(checkpoint=checkpoint, tokens=checkpoint.with_name("tokens.txt"), output=folder / model)
-    return folder / model
+    return random_bundle(model, folder / model).path
 
 
 def main() -> int:

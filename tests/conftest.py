@@ -3,6 +3,7 @@
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 # Before anything loads OpenMP, for children too. Networks of a few thousand weights gain nothing from a second thread,
 # and threads that wait for each other by spinning make tests many times slower where others use the machine as well.
@@ -12,11 +13,18 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import hypothesis
 import pytest
 
+import workers
+from shared import Shared, shared_of
 from toy import write_toy_bundle
 
 # The same examples in every run, and no time limit per example: test machines are busy.
 hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tritone")
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    return shared_of(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -41,12 +49,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LAST = {"families", "parity"}  # folders of tests that wait for work in the background
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the others first."""
-    items.sort(key=lambda item: not LAST.isdisjoint(item.path.parts))
+    items.sort(key=workers.rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return workers.make_scheduler(config, log)
 
 
 def pytest_configure() -> None:

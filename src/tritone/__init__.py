@@ -98,7 +98,7 @@ def load(
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
         search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,
-            max_states, max_contexts: see `SearchOptions`; a call may ask for others.
+            max_states, max_contexts: how to search, see `SearchOptions`; a call may ask for others.
         lm: an n-gram language model, ARPA or KenLM binary, for all but greedy search.
         lm_unit: what its words are: `word`, `token`, or `auto` to find out.
         hotwords: phrases and their weights; a file of them, or text as in a request.
@@ -121,7 +121,8 @@ def load(
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.searching.base import SearchSettings
-    from tritone.search.options import SearchOptions, load_hotwords
+    from tritone.search.hotwords import load_hotwords
+    from tritone.search.options import SearchOptions
 
     opened = Bundle.open(bundle)
     opened.verify()  # damaged weights would not fail, they would give other words

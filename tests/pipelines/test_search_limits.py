@@ -14,8 +14,9 @@ from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.recognizer import Recognizer
 from tritone.pipelines.searching import rescoring
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
+from tritone.search.hotwords import load_hotwords
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.options import SearchOptions, load_hotwords
+from tritone.search.options import SearchOptions
 
 RESCORING = SearchOptions(mode="rescoring", beam=8, nbest=8)
 BAD_HOTWORD = SearchOptions(mode="prefix-beam", hotwords=(("你好", 3.0),))

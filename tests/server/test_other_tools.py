@@ -1,12 +1,14 @@
 """NVIDIA's perf_analyzer and ApacheBench themselves, on a real server with the files that we write for them.
 
-They are looked for on PATH, or where the variables PERF_ANALYZER and AB say; without them the tests are skipped.
+They are looked for beside the interpreter, where `make test-all` puts perf_analyzer, on PATH, or where the variables
+PERF_ANALYZER and AB say; without them the tests are skipped.
 """
 
 import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,15 +31,19 @@ from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
+pytestmark = pytest.mark.slow
+
 WORDS = ["one", "two three", "four five six"]
 WINDOWS = WindowPlan(window_s=0.5, max_windows=3)
 LENGTHS_S = [len(toy_waveform(word)) / SAMPLE_RATE for word in WORDS]
 
 
 def needed(name: str) -> Path:
-    found = os.environ.get(name.upper()) or shutil.which(name)
+    beside = Path(sys.executable).parent
+    found = os.environ.get(name.upper()) or shutil.which(name, path=f"{beside}{os.pathsep}{os.environ.get('PATH', '')}")
     if not found:
-        pytest.skip(f"there is no {name} on PATH, and {name.upper()} does not name one")
+        where = "`make .venv/bin/perf_analyzer` fetches it" if name == "perf_analyzer" else "Debian: apache2-utils"
+        pytest.skip(f"there is no {name} beside Python or on PATH, and {name.upper()} does not name one ({where})")
     return Path(found)
 
 

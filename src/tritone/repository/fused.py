@@ -1,6 +1,7 @@
 """The usual layout: a bundle served offline, chunk by chunk, or for embeddings, is one model with everything in it."""
 
 from tritone.bundle.bundle import Bundle
+from tritone.pipelines.graphs.choice import asked_for
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.repository.config import ModelOptions, model_config
@@ -19,6 +20,7 @@ def fused(name: str, mode: Mode, bundle: Bundle, options: ModelOptions) -> list[
         raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
     kind = kind_of(bundle)
     for role in (kind.encoders[mode], *kind.roles(options.search)):
-        bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        found = bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        asked_for(found, options.runtime, bundle)
     config = model_config(name, mode, options, bundle, files=places(options))
     return [ModelFolder(name=name, mode=mode, config=config, module=mode, bundle=bundle, search=options)]

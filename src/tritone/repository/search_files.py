@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from tritone.backend.settings import ModelParameters, SearchParameters
+from tritone.backend.settings import ModelParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.geometry import Geometry
@@ -18,6 +18,7 @@ from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.kinds.speech import SpeechKind
 from tritone.repository.config import PARTS
+from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
 FOLDER = "search"  # in the version folder
 FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what people call it
@@ -94,9 +95,12 @@ def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
         return
     if reason := kind.obstacle(bundle, options.search):
         raise BundleError(f"{bundle.path}, --search {options.search}: {reason}.")
-    if foreign := kind.foreign(options.options()):
+    if foreign := foreign_options(options, kind.name):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise BundleError(f"{bundle.path} is {kind.noun}, and {flags} is for transducers; leave it out.")
+        kinds = " or ".join(MODEL_PARAMETERS[foreign[0]].kinds)
+        raise BundleError(
+            f"{bundle.path} is of kind {kind.name}, and {flags} is for models of kind {kinds}; leave it out."
+        )
     if mode == "streaming" and bundle.manifest.streaming is not None:
         Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
 

@@ -3,16 +3,15 @@
 bundle, role, placement  ->  artifact, opened graph
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
-from tritone.errors import OperatorError
+from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.runtime import Graph, obstacle, open_graph
-
-UNASKED = "engines run only where they are asked for: runtime tensorrt"
+from tritone.runtime import RUNTIMES, Graph, obstacle, open_graph
 
 
 def open_chosen(
@@ -41,10 +40,27 @@ def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifac
     reasons: dict[str, str | None] = {}
     for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked by Placement
         if artifact.runtime not in reasons:
-            # A plan is code for a GPU, and runs where somebody has said so.
-            unasked = artifact.runtime == "tensorrt" and runtime is None
-            reasons[artifact.runtime] = UNASKED if unasked else obstacle(artifact.runtime, device)
+            unasked = runtime is None and _unasked(artifact)
+            reasons[artifact.runtime] = unasked or obstacle(artifact.runtime, device)
         if reasons[artifact.runtime] is None:
             return artifact
     told = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
     raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {told}.")
+
+
+def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) -> tuple[Artifact, ...]:
+    """Those of some graphs of a bundle that may run here: programs (engines, scripts) if their runtime was named.
+
+    Raises:
+        BundleError: all of them are programs, and no runtime was named.
+    """
+    kept = tuple(artifact for artifact in found if runtime or not _unasked(artifact))
+    if not kept:
+        raise BundleError(f"{bundle.path}, {found[0].role}: {'; '.join(dict.fromkeys(map(_unasked, found)))}.")
+    return kept
+
+
+def _unasked(artifact: Artifact) -> str:
+    """Why a graph is no default: it is code, and runs where somebody has said so; empty if it is data."""
+    programs = RUNTIMES[artifact.runtime].programs
+    return f"{programs} run only where they are asked for: runtime {artifact.runtime}" if programs else ""

@@ -12,7 +12,6 @@ from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.ctc import BEST, CtcSearching, ctc_outputs
 from tritone.pipelines.searching.rescoring import Rescorer
 from tritone.runtime.graph import TensorSpec
-from tritone.search.options import SearchOptions, given_to_transducers
 
 
 class CtcKind(SpeechKind):
@@ -27,9 +26,6 @@ class CtcKind(SpeechKind):
         "best_tokens": TensorSpec(INT64, (None, None)),
         "best_log_probs": TensorSpec(FLOAT32, (None, None)),
     }
-
-    def foreign(self, options: SearchOptions) -> list[str]:
-        return given_to_transducers(options)
 
     def frame_outputs(self, manifest: Manifest) -> Specs:
         return {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}

@@ -81,10 +81,6 @@ class SpeechKind(Kind):
         """Why a model cannot search in a mode, with the way out; None if it can."""
         return self.searching.obstacle(bundle, mode)
 
-    def foreign(self, options: SearchOptions) -> list[str]:
-        """Those of the options that its models do not look at, and that are not as by default."""
-        return []
-
     def roles(self, mode: str) -> tuple[Role, ...]:
         return self.searching.roles(mode)
 

@@ -21,7 +21,7 @@ from tritone.pipelines.searching.search import News, Search, advance
 from tritone.runtime.graph import Array
 from tritone.search.beam.prefix_tree import HISTORY
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import LmUnit, SearchMode, SearchOptions
+from tritone.search.options import PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
 
 if TYPE_CHECKING:
     from tritone.search.ngram.model import NgramModel
@@ -161,6 +161,12 @@ class Searching(ABC):
         """Options with the model's numbers for those left open."""
         if reason := self.obstacle(self._bundle, options.mode):
             raise InputError(reason)
+        kind = self._bundle.manifest.kind
+        if foreign := foreign_options(options, kind):
+            kinds = " or ".join(PARAMETERS[foreign[0]].kinds)
+            raise InputError(
+                f"{', '.join(foreign)} is for models of kind {kinds}, and this one is of kind {kind}; leave it out"
+            )
         if options.word_bonus and self._lm is None and options.mode != "greedy":
             raise InputError("this model has no language model, so it cannot take word_bonus; leave it out")
         if options.lm_weight is None:

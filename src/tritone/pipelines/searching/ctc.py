@@ -11,7 +11,6 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
-from tritone.errors import InputError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
@@ -20,7 +19,7 @@ from tritone.runtime.graph import Array
 from tritone.search.beam.prefix_tree import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.options import CTC_MODES, SearchMode, SearchOptions, given_to_transducers
+from tritone.search.options import CTC_MODES, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -146,8 +145,6 @@ class CtcSearching(Searching):
         if options is None:
             return self.options
         checked = super().check(options)
-        if idle := given_to_transducers(checked):
-            raise InputError(f"{', '.join(idle)} is for transducers, and this is a CTC model; leave it out")
         if checked.mode == "rescoring":
             _ = self._rescorer
         return checked
