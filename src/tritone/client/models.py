@@ -20,6 +20,7 @@ class ModelInfo:
 
     `has_search`: whether requests may say how to search; `has_windows`: whether they may say in which windows audio is
     embedded. `has_lengths`: whether it takes `WAV_LENS`, as all of ours do. `dim`: values of an embedding, if it tells.
+    `stages`: the models that an ensemble is made of.
     """
 
     name: str
@@ -31,6 +32,7 @@ class ModelInfo:
     has_windows: bool = False
     has_lengths: bool = True
     dim: int | None = None
+    stages: tuple[str, ...] = ()
 
     def check_search(self, parameters: Collection[str], endpoint: object) -> None:
         """Check that requests may say how to search; an older model would not look at what they say.
@@ -78,6 +80,7 @@ class ModelInfo:
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_lengths=kind != "embedding" or NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
+            stages=tuple(each["model_name"] for each in config.get("ensemble_scheduling", {}).get("step", ())),
         )
 
 

@@ -32,7 +32,7 @@ SPARE_CANDIDATES = 4096
 IDLE_GRACE_S = 5.0
 WARMUP_S = 10.0  # of silence
 # Options of models by the class of their requests' options, and whose they are.
-PARTS: Mapping[type, tuple[type[SearchParameters] | type[EmbedParameters], str]] = {
+PARTS: Mapping[type, tuple[type, str]] = {
     SearchOptions: (SearchParameters, "models that write text"),
     EmbedOptions: (EmbedParameters, "speaker models"),
 }
