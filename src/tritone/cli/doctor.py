@@ -18,7 +18,7 @@ STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red"}
 def doctor(
     options: ServerOptions,
     server: Annotated[
-        Path | None, typer.Option(help="tritonserver to look at; found as by `serve` if not given.")
+        Path | None, typer.Option(help="tritonserver to check; searched as by `serve` if not given.")
     ] = None,
 ) -> None:
     """Check what a server needs here.

@@ -11,7 +11,7 @@ from tritone.cli.shared import speaker_options as options
 
 def verify(
     first: Annotated[Path, typer.Argument(help="A recording of one person.", show_default=False)],
-    second: Annotated[Path, typer.Argument(help="Another one.", show_default=False)],
+    second: Annotated[Path, typer.Argument(help="Another recording.", show_default=False)],
     bundle: options.BundleName = None,
     url: options.Url = None,
     model: options.Model = None,
