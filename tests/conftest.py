@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ import pytest
 import workers
 from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.server import TritonServer
+from wire_toys import toy_server
 
 # The same examples in every run, and no time limit per example: test machines are busy.
 hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
@@ -37,6 +40,13 @@ def toy_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def toy_bundle_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same bundle with graphs for both runtimes."""
     return write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=("onnxruntime", "torch"))
+
+
+@pytest.fixture(scope="session")
+def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """Toy models that answer with arithmetic."""
+    with toy_server(tmp_path_factory.mktemp("repository"), "count", "running", "other", "speaker", "lone") as server:
+        yield server
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -1,4 +1,4 @@
-"""How pytest-xdist spreads tests over its workers: by file, and by folder where the tests of a folder share a server.
+"""How pytest-xdist spreads tests over its workers: by file, and by server where the tests of whole folders share one.
 
 The longest come first, so that the last to finish finishes soon after the others.
 """
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 LONGEST = ("server", "families", "parity", "cli", "client", "e2e", "loadtest", "training")  # folders, in this order
-SERVED = ("server", "cli", "client")  # folders with one server for their tests
+SERVED = {"server": "server", "cli": "wire", "client": "wire"}  # folder -> what names the server of its tests
 
 
 def rank(item: pytest.Item) -> int:
@@ -21,7 +21,7 @@ def scope(nodeid: str) -> str:
     """What a test shares with those that run on the same worker, one after the other."""
     file = nodeid.split("::")[0]
     folder = file.split("/")[1]  # after tests/
-    return folder if folder in SERVED else file
+    return SERVED.get(folder, file)
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:
