@@ -23,6 +23,7 @@ import numpy as np
 import soundfile
 
 from benchmarks.measure import Bystanders, Finding, Setup, median_ratio, save, text_row, timed, to_markdown
+from benchmarks.models.random_bundle import RANDOM_BUNDLES
 from benchmarks.published import TRITONE
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
@@ -59,14 +60,14 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--bar", type=float, default=BAR)
     parser.add_argument("--output", type=Path, help="JSON file; a page is written beside it")
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     given = parser.parse_args()
     if given.bundle:
         bundle = Bundle.open(given.bundle)
     else:
-        from benchmarks.models.speaker import kept_bundle
+        from benchmarks.models.speaker import kept_speaker
 
-        bundle = kept_bundle(given.size, given.bundles, given.runtime, given.precision)
+        bundle = kept_speaker(given.size, given.bundles, given.runtime, given.precision)
     with tempfile.TemporaryDirectory(prefix="tritone-bulk-") as folder:
         paths = unpack(given.data, given.corpora.split(","), given.count, Path(folder) / "audio")
         if given.flac:

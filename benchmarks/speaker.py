@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import CALM_PERCENT, MIN_CALM, ROOT, Bystanders, is_calm, text_row, timed_in_turn
+from benchmarks.models.random_bundle import RANDOM_BUNDLES
 from tritone.bench.generator import find_target
 from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--compiled", action=argparse.BooleanOptionalAction, default=True, help="torch.compile too")
     parser.add_argument("--cores", type=int, help="CPU cores for everything together (default: all)")
     parser.add_argument("--output", type=Path, help="folder of the page (default: docs/performance/speaker-DEVICE)")
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     parser.add_argument("--from", dest="source", type=Path, help="write the page of this folder again")
     given = parser.parse_args()
     output = given.source or given.output or ROOT / "docs" / "performance" / f"speaker-{given.device}"
@@ -95,7 +96,7 @@ def main() -> None:
 
 def _measure(given: argparse.Namespace, path: Path) -> None:
     """Measure all points; the file is complete after each, so that an end by Ctrl-C keeps what there is."""
-    from benchmarks.models.speaker import kept_bundle
+    from benchmarks.models.speaker import kept_speaker
 
     options = _options(given)
     content: dict[str, Any] = {
@@ -114,7 +115,7 @@ def _measure(given: argparse.Namespace, path: Path) -> None:
         "rows": [],
     }
     for size in given.sizes.split(","):
-        bundle = kept_bundle(size, given.bundles, given.runtime, given.precision)
+        bundle = kept_speaker(size, given.bundles, given.runtime, given.precision)
         for row in _points(size, bundle, options, given):
             print(text_row(row), flush=True)
             content["rows"].append(row)

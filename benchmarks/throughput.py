@@ -21,6 +21,7 @@ from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, open_offline
 from tritone.pipelines.graphs.batching import plan_batches
+from tritone.pipelines.graphs.placement import Placement
 from tritone.search import ctc_greedy
 
 CONCURRENCY = 8
@@ -69,7 +70,7 @@ def grpc_over_pipeline(bundle: Bundle, setup: Setup) -> Finding:
 
 def pipeline_over_onnxruntime(bundle: Bundle, setup: Setup) -> Finding:
     """Throughput of the pipeline, divided by that of its graph alone on the same padded batches."""
-    pipeline = open_offline(bundle, runtime="onnxruntime")
+    pipeline = open_offline(bundle, placement=Placement(runtime="onnxruntime"))
     audio = _utterances(pipeline.sample_rate)
     bare = _Bare(bundle, pipeline, audio)
     _require_equal(bare.texts(), _texts(pipeline, audio), "bare onnxruntime")

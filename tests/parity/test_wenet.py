@@ -17,6 +17,7 @@ from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.geometry import Geometry
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 from tritone.search.ctc.greedy import ctc_greedy
@@ -238,7 +239,7 @@ def expected_texts(bundle: Bundle, tokens: np.ndarray, lengths: np.ndarray) -> l
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_offline_pipeline_gives_upstream_greedy_text(wenet_case: Case, exported, runtime: str) -> None:
     expected, bundle = wenet_case.expected, Bundle.open(exported(wenet_case))
-    found = open_offline(bundle, runtime=runtime).recognize(as_samples(wenet_case))
+    found = open_offline(bundle, placement=Placement(runtime=runtime)).recognize(as_samples(wenet_case))
     assert [t.text for t in found] == expected_texts(
         bundle, expected["single_greedy_tokens"], expected["single_greedy_lens"]
     )
@@ -247,7 +248,7 @@ def test_offline_pipeline_gives_upstream_greedy_text(wenet_case: Case, exported,
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_streaming_pipeline_gives_upstream_chunked_greedy_text(streaming_case: Case, exported, runtime: str) -> None:
     expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case))
-    pipeline = open_streaming(bundle, runtime=runtime)
+    pipeline = open_streaming(bundle, placement=Placement(runtime=runtime))
     wanted = expected_texts(bundle, expected["chunk_greedy_tokens"], expected["chunk_greedy_lens"])
     slots = [pipeline.open() for _ in wanted]
     found = pipeline.advance(

@@ -17,6 +17,7 @@ from tritone.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.stages import FeaturePipeline
 from tritone.runtime.graph import Array
 
@@ -36,7 +37,7 @@ def equal(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def pipeline(bundle: Bundle) -> EmbeddingPipeline:
-    return EmbeddingPipeline(bundle, threads=1)
+    return EmbeddingPipeline(bundle, placement=Placement(threads=1))
 
 
 def voices(lengths: Sequence[int]) -> list[Array]:
@@ -57,7 +58,7 @@ def calls_of(pipeline: EmbeddingPipeline, monkeypatch: pytest.MonkeyPatch) -> li
 
 
 def test_utterances_of_one_length_are_not_padded_on_a_cpu(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(bundle, threads=1)
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1))
     calls = calls_of(pipeline, monkeypatch)
     pipeline.embed(voices([MIN_SAMPLES + 77] * 3))
     pipeline.embed(voices([5 * MIN_SAMPLES]), [EmbedOptions(window_s=2.5 * MIN_SAMPLES / SAMPLE_RATE)])
@@ -76,14 +77,16 @@ def test_an_embedding_depends_on_nothing_but_its_own_audio(
     bundle: Bundle, equal: Bundle, lengths: list[int], limits: BatchLimits, hears_padding: bool
 ) -> None:
     waves = voices(lengths)
-    found = EmbeddingPipeline(equal if hears_padding else bundle, threads=1, limits=limits).embed(waves)
+    found = EmbeddingPipeline(equal if hears_padding else bundle, placement=Placement(threads=1), limits=limits).embed(
+        waves
+    )
     assert (found.shape, found.dtype) == ((len(waves), DIM), np.float32)
     for row, wave in zip(found, waves, strict=True):
         np.testing.assert_allclose(row, toy_embedding(wave), atol=EXACT)
 
 
 def test_only_equal_lengths_share_a_call_where_padding_is_heard(equal: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(equal, threads=1, limits=BatchLimits(max_waste=0.9))
+    pipeline = EmbeddingPipeline(equal, placement=Placement(threads=1), limits=BatchLimits(max_waste=0.9))
     calls = calls_of(pipeline, monkeypatch)
     pipeline.embed(voices([1000, 1001, 1000, 3000]))
     assert sorted(call["waveform"].shape for call in calls) == [(1, 1001), (1, 3000), (2, 1000)]
@@ -125,7 +128,7 @@ def test_a_mean_of_windows_is_not_the_embedding_of_the_whole(pipeline: Embedding
 
 
 def test_windows_of_several_utterances_share_a_call(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(bundle, threads=1, options=EmbedOptions(window_s=0.1))
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1), options=EmbedOptions(window_s=0.1))
     calls = calls_of(pipeline, monkeypatch)
     waves = voices([4000, 1600, 8000])
     pipeline.embed(waves)
@@ -148,7 +151,7 @@ class TestWhatCannotBeEmbedded:
     def test_what_is_not_finite_is_the_error_of_its_own_utterance(
         self, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pipeline = EmbeddingPipeline(bundle, threads=1)
+        pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1))
         graph = pipeline._graph
 
         def nan_of_silence(inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
@@ -207,7 +210,7 @@ class TestOptions:
         with pytest.raises(InputError, match=r"window_s is 0\.049, but this model needs at least 0\.050 s"):
             pipeline.embed(voices([5000]), [short])
         with pytest.raises(InputError, match=r"needs at least 0\.050 s"):
-            EmbeddingPipeline(bundle, threads=1, options=short)
+            EmbeddingPipeline(bundle, placement=Placement(threads=1), options=short)
 
 
 class TestKinds:
@@ -256,7 +259,7 @@ class TestStages:
             for equal_lengths in (False, True):
                 path = write_toy_speaker(tmp_path / str(equal_lengths), stages=True, equal_lengths=equal_lengths)
                 model = features.TritonPythonModel()
-                model._pipeline = FeaturePipeline(Bundle.open(path), max_audio_s=10.0, threads=1)
+                model._pipeline = FeaturePipeline(Bundle.open(path), max_audio_s=10.0, placement=Placement(threads=1))
                 model._settings = SimpleNamespace(sample_rate=SAMPLE_RATE, max_audio_s=10.0)
                 assert [len(row) for row in model.parse(request(2000, 2000))] == [2000, 2000]
                 if equal_lengths:
@@ -267,7 +270,7 @@ class TestStages:
 
 
 def test_warming_up_goes_no_further_than_a_window(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(bundle, threads=1, options=EmbedOptions(window_s=2))
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1), options=EmbedOptions(window_s=2))
     calls = calls_of(pipeline, monkeypatch)
     pipeline.warm_up()
     assert max(call["waveform"].shape[1] for call in calls) == 32000

@@ -23,6 +23,7 @@ from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, ope
 from tritone.pipelines.graphs import choice
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.geometry import Geometry
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.pipelines.streaming import Step
 from tritone.runtime import obstacle, open_graph
@@ -257,17 +258,17 @@ def with_engine(toy_bundle: Path) -> Bundle:
 
 
 def test_an_engine_runs_only_where_it_was_asked_for(with_engine: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose(with_engine, "encoder", None, None, "cpu").runtime == "onnxruntime"
+    assert choose(with_engine, "encoder").runtime == "onnxruntime"
     monkeypatch.setattr(choice, "obstacle", lambda runtime, device: None)
-    assert choose(with_engine, "encoder", None, None, "cuda").runtime == "onnxruntime", "a plan is code"
-    assert choose(with_engine, "encoder", "tensorrt", None, "cuda").runtime == "tensorrt"
+    assert choose(with_engine, "encoder", Placement(device="cuda")).runtime == "onnxruntime", "a plan is code"
+    assert choose(with_engine, "encoder", Placement(device="cuda", runtime="tensorrt")).runtime == "tensorrt"
 
 
 def test_without_a_gpu_or_tensorrt_engines_say_why_they_cannot_run(
     with_engine: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(OperatorError, match=r"runtime tensorrt: it runs on NVIDIA GPUs alone: device cuda"):
-        choose(with_engine, "encoder", "tensorrt", None, "cpu")
+        choose(with_engine, "encoder", Placement(runtime="tensorrt"))
     monkeypatch.setattr(tensorrt_library, "installed", lambda: ())
     assert "TensorRT is not installed: pip install tensorrt" in str(obstacle("tensorrt", "cuda"))
     monkeypatch.setattr(tensorrt_library, "installed", lambda: ("tensorrt",))

@@ -15,6 +15,7 @@ from tritone.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.graphs.samples import SampleQueue
 
 TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
@@ -22,12 +23,12 @@ TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
 
 @pytest.fixture(scope="module")
 def offline(toy_bundle: Path) -> OfflinePipeline:
-    return open_offline(Bundle.open(toy_bundle), threads=1)
+    return open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1))
 
 
 @pytest.fixture(scope="module")
 def streaming(toy_bundle: Path) -> StreamingPipeline:
-    return open_streaming(Bundle.open(toy_bundle), threads=1, capacity=8, max_batch=3)
+    return open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1), capacity=8, max_batch=3)
 
 
 def stream_in_chunks(pipeline: StreamingPipeline, waveform: np.ndarray, size: int) -> list[Transcript]:
@@ -72,10 +73,14 @@ class TestOffline:
         rng = np.random.default_rng(5)
         waveforms = [toy.frames_waveform(rng.integers(0, 39, rng.integers(0, 60)).tolist()) for _ in range(200)]
         bundle = Bundle.open(toy_bundle)
-        alone = [open_alone.recognize([w])[0] for open_alone in [open_offline(bundle, threads=1)] for w in waveforms]
+        alone = [
+            open_alone.recognize([w])[0]
+            for open_alone in [open_offline(bundle, placement=Placement(threads=1))]
+            for w in waveforms
+        ]
         order = rng.permutation(200)
         for limits in (BatchLimits(max_waste=0.9), BatchLimits(max_batch=7), BatchLimits.for_device("cpu")):
-            pipeline = open_offline(bundle, threads=1, limits=limits)
+            pipeline = open_offline(bundle, placement=Placement(threads=1), limits=limits)
             together = pipeline.recognize([waveforms[index] for index in order])
             assert together == [alone[index] for index in order]
 
@@ -175,7 +180,7 @@ class TestStreaming:
         assert [result.text for result in streaming.advance(steps)] == texts
 
     def test_a_slot_is_clean_for_the_next_stream(self, toy_bundle: Path) -> None:
-        pipeline = open_streaming(Bundle.open(toy_bundle), threads=1, capacity=1)
+        pipeline = open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1), capacity=1)
         for text in ("hello", "hello", "a"):
             assert pipeline.open() == 0
             assert pipeline.advance([Step(0, toy.toy_waveform(text), final=True)])[0].text == text
@@ -186,7 +191,7 @@ class TestStreaming:
         assert pipeline.advance([Step(0, toy.toy_waveform("ing else"), final=True)])[0].text == "ing else"
 
     def test_a_full_pipeline_is_busy_until_a_stream_ends(self, toy_bundle: Path) -> None:
-        pipeline = open_streaming(Bundle.open(toy_bundle), threads=1, capacity=2)
+        pipeline = open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1), capacity=2)
         first, _ = pipeline.open(), pipeline.open()
         with pytest.raises(ServerBusyError, match="all 2 stream slots are taken"):
             pipeline.open()

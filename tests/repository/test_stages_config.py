@@ -20,6 +20,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError
 from tritone.pipelines import open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.stages import DecodingJob, DecodingPipeline, FeaturePipeline
 from tritone.repository import (
     EnsembleOptions,
@@ -252,7 +253,7 @@ def test_an_engine_is_given_what_its_first_profile_has_room_for(tmp_path: Path) 
 
 
 def test_features_are_padded_to_what_an_engine_takes(staged: Path) -> None:
-    features = FeaturePipeline(Bundle.open(staged), threads=1, max_audio_s=2.9, min_padded_s=2.0)
+    features = FeaturePipeline(Bundle.open(staged), placement=Placement(threads=1), max_audio_s=2.9, min_padded_s=2.0)
     lengths = [int(seconds * 16000) for seconds in (0.5, 1.9, 2.0, 2.7, 2.9)]
     jobs = [[np.zeros(each, np.float32)] for each in lengths]
     found = [each["features"].shape[1] for each in features.extract(jobs)]
@@ -266,7 +267,7 @@ def test_features_are_padded_to_what_an_engine_takes(staged: Path) -> None:
 def test_greedy_search_in_best_tokens_is_that_in_log_probabilities_and_others_are_refused(staged: Path) -> None:
     """Of a large vocabulary, programs for torch hand on a thousandth."""
     bundle = Bundle.open(staged)
-    decoding = DecodingPipeline(bundle, ("num_frames", "best_tokens", "best_log_probs"), threads=1)
+    decoding = DecodingPipeline(bundle, ("num_frames", "best_tokens", "best_log_probs"), placement=Placement(threads=1))
     ids = np.array([[TOKENS.index(each) for each in "heello"]])
     said = {
         "num_frames": np.array([6]),
@@ -276,14 +277,14 @@ def test_greedy_search_in_best_tokens_is_that_in_log_probabilities_and_others_ar
     wave = toy_waveform("h")
     ((found,),) = decoding.decode([DecodingJob(said, [6 * 640 + 160], decoding.searching.options)])
     assert found.text == "helo"
-    (whole,) = open_offline(bundle, threads=1).recognize([wave])
+    (whole,) = open_offline(bundle, placement=Placement(threads=1)).recognize([wave])
     assert found.tokens[0].confidence == pytest.approx(whole.tokens[0].confidence)
     with pytest.raises(InputError, match=r"needs log_probs.*--search prefix-beam"):
         decoding.check(decoding.searching.options.changed({"search": "prefix-beam"}))
 
 
 def test_class_ids_are_blank_beyond_the_end_and_divide_among_the_rows(staged: Path) -> None:
-    decoding = DecodingPipeline(Bundle.open(staged), ("num_frames", "log_probs"), threads=1)
+    decoding = DecodingPipeline(Bundle.open(staged), ("num_frames", "log_probs"), placement=Placement(threads=1))
     log_probs = np.log(np.full((3, 4, len(TOKENS)), 0.01, np.float32) + np.eye(len(TOKENS), dtype=np.float32)[5])
     ids = decoding.class_ids({"log_probs": log_probs, "num_frames": np.array([4, 0, 2])})
     assert ids.dtype == np.int32

@@ -313,7 +313,10 @@ def test_frames_that_are_no_numbers_are_passed_over_and_neighbours_do_not_notice
     advance_fast(beams, np.stack([spoilt, frames]), np.array([20, 20]))
     expected = search(network, np.delete(frames, 7, axis=0), nbest=3).hypotheses(3)
     assert [words(h) for h in beams[0].hypotheses(3)] == [words(h) for h in expected]
-    assert beams[1].hypotheses(3) == search(network, frames, nbest=3).hypotheses(3)
+    # The joiner multiplies the rows of both beams at once, and BLAS may sum another number of rows in another order.
+    found, alone = beams[1].hypotheses(3), search(network, frames, nbest=3).hypotheses(3)
+    assert [words(h) for h in found] == [words(h) for h in alone]
+    assert [h.score for h in found] == pytest.approx([h.score for h in alone], rel=1e-5)
     assert beams[0].num_frames == 20
 
 

@@ -18,6 +18,7 @@ from toy_transducer import transducer_waveform, write_toy_transducer
 from tritone.bundle.bundle import Bundle
 from tritone.client import Client
 from tritone.pipelines import OfflinePipeline, open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import compile_search
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
@@ -66,8 +67,8 @@ def fused(bundles: dict[str, Path]) -> dict[str, OfflinePipeline]:
     """What the usual layout runs."""
     search = SearchSettings(options=SearchOptions(mode="prefix-beam", beam=40))
     return {
-        "words": open_offline(Bundle.open(bundles["words"]), threads=1, search=search),
-        "joined": open_offline(Bundle.open(bundles["joined"]), threads=1),
+        "words": open_offline(Bundle.open(bundles["words"]), placement=Placement(threads=1), search=search),
+        "joined": open_offline(Bundle.open(bundles["joined"]), placement=Placement(threads=1)),
     }
 
 

@@ -145,7 +145,7 @@ def test_a_repository_keeps_how_a_transducer_is_searched_and_says_what_is_compil
     assert compiled_searches(tmp_path) == {("transducer", "fast-beam"), ("transducer", "greedy")}
     with pytest.raises(BundleError, match=r"--search rescoring: .* kind transducer"):
         build_repository([transducer_bundle], tmp_path, options=ModelOptions(search="rescoring"))
-    with pytest.raises(BundleError, match=r"CTC model, and --max-states is for transducers"):
+    with pytest.raises(BundleError, match=r"is of kind ctc, and --max-states is for models of kind transducer"):
         build_repository([toy_bundle], tmp_path, options=ModelOptions(max_states=7))
     with pytest.raises(BundleError, match="exported for chunk_size 4"):
         build_repository([transducer_bundle], tmp_path, options=ModelOptions(chunk_size=16))

@@ -1,4 +1,4 @@
-"""Results that many tests need and that take long: each is made once in a run, by the worker that needs it first.
+"""Results that many tests need and that take long: each is made once a run, by the worker that needs it first.
 
 A worker that needs one which another is making waits for it. Results are pickled; files are best given by path.
 """
@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 
 
 class Shared:
-    """Calling it gives the result of `make(folder)`, with a new folder that stays for the whole run."""
+    """Calling it returns the result of `make(folder)`; the folder is new, and stays until the run ends."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

@@ -13,8 +13,8 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend.batch import BatchModel
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
 from tritone.errors import AudioError
 from tritone.pipelines.embedding import EMBEDDINGS, NOT_FINITE
 from tritone.pipelines.stages import AcousticPipeline
@@ -28,11 +28,11 @@ class TritonPythonModel(BatchModel[Tensors, Tensors | AudioError]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
+        instance = read_instance(args)
         self._outputs = [output["name"] for output in json.loads(args["model_config"])["output"]]
-        self._pipeline = AcousticPipeline(place.bundle, **place.graphs)
-        self._pipeline.warm_up(self._outputs, place.settings.max_audio_s)
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._pipeline = AcousticPipeline(instance.bundle, placement=instance.placement)
+        self._pipeline.warm_up(self._outputs, instance.settings.max_audio_s)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Tensors:
         """See `BatchModel`."""

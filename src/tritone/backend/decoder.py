@@ -13,8 +13,8 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend.batch import BatchModel
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
 from tritone.backend.replies import reply
 from tritone.backend.requests import options_of
 from tritone.backend.wire import CLASS_IDS, OFFLINE_AXES, WAV_LENS
@@ -35,13 +35,15 @@ class TritonPythonModel(BatchModel[Job, tuple[Job, list[Transcript]]]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._axes = OFFLINE_AXES[place.bundle.manifest.kind]
+        instance = read_instance(args)
+        self._axes = OFFLINE_AXES[instance.bundle.manifest.kind]
         names = [each["name"] for each in json.loads(args["model_config"])["input"]]
         self._handed = [name for name in names if name != WAV_LENS]
-        self._pipeline = DecodingPipeline(place.bundle, self._handed, **place.graphs, search=place.search)
+        self._pipeline = DecodingPipeline(
+            instance.bundle, self._handed, placement=instance.placement, search=instance.search
+        )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
         """See `BatchModel`."""

@@ -11,8 +11,8 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend.batch import BatchModel
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
 from tritone.backend.requests import Waveform, parameters_of, waveforms_of
 from tritone.backend.wire import EMBEDDINGS
 from tritone.errors import InputError
@@ -33,16 +33,16 @@ class TritonPythonModel(BatchModel[Job, Array | InputError]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._settings = place.settings
+        instance = read_instance(args)
+        self._settings = instance.settings
         self._pipeline = EmbeddingPipeline(
-            place.bundle,
-            **place.graphs,
-            max_audio_s=place.settings.max_audio_s,
-            options=place.settings.embed_options(),
+            instance.bundle,
+            placement=instance.placement,
+            max_audio_s=instance.settings.max_audio_s,
+            options=instance.settings.embed_options(),
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
         """See `BatchModel`."""

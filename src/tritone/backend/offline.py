@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritone.backend.batch import BatchModel
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
 from tritone.backend.replies import reply
 from tritone.backend.requests import Waveform, options_of, waveforms_of
 from tritone.backend.wire import OFFLINE_AXES
@@ -28,15 +28,18 @@ class TritonPythonModel(BatchModel[Job, list[Transcript]]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._settings = place.settings
-        self._axes = OFFLINE_AXES[place.bundle.manifest.kind]
+        instance = read_instance(args)
+        self._settings = instance.settings
+        self._axes = OFFLINE_AXES[instance.bundle.manifest.kind]
         self._pipeline = open_offline(
-            place.bundle, **place.graphs, max_audio_s=place.settings.max_audio_s, search=place.search
+            instance.bundle,
+            placement=instance.placement,
+            max_audio_s=instance.settings.max_audio_s,
+            search=instance.search,
         )
         self._pipeline.warm_up()
         self._pipeline.work.take()  # nobody asked for that
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
         """See `BatchModel`."""

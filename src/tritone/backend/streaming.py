@@ -12,8 +12,8 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
-from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
 from tritone.backend.requests import parameters_of, waveforms_of
 from tritone.backend.streams import StreamId, StreamTable
@@ -40,26 +40,26 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._settings = place.settings
+        instance = read_instance(args)
+        self._settings = instance.settings
         self._pipeline = open_streaming(
-            place.bundle,
-            **place.graphs,
-            capacity=place.settings.max_streams,
-            max_batch=place.max_batch,
-            search=place.search,
-            endpoints=place.settings.endpoint_rules(),
-            **place.settings.chunking(),
+            instance.bundle,
+            placement=instance.placement,
+            capacity=instance.settings.max_streams,
+            max_batch=instance.max_batch,
+            search=instance.search,
+            endpoints=instance.settings.endpoint_rules(),
+            **instance.settings.chunking(),
         )
         self._pipeline.warm_up()
         self._pipeline.work.take()  # nobody asked for that
-        self._metrics = Metrics(args, streaming=True, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=True, warmups=instance.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
             self._open,
             lambda stream: self._pipeline.close(stream.slot),
-            capacity=place.settings.max_streams,
-            idle_timeout_s=place.settings.idle_timeout_s,
+            capacity=instance.settings.max_streams,
+            idle_timeout_s=instance.settings.idle_timeout_s,
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:

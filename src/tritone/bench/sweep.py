@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, Protocol, get_type_hints
 
-from tritone.backend.settings import SearchParameters, from_text
+from tritone.backend.settings import from_text
 from tritone.bench.ramp import Limit
 from tritone.bench.series import in_flight
 from tritone.errors import InputError, TritoneError
@@ -19,6 +19,7 @@ from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
 from tritone.repository import ModelOptions
+from tritone.search.options import MODEL_PARAMETERS
 
 Batching = Literal["dynamic", "static"]
 Search = Literal["grid", "coordinate"]
@@ -27,9 +28,9 @@ Value = int | float | str | tuple[int, ...] | None
 BATCHING = "batching"
 MOST_SETTINGS = 1000  # of one grid
 DEFAULTS = ModelOptions()
-SEARCH = {field.name for field in fields(SearchParameters)}
 OPTIONS = {  # how to serve first, then how to search
-    field.name: getattr(DEFAULTS, field.name) for field in sorted(fields(ModelOptions), key=lambda f: f.name in SEARCH)
+    field.name: getattr(DEFAULTS, field.name)
+    for field in sorted(fields(ModelOptions), key=lambda f: f.name in MODEL_PARAMETERS)
 }
 TYPES = get_type_hints(ModelOptions)
 

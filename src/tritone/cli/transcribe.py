@@ -10,6 +10,7 @@ import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
+from tritone.cli.shared.described_options import takes_options
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from tritone.client import Client
 
 
-@options.takes_search_options(before="lm")
+@takes_options(options.REQUEST, before="lm")
 def transcribe(
     files: Annotated[
         list[str] | None,

@@ -15,8 +15,8 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
-from tritone.pipelines.graphs.choice import check_names
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, Place
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S
 from tritone.pipelines.sources import Input, Sources, is_single
 
 Embeddings = npt.NDArray[np.float32]
@@ -29,10 +29,7 @@ class Embedder:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         options: EmbedOptions | None = None,
     ) -> None:
@@ -40,9 +37,7 @@ class Embedder:
 
         Raises:
             BundleError: the model makes no embeddings.
-            ValueError: there is no such runtime or precision.
         """
-        check_names(runtime, precision)
         if bundle.manifest.kind != "embedding":
             raise BundleError(
                 f"{bundle.path} is of kind {bundle.manifest.kind!r}: it writes text and makes no embeddings. Load it "
@@ -54,7 +49,7 @@ class Embedder:
         self.max_audio_s = max_audio_s
         self._options = options or EmbedOptions()
         self._sources = Sources(self.sample_rate, max_audio_s)
-        self._place: Place = {"device": device, "threads": threads, "runtime": runtime, "precision": precision}
+        self._placement = placement
         self._lock = threading.Lock()
         self._pipeline: EmbeddingPipeline | None = None
 
@@ -64,7 +59,7 @@ class Embedder:
         with self._lock:
             if self._pipeline is None:
                 self._pipeline = EmbeddingPipeline(
-                    self.bundle, max_audio_s=self.max_audio_s, options=self._options, **self._place
+                    self.bundle, max_audio_s=self.max_audio_s, options=self._options, placement=self._placement
                 )
             return self._pipeline
 

@@ -4,7 +4,6 @@ waveforms (samples,) float32 in [-1, 1]  ->  (utterances, dim) float32
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,11 +12,9 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, Place, UtterancePipeline
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, UtterancePipeline
 from tritone.runtime.graph import Array
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 EMBEDDINGS = ("embeddings",)  # outputs of the graph
 NOT_FINITE = (
@@ -36,7 +33,7 @@ class EmbeddingPipeline(UtterancePipeline):
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         limits: BatchLimits | None = None,
         options: EmbedOptions | None = None,
-        **place: "Unpack[Place]",
+        placement: Placement = ON_CPU,
     ) -> None:
         """Open the graph of a bundle; arguments and errors as of `UtterancePipeline`.
 
@@ -55,7 +52,7 @@ class EmbeddingPipeline(UtterancePipeline):
                 f"{bundle.path} wants silence after each utterance (encoder.tail_samples "
                 f"{manifest.encoder.tail_samples}), which would be heard in its embedding. Export it again."
             )
-        super().__init__(bundle, max_audio_s=max_audio_s, limits=limits, **place)
+        super().__init__(bundle, max_audio_s=max_audio_s, limits=limits, placement=placement)
         self.dim = manifest.encoder.output_dim
         self.min_samples = self._blocks.least_embeddable
         # Windows may be of longer audio than the graph takes at once.

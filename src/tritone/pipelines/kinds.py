@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.embedding import EMBEDDINGS
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.ctc import BEST, CtcSearching, Says, ctc_outputs
 from tritone.pipelines.searching.rescoring import Rescorer
@@ -13,22 +13,22 @@ from tritone.pipelines.searching.transducer import OUTPUTS, GraphNetwork, Transd
 from tritone.search.options import SearchMode
 
 
-def open_searching(bundle: Bundle, graph: Says, settings: SearchSettings | None, place: dict[str, Any]) -> Searching:
+def open_searching(bundle: Bundle, graph: Says, settings: SearchSettings | None, placement: Placement) -> Searching:
     """Open what a bundle's kind is searched with.
 
     Args:
         graph: the encoder, offline or streaming, or whatever else tells what there is of its outputs.
         settings: how to search; None takes greedy.
-        place: where graphs run: `runtime`, `precision`, `device` and `threads` as of `open_chosen`.
+        placement: where the graphs run that the search itself needs.
 
     Raises:
         BundleError, InputError, LanguageModelError: see `Searching`.
     """
     if bundle.manifest.kind == "transducer":
-        network = GraphNetwork(bundle, **place)
-        return TransducerSearching(bundle, network, settings, threads=place["threads"], device=place["device"])
+        network = GraphNetwork(bundle, placement)
+        return TransducerSearching(bundle, network, settings, threads=placement.threads, device=placement.device)
     return CtcSearching(
-        bundle, graph, settings, threads=place["threads"], open_rescorer=partial(Rescorer, bundle, **place)
+        bundle, graph, settings, threads=placement.threads, open_rescorer=partial(Rescorer, bundle, placement)
     )
 
 

@@ -4,7 +4,6 @@ waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,17 +11,15 @@ from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, Place, UtterancePipeline
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, UtterancePipeline
 from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import utterance
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import utterance
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class OfflinePipeline(UtterancePipeline):
@@ -35,7 +32,7 @@ class OfflinePipeline(UtterancePipeline):
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         limits: BatchLimits | None = None,
         search: SearchSettings | None = None,
-        **place: "Unpack[Place]",
+        placement: Placement = ON_CPU,
     ) -> None:
         """Open the graph of a bundle; arguments and errors as of `UtterancePipeline`.
 
@@ -46,8 +43,8 @@ class OfflinePipeline(UtterancePipeline):
             BundleError: the bundle has no decoder to search with rescoring, too.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
         """
-        super().__init__(bundle, max_audio_s=max_audio_s, limits=limits, **place)
-        self.searching = open_searching(bundle, self._graph, search, self._place)
+        super().__init__(bundle, max_audio_s=max_audio_s, limits=limits, placement=placement)
+        self.searching = open_searching(bundle, self._graph, search, placement)
 
     def check(self, waveform: Waveform) -> None:
         """Make sure that the graph takes a waveform; raises `InputError` if an engine was built for shorter ones."""

@@ -24,7 +24,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import StreamError
 from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.frames import FrameScores
-from tritone.pipelines.graphs.choice import check_names
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.sources import Input, Sources, is_single
@@ -41,10 +41,7 @@ class Recognizer:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         search: SearchSettings | None = None,
         chunk_size: int | None = None,
@@ -55,19 +52,14 @@ class Recognizer:
 
         Raises:
             BundleError: the model writes no text.
-            ValueError: there is no such runtime or precision.
         """
-        check_names(runtime, precision)
         check_writes(bundle)
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.max_audio_s = max_audio_s
         self._sources = Sources(self.sample_rate, max_audio_s)
         self._options: dict[str, Any] = {
-            "device": device,
-            "threads": threads,
-            "runtime": runtime,
-            "precision": precision,
+            "placement": placement,
             "search": search,
         }
         self._streams: dict[str, Any] = {"endpoints": endpoints}

@@ -21,10 +21,11 @@ from tritone.errors import InputError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits, plan_batches
 from tritone.pipelines.graphs.blocks import Blocks
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import utterance
 from tritone.pipelines.searching.base import MODES, SearchSettings
+from tritone.pipelines.searching.readings import utterance
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
@@ -38,11 +39,11 @@ STEPS_PER_OCTAVE = 16  # lengths that features have, between each length and its
 class _GraphPipeline:
     """What the two stages that run a graph have in common."""
 
-    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, place: Mapping[str, Any]) -> None:
+    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, placement: Placement) -> None:
         self.bundle = bundle
         self.work = WorkLog(bundle.manifest.sample_rate)
-        self.artifact, self._graph = open_chosen(bundle, role, **place)
-        self.limits = limits or BatchLimits.for_device(place["device"], bundle.num_bytes(self.artifact))
+        self.artifact, self._graph = open_chosen(bundle, role, placement)
+        self.limits = limits or BatchLimits.for_device(placement.device, bundle.num_bytes(self.artifact))
         self._crew = Crew(self._graph.concurrency)
 
     def _batches(self, lengths: Sequence[int]) -> list[Batch]:
@@ -65,10 +66,7 @@ class FeaturePipeline(_GraphPipeline):
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         max_audio_s: float,
         min_padded_s: float = 0.0,
         limits: BatchLimits | None = None,
@@ -81,8 +79,7 @@ class FeaturePipeline(_GraphPipeline):
             min_padded_s: the shortest that it is padded to, where the network has a least size.
             steps_per_octave: how many lengths there are, see `BatchLimits`.
         """
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        super().__init__(bundle, "features", limits, place)
+        super().__init__(bundle, "features", limits, placement)
         self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
         self.limits = self._blocks.within(self.limits)
         self._steps = steps_per_octave
@@ -151,15 +148,11 @@ class AcousticPipeline(_GraphPipeline):
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         limits: BatchLimits | None = None,
     ) -> None:
         """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`."""
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        super().__init__(bundle, "acoustic", limits, place)
+        super().__init__(bundle, "acoustic", limits, placement)
         self._shift = bundle.manifest.features.frame_shift
 
     def compute(self, jobs: Sequence[Mapping[str, Array]], outputs: Sequence[str]) -> list[dict[str, Array]]:
@@ -221,11 +214,27 @@ class AcousticPipeline(_GraphPipeline):
 
 @dataclass(frozen=True)
 class DecodingJob:
-    """What the network said of some rows; `num_samples` of each row's audio, without its tail; how to search."""
+    """Outputs of the network for some rows, the samples of each row's audio without its tail, and how to search."""
 
     results: Mapping[str, Array]
     num_samples: Sequence[int]
     options: SearchOptions
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One row of a job."""
+
+    job: DecodingJob
+    index: int
+
+    @property
+    def num_frames(self) -> int:
+        return int(self.job.results["num_frames"][self.index])
+
+    def output(self, name: str) -> Array:
+        """What the network returned for its frames."""
+        return self.job.results[name][self.index, : self.num_frames]
 
 
 @dataclass(frozen=True)
@@ -234,17 +243,14 @@ class _Handed:
 
 
 class DecodingPipeline:
-    """Searches in what the network said, and writes it. May be called from several threads."""
+    """Decodes outputs of the network to transcripts. May be called from several threads."""
 
     def __init__(
         self,
         bundle: Bundle,
         handed: Collection[str],
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         search: SearchSettings | None = None,
         limits: BatchLimits | None = None,
     ) -> None:
@@ -252,14 +258,13 @@ class DecodingPipeline:
 
         Args:
             handed: the outputs of the network that jobs have.
-            device, threads, runtime, precision: of the graphs that the search itself needs.
+            placement: of the graphs that the search itself needs.
         """
         self.bundle = bundle
-        self.limits = limits or BatchLimits.for_device(device)
+        self.limits = limits or BatchLimits.for_device(placement.device)
         self.work = WorkLog(bundle.manifest.sample_rate)
         self._handed = tuple(handed)
-        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.searching = open_searching(bundle, _Handed(self._handed), search, place)
+        self.searching = open_searching(bundle, _Handed(self._handed), search, placement)
         self._blocks = Blocks(bundle.manifest)
         manifest = bundle.manifest
         self._frame = manifest.features.frame_shift * manifest.encoder.subsampling_rate
@@ -283,33 +288,29 @@ class DecodingPipeline:
         return self.searching.check(options)
 
     def decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
-        """Search in the rows of some jobs, whose options are checked; gives the transcripts of each job's rows."""
-        rows = [(job, row) for job in jobs for row in range(len(job.num_samples))]
+        """Search the rows of some jobs, whose options are checked; returns the transcripts of each job's rows."""
+        rows = [_Row(job, index) for job in jobs for index in range(len(job.num_samples))]
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in rows]
-        counted = [int(job.results["num_frames"][row]) for job, row in rows]
-        heard = [place for place, (job, row) in enumerate(rows) if counted[place] and self._is_audible(job, row)]
-        frames = [counted[place] for place in heard]
-        plan = plan_batches(
-            [count * self._frame for count in frames], self.limits, sample_rate=self.bundle.manifest.sample_rate
-        )
+        heard = [place for place, row in enumerate(rows) if row.num_frames and self._is_audible(row)]
+        lengths = [rows[place].num_frames * self._frame for place in heard]
         start = time.perf_counter()
-        for batch in plan:
+        for batch in plan_batches(lengths, self.limits, sample_rate=self.bundle.manifest.sample_rate):
             places = [heard[index] for index in batch.indices]
-            counts = [frames[index] for index in batch.indices]
-            chosen = [rows[place][0].options for place in places]
-            said = [self._row(*rows[place], count) for place, count in zip(places, counts, strict=True)]
-            results = {
-                name: np.array(counts) if name == "num_frames" else together([row(name) for row in said])
-                for name in self.searching.outputs(chosen)
+            options = [rows[place].job.options for place in places]
+            outputs = {
+                name: np.array([rows[place].num_frames for place in places])
+                if name == "num_frames"
+                else together([rows[place].output(name) for place in places])
+                for name in self.searching.outputs(options)
             }
-            for place, nbest in zip(places, self.searching.search(results, chosen), strict=True):
+            for place, nbest in zip(places, self.searching.search(outputs, options), strict=True):
                 hypotheses[place] = nbest
         self.work.add_search(time.perf_counter() - start)
-        written = iter(
-            utterance(self.bundle, found, job.num_samples[row], job.options)
-            for found, (job, row) in zip(hypotheses, rows, strict=True)
+        transcripts = iter(
+            utterance(self.bundle, found, row.job.num_samples[row.index], row.job.options)
+            for found, row in zip(hypotheses, rows, strict=True)
         )
-        return [[next(written) for _ in job.num_samples] for job in jobs]
+        return [[next(transcripts) for _ in job.num_samples] for job in jobs]
 
     def class_ids(self, results: Mapping[str, Array]) -> Array:
         """The best token of each frame of a job, (rows, frames) int32; the blank beyond a row's frames.
@@ -327,13 +328,8 @@ class DecodingPipeline:
         """See `Searching.warm_up`."""
         self.searching.warm_up()
 
-    def _is_audible(self, job: DecodingJob, row: int) -> bool:
-        return self._blocks.is_audible(job.num_samples[row])
-
-    @staticmethod
-    def _row(job: DecodingJob, row: int, count: int) -> Callable[[str], Array]:
-        """What the network said of one row, by the name of the output."""
-        return lambda name: job.results[name][row, :count]
+    def _is_audible(self, row: "_Row") -> bool:
+        return self._blocks.is_audible(row.job.num_samples[row.index])
 
 
 def together(rows: Sequence[Array]) -> Array:

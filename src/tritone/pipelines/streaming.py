@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
@@ -19,11 +18,12 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.samples import SampleQueue
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import ReadingBuilder, transcript
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import ReadingBuilder, transcript
 from tritone.pipelines.searching.segment import Segment
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
@@ -67,10 +67,7 @@ class StreamingPipeline:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         capacity: int = DEFAULT_CAPACITY,
         max_batch: int = DEFAULT_MAX_BATCH,
         chunk_size: int | None = None,
@@ -83,7 +80,7 @@ class StreamingPipeline:
 
         Args:
             bundle: an opened bundle.
-            device, threads, runtime, precision: see `open_chosen`.
+            placement: which graphs are run, and where.
             capacity: how many streams may be open at once.
             max_batch: how many streams one graph call may advance.
             chunk_size: encoder frames of a step; None takes the manifest's. Small ones answer sooner, large ones hear
@@ -100,7 +97,7 @@ class StreamingPipeline:
                 has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
-            ValueError: there is no such device, runtime or precision, or a number is out of its range.
+            ValueError: a number is out of its range.
         """
         if capacity < 1 or max_batch < 1:
             raise ValueError(f"capacity and max_batch must be at least 1, got {capacity} and {max_batch}")
@@ -117,10 +114,9 @@ class StreamingPipeline:
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
         self._flush = settings.flush_samples
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
-        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.artifact, graph = open_chosen(bundle, "streaming_encoder", **place, split_calls=False)
+        self.artifact, graph = open_chosen(bundle, "streaming_encoder", placement, split_calls=False)
         self.max_batch = self.geometry.within(graph.inputs, max_batch)
-        self.searching = open_searching(bundle, graph, search, place)
+        self.searching = open_searching(bundle, graph, search, placement)
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._crew = Crew(graph.concurrency)
@@ -240,7 +236,7 @@ class StreamingPipeline:
 
     def _new_segment(self, options: SearchOptions, first_frame: int) -> Segment:
         builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
-        return self.searching.start_segment(builder, options, first_frame)
+        return Segment(self.searching.start(options), builder, first_frame)
 
     def _at_end(self, stream: _Stream) -> bool:
         frame_s, segment = self.bundle.manifest.frame_s, stream.segment
@@ -259,24 +255,24 @@ class StreamingPipeline:
             stream.history = joined(stream.history, final.text)
             stream.number += 1
             last = stream.segment
-            stream.segment = self._new_segment(last.options, last.first_frame + last.num_frames)
+            stream.segment = self._new_segment(last.search.options, last.first_frame + last.num_frames)
 
     def _finish(self, streams: Sequence[_Stream]) -> list[Transcript]:
         """The final transcripts of the segments that some streams are in."""
         if not streams:
             return []
         start = time.perf_counter()
-        finals = []
-        segments = [stream.segment for stream in streams]
-        for stream, hypotheses in zip(streams, self.searching.finish(segments), strict=True):
-            segment = stream.segment
-            finals.append(transcript(hypotheses, segment.reading, segment.options, self._heard_s(stream)))
+        found = self.searching.finish([stream.segment.search for stream in streams])
+        finals = [
+            transcript(hypotheses, stream.segment.reading, stream.segment.search.options, self._heard_s(stream))
+            for stream, hypotheses in zip(streams, found, strict=True)
+        ]
         self.work.add_search(time.perf_counter() - start)
         return finals
 
     def _partial(self, stream: _Stream) -> Transcript:
         reading = stream.segment.partial()
-        if not stream.segment.options.timestamps:
+        if not stream.segment.search.options.timestamps:
             reading = reading.without_times()
         return Transcript(
             reading.text, reading.tokens, reading.words, reading.confidence, self._heard_s(stream), is_final=False
@@ -323,10 +319,13 @@ class StreamingPipeline:
             num_samples[row] = len(samples)
         inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
         filled = time.perf_counter()
-        outputs = self.searching.outputs(stream.segment.options for stream in streams)
+        segments = [stream.segment for stream in streams]
+        outputs = self.searching.outputs(segment.search.options for segment in segments)
         results = dict(zip(outputs, self._slots(slots, inputs, outputs, part.start, history), strict=True))
         computed = time.perf_counter()
-        self.searching.take_step([stream.segment for stream in streams], results)
+        news = self.searching.advance([segment.search for segment in segments], results)
+        for segment, each, num_frames in zip(segments, news, results["num_frames"].tolist(), strict=True):
+            segment.take(each, num_frames)
         audio = padding = 0
         for row, stream in enumerate(streams):
             valid = int(num_samples[row])

@@ -20,6 +20,7 @@ from tritone.backend.settings import STAGES, Stage
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError
+from tritone.pipelines.graphs.choice import asked_for
 from tritone.pipelines.graphs.contract import check_graph, tensors
 from tritone.pipelines.kinds import outputs_for
 from tritone.pipelines.searching.base import roles_for
@@ -218,11 +219,10 @@ def _acoustic(
     """The graph of the network and the backend of Triton's own that runs it, or all graphs that we may choose from."""
     found = bundle.artifacts("acoustic", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
     if not native:
-        if options.runtime != "tensorrt":  # engines run where they are asked for
-            found = tuple(each for each in found if each.runtime != "tensorrt") or found
-        return found, None
+        return asked_for(found, options.runtime, bundle), None
     for artifact in found:
-        if backend := NATIVE.get(artifact.runtime):
+        backend = NATIVE.get(artifact.runtime)
+        if backend and (artifact.runtime != "torchscript" or options.runtime):  # a program, see docs/bundle.md
             return (artifact,), backend
     held = ", ".join(dict.fromkeys(artifact.runtime for artifact in found))
     raise NoBackendError(

@@ -3,6 +3,7 @@
 from tritone.backend.settings import Mode
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
+from tritone.pipelines.graphs.choice import asked_for
 from tritone.pipelines.searching.base import roles_for
 from tritone.repository.config import ModelOptions, model_config
 from tritone.repository.folder import ModelFolder
@@ -22,7 +23,8 @@ def fused(name: str, mode: Mode, bundle: Bundle, options: ModelOptions) -> list[
         raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
     roles = () if mode == "embedding" else roles_for(bundle, options.search)
     for role in (ROLES[mode], *roles):
-        bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        found = bundle.artifacts(role, options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+        asked_for(found, options.runtime, bundle)
     manifest = bundle.manifest
     config = model_config(
         name,

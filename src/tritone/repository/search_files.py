@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
 
-from tritone.backend.settings import EmbedParameters, Mode, ModelParameters, SearchParameters
+from tritone.backend.settings import EmbedParameters, Mode, ModelParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.geometry import Geometry
 from tritone.pipelines.searching.base import obstacle
-from tritone.search.options import given_to_transducers
+from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
 FOLDER = "search"  # in the version folder
 FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what people call it
@@ -89,9 +89,11 @@ def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
     """
     if reason := obstacle(bundle, options.search):
         raise BundleError(f"{bundle.path}, --search {options.search}: {reason}.")
-    if bundle.manifest.kind != "transducer" and (foreign := given_to_transducers(options.options())):
+    kind = bundle.manifest.kind
+    if foreign := foreign_options(options, kind):
         flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise BundleError(f"{bundle.path} is a CTC model, and {flags} is for transducers; leave it out.")
+        kinds = " or ".join(MODEL_PARAMETERS[foreign[0]].kinds)
+        raise BundleError(f"{bundle.path} is of kind {kind}, and {flags} is for models of kind {kinds}; leave it out.")
     if mode == "streaming" and bundle.manifest.streaming is not None:
         Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
 

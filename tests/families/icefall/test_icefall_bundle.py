@@ -48,6 +48,7 @@ from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.sherpa_layout import export_sherpa_layout
 from tritone.families.icefall.tokens import describe, read_table
 from tritone.pipelines import open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 
@@ -237,7 +238,7 @@ def test_a_ctc_head_is_streamed_with_the_frames_of_its_network(icefall_reports: 
 def test_streams_of_a_ctc_head_do_not_depend_on_the_pieces_they_come_in(icefall_reports: Reports) -> None:
     bundle = icefall_reports["ctc"].bundle
     waveforms = [babble(samples, seed=samples) for samples in (16000, 7000, 100)]
-    pipeline = open_streaming(bundle, threads=1)
+    pipeline = open_streaming(bundle, placement=Placement(threads=1))
     together = [pipeline.open() for _ in waveforms]
     whole = pipeline.advance([Step(slot, each, True) for slot, each in zip(together, waveforms, strict=True)])
     for waveform, expected in zip(waveforms, whole, strict=True):

@@ -22,6 +22,7 @@ from tritone.families.onnx.int8 import quantise_columns, quantise_products
 from tritone.families.wenet.drift import decoder_drift, encoder_drift
 from tritone.families.wenet.export import export_wenet
 from tritone.pipelines import open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import open_graph
 
 PRECISIONS = ("fp32", "fp16", "int8")
@@ -133,7 +134,7 @@ def test_an_utterance_gives_the_same_alone_and_in_any_batch(report: ExportReport
 def test_pipelines_take_the_precision_they_are_asked_for(report: ExportReport) -> None:
     texts = []
     for precision in PRECISIONS:
-        pipeline = open_offline(report.bundle, precision=precision, threads=1)
+        pipeline = open_offline(report.bundle, placement=Placement(precision=precision, threads=1))
         assert pipeline.artifact.precision == precision
         texts.append(pipeline.recognize([babble(32000, seed=2)])[0].text)
     assert all(texts)

@@ -16,6 +16,7 @@ from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.export import export_wenet
 from tritone.families.wenet.graphs import OfflineGraph, make_fbank
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.torch.program import read_program
@@ -128,7 +129,7 @@ def test_half_precisions_compute_narrow_and_speak_float32(torch_bundle: Bundle, 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", *HALVES])
 def test_utterances_say_the_same_alone_and_in_any_batch(torch_bundle: Bundle, precision: str) -> None:
-    pipeline = open_offline(torch_bundle, runtime="torch", precision=precision, threads=2)
+    pipeline = open_offline(torch_bundle, placement=Placement(runtime="torch", precision=precision, threads=2))
     assert pipeline.artifact.precision == precision
     rng = np.random.default_rng(5)
     waveforms = [babble(int(samples), seed=int(samples)) for samples in rng.integers(0, 32000, 40)]
@@ -145,7 +146,7 @@ def test_streams_on_torch_say_what_streams_on_onnxruntime_say(torch_bundle: Bund
     waveforms = [babble(samples, seed=samples) for samples in (9000, 20000, 1000, 15321, 0, 12800)]
     texts = []
     for bundle in (torch_bundle, Bundle.open(causal_bundle)):
-        pipeline = open_streaming(bundle, threads=2)
+        pipeline = open_streaming(bundle, placement=Placement(threads=2))
         slots = [pipeline.open() for _ in waveforms]
         for start in range(0, 20000, 3000):
             pipeline.advance([Step(s, w[start : start + 3000]) for s, w in zip(slots, waveforms, strict=True)])

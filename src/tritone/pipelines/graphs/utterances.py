@@ -5,7 +5,6 @@ waveforms of any lengths  ->  graph calls, side by side  ->  what the graph says
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 
@@ -14,24 +13,13 @@ from tritone.bundle.bundle import Bundle
 from tritone.pipelines.graphs.batching import Batch, BatchLimits
 from tritone.pipelines.graphs.blocks import Blocks
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
 DEFAULT_MAX_AUDIO_S = 300.0
 WARM_UP_S = 30.0  # of the longest audio that a pipeline is warmed up with
-
-
-class Place(TypedDict, total=False):
-    """Which graph is run, and where; see `open_chosen`."""
-
-    device: str
-    threads: int | None
-    runtime: str | None
-    precision: str | None
 
 
 class UtterancePipeline:
@@ -43,7 +31,7 @@ class UtterancePipeline:
         *,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         limits: BatchLimits | None = None,
-        **place: "Unpack[Place]",
+        placement: Placement = ON_CPU,
     ) -> None:
         """Open the graph of a bundle.
 
@@ -52,25 +40,24 @@ class UtterancePipeline:
             max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it. It becomes
                 that of the graph, where this has a shorter one of its own, as engines do.
             limits: what one graph call may take; by default what suits the device.
-            place: `device`, `threads`, `runtime` and `precision` as of `open_chosen`.
+            placement: which graph is run, and where.
 
         Raises:
             BundleError: the bundle has no graph for whole utterances, or one that cannot be opened or does not fit its
                 manifest.
             OperatorError: the device is not available.
-            ValueError: there is no such device, runtime or precision.
         """
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.work = WorkLog(self.sample_rate)
-        self._place: dict[str, Any] = {"runtime": None, "precision": None, "device": "cpu", "threads": None, **place}
-        self.artifact, self._graph = open_chosen(bundle, "encoder", **self._place)
+        self.placement = placement
+        self.artifact, self._graph = open_chosen(bundle, "encoder", placement)
         self._empty = self._graph.empty
         self._crew = Crew(self._graph.concurrency)
         self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
         if limits is None:
             size, is_embedding = bundle.num_bytes(self.artifact), bundle.manifest.kind == "embedding"
-            limits = BatchLimits.for_device(self._place["device"], size, like_even=is_embedding)
+            limits = BatchLimits.for_device(placement.device, size, like_even=is_embedding)
         self.limits = self._blocks.within(limits)
         self.max_audio_s = min(max_audio_s, self._blocks.max_audio_s)
 

@@ -19,6 +19,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Decoder
 from tritone.errors import BundleError, InputError
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
@@ -49,20 +50,10 @@ class _Part:
 class Rescorer:
     """The decoder graph of a bundle. May be called from several threads."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
-    ) -> None:
+    def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
         """Open the decoder; arguments and errors as of `open_chosen`."""
         settings = bundle.manifest.decoder
-        self.artifact, self._graph = open_chosen(
-            bundle, "decoder", device=device, threads=threads, runtime=runtime, precision=precision
-        )
+        self.artifact, self._graph = open_chosen(bundle, "decoder", placement)
         if settings is None:
             raise BundleError(f"{bundle.path} has a decoder graph, but `decoder` in its manifest is empty")
         self._settings: Decoder = settings

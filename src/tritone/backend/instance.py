@@ -4,16 +4,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 
 
 @dataclass(frozen=True)
-class Placement:
-    """One model instance. `device` is "cpu" or "cuda:<index>"; `threads` are this instance's own.
+class Instance:
+    """One model instance. `placement`: which graphs it runs and where; its threads are this instance's own.
 
     `search`: how requests are searched that ask for nothing else, and what with.
     `warmups`: how many batches Triton itself sends for warming up before anybody else's come.
@@ -22,23 +22,12 @@ class Placement:
     bundle: Bundle
     settings: Settings
     search: SearchSettings
-    device: str
-    threads: int
+    placement: Placement
     max_batch: int
     warmups: int
 
-    @property
-    def graphs(self) -> dict[str, Any]:
-        """Which graphs a pipeline runs, and where: arguments of every pipeline."""
-        return {
-            "device": self.device,
-            "threads": self.threads,
-            "runtime": self.settings.runtime or None,
-            "precision": self.settings.precision or None,
-        }
 
-
-def placement(args: Mapping[str, str]) -> Placement:
+def read_instance(args: Mapping[str, str]) -> Instance:
     """Read the `args` of `TritonPythonModel.initialize`.
 
     Raises:
@@ -53,12 +42,16 @@ def placement(args: Mapping[str, str]) -> Placement:
     groups = config.get("instance_group", [])
     instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
     on_gpu = args["model_instance_kind"] == "GPU"
-    return Placement(
+    return Instance(
         bundle=Bundle.open(folder / settings.bundle),
         settings=settings,
         search=_search(settings, folder),
-        device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
-        threads=settings.threads_of(instances),
+        placement=Placement(
+            device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
+            threads=settings.threads_of(instances),
+            runtime=settings.runtime or None,
+            precision=settings.precision or None,
+        ),
         max_batch=max(1, config["max_batch_size"]),
         warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),
     )

@@ -60,6 +60,11 @@ class ReadingBuilder:
         self._speller.extend([token.id for token in tokens])
         self._settle()
 
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens have been added."""
+        return len(self._heard)
+
     def reading(self, tail: Sequence[Token] = ()) -> Reading:
         """What has been added so far, and after it the tokens of `tail`, which are not kept."""
         if not tail:
