@@ -41,7 +41,7 @@ def ensemble_over_fused(bundle: Bundle, setup: Setup, options: ModelOptions | No
     with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
         for name, layout in ((FUSED, None), (ENSEMBLE, EnsembleOptions())):
             common = {"names": [name], "modes": "offline", "options": options, "layout": layout, "link": True}
-            build_repository([bundle.path], folder, **common)  # type: ignore[arg-type]
+            build_repository([bundle.path], folder, **common)
         with TritonServer(folder, ports) as server, Client(server.grpc_address) as client:
 
             def texts(model: str) -> list[str]:

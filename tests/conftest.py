@@ -1,4 +1,19 @@
-"""Fixtures for all tests. Pytest has tests/support on its path, so tests import the toy model with `import toy`."""
+"""Fixtures for all tests, and how a run is spread over workers.
+
+    tests/<room>/     those of src/tritone/<room>; engines/ those of tritone.tensorrt, whose name is NVIDIA's package's
+    tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
+    tests/e2e/        shipped models on real speech, and the notebook
+    tests/training/   recipes and the accuracy page, of training/ and benchmarks/
+    tests/support/    what tests import by its bare name, for pytest has the folder on its path:
+        toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
+        wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
+        liars, serving                                  models that answer wrongly; a raw client, questions about servers
+        sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
+        simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
+        shared, workers                                 results made once a run; which tests stay on one worker
+
+`make test` leaves out what is marked `slow`, `make test-all` runs it too.
+"""
 
 import os
 import signal

@@ -19,8 +19,8 @@ def weights(seed: int, *shape: int) -> np.ndarray:
 def write(
     path: Path,
     nodes: Sequence[tuple[Any, ...]],
-    inputs: Mapping[str, tuple[int, Sequence[int | str]]],
-    outputs: Mapping[str, tuple[int, Sequence[int | str]]],
+    inputs: Mapping[str, tuple[int, Sequence[object]]],
+    outputs: Mapping[str, tuple[int, Sequence[object]]],
     constants: Mapping[str, Any],
     metadata: Mapping[str, Any],
     opset: int = 13,
