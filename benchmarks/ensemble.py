@@ -41,7 +41,7 @@ def ensemble_over_fused(bundle: Bundle, setup: Setup, options: ModelOptions | No
     with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
         for name, layout in ((FUSED, None), (ENSEMBLE, EnsembleOptions())):
             common = {"names": [name], "modes": "offline", "options": options, "layout": layout, "link": True}
-            build_repository([bundle.path], folder, **common)
+            build_repository([bundle.path], folder, **common)  # type: ignore[arg-type]
         with TritonServer(folder, ports) as server, Client(server.grpc_address) as client:
 
             def texts(model: str) -> list[str]:
@@ -49,7 +49,7 @@ def ensemble_over_fused(bundle: Bundle, setup: Setup, options: ModelOptions | No
 
             if (said := texts(ENSEMBLE)) != texts(FUSED) or len(set(said)) < COUNT // 4:
                 raise SystemExit("the two layouts say different things, or the same to everything: nothing is timed")
-            sides = {f"{name} s": lambda name=name: texts(name) for name in (FUSED, ENSEMBLE)}  # type: ignore[misc]
+            sides = {f"{name} s": lambda name=name: texts(name) for name in (FUSED, ENSEMBLE)}
             rows = alternate(sides, REPEATS)
     ratio, basis = median_ratio(rows, f"{FUSED} s", f"{ENSEMBLE} s")
     for row in rows:

@@ -1,6 +1,6 @@
 """Fixtures for all tests, and how a run is spread over workers.
 
-    tests/<room>/     those of src/tritone/<room>; engines/ those of tritone.tensorrt, whose name is NVIDIA's package's
+    tests/<room>/     those of src/tritone/<room>; engines/ stands for tensorrt/, the name of NVIDIA's package
     tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
     tests/e2e/        shipped models on real speech, and the notebook
     tests/training/   recipes and the accuracy page, of training/ and benchmarks/

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from tritone.runtime.placement import Placement
 
 import pt2
 from toy import write_toy_bundle
@@ -285,4 +286,4 @@ def test_a_bundles_scripts_run_only_where_somebody_asks_for_them(
         build_repository([bundle], tmp_path / "repository", modes="offline")
     assert not (tmp_path / "repository").exists()
     with pytest.raises(pytest.fail.Exception, match="it was loaded"):
-        open_chosen(alone, "encoder", runtime="torchscript")
+        open_chosen(alone, "encoder", Placement(runtime="torchscript"))

@@ -29,8 +29,8 @@ def write(
     graph = helper.make_graph(
         [helper.make_node(kind, ins, outs, **(rest[0] if rest else {})) for kind, ins, outs, *rest in nodes],
         "toy",
-        [helper.make_tensor_value_info(name, *spec) for name, spec in inputs.items()],
-        [helper.make_tensor_value_info(name, *spec) for name, spec in outputs.items()],
+        [helper.make_tensor_value_info(name, *spec) for name, spec in inputs.items()],  # type: ignore[arg-type]
+        [helper.make_tensor_value_info(name, *spec) for name, spec in outputs.items()],  # type: ignore[arg-type]
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)

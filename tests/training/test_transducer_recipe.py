@@ -111,7 +111,7 @@ def test_an_output_folder_can_be_started_from(trained: Path) -> None:
     system = systems.make_system(settings, recipe.read_recipe(settings["recipe"]), torch.device("cpu"))
     system.load(trained)
     state = torch.load(trained / "pretrained.pt", weights_only=True)["model"]
-    own = system.model.upstream_state()
+    own = system.model.upstream_state()  # type: ignore[operator]
     assert all(torch.equal(own[name], state[name]) for name in state)
 
 
