@@ -70,8 +70,8 @@ class Model:
             tokens=self.folder / "tokens.txt",
             output=self.folder / "bundle",
             streaming=self.causal,
-            chunk_size=CHUNK if self.causal else None,
-            left_context=LEFT if self.causal else None,
+            chunk_size=CHUNK // 2 if self.causal else None,  # in encoder frames
+            left_context=LEFT // 2 if self.causal else None,
         ).bundle
 
     @cached_property

@@ -1,13 +1,13 @@
 """Fixtures for all tests, and how a run is spread over workers.
 
-    tests/<room>/     those of src/tritone/<room>; engines/ stands for tensorrt/, the name of NVIDIA's package
+    tests/<room>/     those of src/tritone/<room>; tensorrt/ is the name of NVIDIA's package, hence engines/
     tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
     tests/e2e/        shipped models on real speech, and the notebook
     tests/training/   recipes and the accuracy page, of training/ and benchmarks/
     tests/support/    what tests import by its bare name, for pytest has the folder on its path:
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
         wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
-        liars, serving                                  models that answer wrongly; a raw client, questions about servers
+        liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
         shared, workers                                 results made once a run; which tests stay on one worker
@@ -60,7 +60,8 @@ def toy_bundle_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Toy models that answer with arithmetic."""
-    with toy_server(tmp_path_factory.mktemp("repository"), "count", "running", "other", "speaker", "lone") as server:
+    models = ("count", "running", "other", "scale", "speaker", "lone")
+    with toy_server(tmp_path_factory.mktemp("repository"), *models) as server:
         yield server
 
 

@@ -104,7 +104,8 @@ def export_icefall_case(case: Case, output: Path) -> Path:
             "start_context": [sizes["blank_id"]] * sizes["context_size"],  # as upstream's streams of this recipe begin
         }
     elif sizes["streaming"]:
-        options |= {"chunk_size": int(sizes["chunk_size"]), "left_context": int(sizes["left_context_frames"])}
+        # upstream counts a zipformer's frames before their number is halved
+        options |= {"chunk_size": int(sizes["chunk_size"]) // 2, "left_context": int(sizes["left_context_frames"]) // 2}
     return export_icefall(
         checkpoint=case.path / "pretrained.pt",
         output=output,

@@ -170,7 +170,7 @@ def test_batch_equals_each_utterance_alone_whatever_pads_it(zipformer_case: Case
 @torch.no_grad()
 def test_a_stream_alone_equals_upstream(zipformer_streaming_case: Case) -> None:
     case = zipformer_streaming_case
-    step, (feats, lengths) = load_case(case).streaming(**chunk_arguments(case)), golden_input(case)
+    step, (feats, lengths) = StreamingZipformer(load_case(case), **chunk_arguments(case)), golden_input(case)
     for row, length in enumerate(lengths.tolist()):
         encoded, states = stream(step, feats[row : row + 1, :length])
         expected = case.expected[f"stream{row}_encoder_out"]
@@ -186,7 +186,7 @@ def test_a_stream_alone_equals_upstream(zipformer_streaming_case: Case) -> None:
 @torch.no_grad()
 def test_full_windows_and_states_of_many_streams_equal_upstream(zipformer_streaming_case: Case) -> None:
     case, expected = zipformer_streaming_case, zipformer_streaming_case.expected
-    step = load_case(case).streaming(**chunk_arguments(case))
+    step = StreamingZipformer(load_case(case), **chunk_arguments(case))
     states = first_states(step, len(case.inputs["lengths"]))
     compared = 0
     # Upstream masks the end of a window that is shorter than others in its batch; alone, and here, it counts as audio.
@@ -257,7 +257,8 @@ def test_a_row_never_depends_on_its_neighbours(
     assert num_frames.tolist() == [((length - 7) // 2 + 1) // 2 for length in lengths]
     for row, length in enumerate(lengths):
         alone, _ = model(feats[row : row + 1, :length], torch.tensor([length]), **arguments)
-        assert_close_in_tiny(encoded[row, : num_frames[row]], alone[0])
+        count = int(num_frames[row])
+        assert_close_in_tiny(encoded[row, :count], alone[0, :count])
 
 
 @settings(max_examples=8, deadline=None)
@@ -274,7 +275,7 @@ def test_streaming_equals_the_chunk_mask_until_the_last_window(
 ) -> None:
     model = tiny(True, rates, kernel, seed)
     left = -(-max(left_chunks * chunk, kernel // 2 * max(rates)) // chunk) * chunk
-    step = model.streaming(chunk, left)
+    step = StreamingZipformer(model, chunk, left)
     chunks = 5
     feats = torch.randn(2, chunks * step.shift_frames + 13, 80)
     streamed, _ = stream(step, feats)
@@ -285,7 +286,7 @@ def test_streaming_equals_the_chunk_mask_until_the_last_window(
 
 @torch.no_grad()
 def test_a_non_finite_past_stays_with_its_own_stream() -> None:
-    step = tiny(True).streaming(8, 16)
+    step = StreamingZipformer(tiny(True), 8, 16)
     feats = torch.randn(2, step.window_frames, 80)
     states = first_states(step, 2)
     alone = step(feats[:1], torch.tensor([9]), *(state[:1] for state in states))
@@ -300,7 +301,7 @@ def test_a_non_finite_past_stays_with_its_own_stream() -> None:
 def graphs() -> dict[str, bytes]:
     """ONNX of two tiny networks, traced at sizes that no test uses."""
     offline = tiny(False, (4,))
-    step = tiny(True, (2,)).streaming(4, 8)
+    step = StreamingZipformer(tiny(True, (2,)), 4, 8)
     states = {
         name: torch.zeros(3, *shape, dtype=torch.int64 if name == "processed" else torch.float32)
         for name, shape in step.state_shapes.items()
@@ -345,7 +346,7 @@ def test_the_exported_graph_equals_torch_at_other_sizes(graphs: dict[str, bytes]
 
 @torch.no_grad()
 def test_the_exported_step_equals_torch_at_another_batch_size(graphs: dict[str, bytes]) -> None:
-    step = tiny(True, (2,)).streaming(4, 8)
+    step = StreamingZipformer(tiny(True, (2,)), 4, 8)
     states = first_states(step, 2)
     for _ in range(3):
         feats, num_valid = torch.randn(2, step.window_frames, 80), torch.tensor([9, 4])
@@ -380,7 +381,8 @@ def test_half_precision_stays_near_float32() -> None:
     encoded, _ = model(feats, lengths)
     assert encoded.dtype == torch.float16
     for row, length in enumerate(num_frames.tolist()):
-        assert largest(encoded[row, :length].float(), expected[row, :length].numpy()) < 0.05
+        # Products are added in float32, so that only what comes out of each sum is rounded to half precision.
+        assert_close(encoded[row, :length].float(), expected[row, :length], terms=1, sums=TINY_SUMS, epsilon=2**-10)
 
 
 def test_every_part_is_trained_by_a_chunk_masked_pass() -> None:
@@ -413,10 +415,10 @@ def test_a_missing_tensor_is_named() -> None:
 
 def test_a_model_without_causal_convolution_cannot_be_streamed() -> None:
     with pytest.raises(ExportError, match="cannot be streamed"):
-        tiny(False).streaming(16, 64)
+        StreamingZipformer(tiny(False), 16, 64)
 
 
 @pytest.mark.parametrize(("chunk", "left"), [(6, 16), (8, 0), (8, 10)])
 def test_sizes_that_do_not_fit_the_downsampling_are_refused(chunk: int, left: int) -> None:
     with pytest.raises(ExportError, match="multiple of 4"):
-        tiny(True).streaming(chunk, left)
+        StreamingZipformer(tiny(True), chunk, left)

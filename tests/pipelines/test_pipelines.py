@@ -49,11 +49,11 @@ class TestOffline:
             ("a", 0.0, 0.08),
             ("b", 0.08, 0.16),
             ("▁", 0.16, 0.24),
-            ("c", 0.24, 0.32),
+            ("c", 0.24, result.audio_s),  # nothing follows
         ]
         assert [(span.text, span.start_s, span.end_s) for span in result.words] == [
             ("ab", 0.0, 0.16),
-            ("c", 0.24, 0.32),
+            ("c", 0.24, result.audio_s),
         ]
         assert [span.confidence for span in result.words] == pytest.approx([toy.CONFIDENCE] * 2)
         assert result.confidence == pytest.approx(toy.CONFIDENCE)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
-from tritone.runtime.placement import Placement
 
 import pt2
 from toy import write_toy_bundle
@@ -18,6 +17,7 @@ from tritone.bundle import Bundle
 from tritone.errors import BundleError, ExportError, OperatorError
 from tritone.families.export.torch_script import save_script
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import Placement
 from tritone.repository import build_repository
 from tritone.runtime import TensorSpec, obstacle, open_graph
 

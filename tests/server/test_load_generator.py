@@ -18,9 +18,11 @@ import pytest
 
 from tritone.client import Client, Endpoint
 from tritone.loadtest.findings.result import Measurement
-from tritone.loadtest.requests.offline import Interrupted, LoadOptions, measure_closed, measure_open
-from tritone.loadtest.requests.windows import Tick, WindowPlan
-from tritone.loadtest.senders.wire import Reply, Target, encode, open_sender
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import Interrupted, measure_closed, measure_open
+from tritone.loadtest.requests.windows import Tick
+from tritone.loadtest.senders.open import open_sender
+from tritone.loadtest.senders.wire import Reply, Target, encode
 from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer
 from wire_toys import toy_server

@@ -15,12 +15,12 @@ import pytest
 from serving import RawClient, alive
 from tritone.client import Endpoint
 from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.requests.offline import Interrupted
-from tritone.loadtest.requests.windows import WindowPlan
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.streams.measure import measure_streams, play_streams
 from tritone.loadtest.streams.pacing import Column, Kind
-from tritone.loadtest.streams.run import StreamOptions, has
+from tritone.loadtest.streams.run import has
 from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer, free_ports
 from wire_toys import toy_server
@@ -53,10 +53,10 @@ def streams(*rows: tuple[int, float, float], scored: bool = True) -> Workload:
     return Workload(seconds="made", sample_rate=RATE, waveforms=waveforms, references=references)
 
 
-def options(server: TritonServer | None = None, **changes: object) -> StreamOptions:
+def options(server: TritonServer | None = None, **changes: object) -> LoadOptions:
     metrics = f"http://{server.options.address('metrics')}/metrics" if server else None
     plain = {"chunk_ms": 40.0, "start_spread_s": 0.3, "windows": BRIEF, "timeout_s": 20.0, "metrics_url": metrics}
-    return StreamOptions(**{**plain, **changes})  # type: ignore[arg-type]
+    return LoadOptions(**{**plain, **changes})  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("protocol", "processes"), [pytest.param("grpc", 1, marks=pytest.mark.slow), ("http", 2)])

@@ -11,7 +11,7 @@ EPSILON = float(np.finfo(np.float32).eps)  # 2^-23: an addition is off by up to 
 MARGIN = 4.0
 
 
-def float_noise(scale: float, terms: int, sums: int = 1) -> float:
+def float_noise(scale: float, terms: int, sums: int = 1, epsilon: float = EPSILON) -> float:
     """How far two float32 results may lie apart that differ in nothing but the order of additions.
 
     Every addition rounds, which is off by 0.29 ε of its result's size at one standard deviation. The roundings of a sum
@@ -26,15 +26,22 @@ def float_noise(scale: float, terms: int, sums: int = 1) -> float:
         scale: the largest magnitude among the numbers that are added, or what they come to.
         terms: of the longest sum: inputs of a linear layer, channels times kernel of a convolution.
         sums: how many lie behind each other from input to result.
+        epsilon: ε of the numbers, 2^-10 of float16.
     """
-    return MARGIN * EPSILON * scale * float(np.sqrt(terms * sums))
+    return MARGIN * epsilon * scale * float(np.sqrt(terms * sums))
 
 
 def assert_close(
-    found: npt.ArrayLike, expected: npt.ArrayLike, *, terms: int, sums: int = 1, scale: float | None = None
+    found: npt.ArrayLike,
+    expected: npt.ArrayLike,
+    *,
+    terms: int,
+    sums: int = 1,
+    scale: float | None = None,
+    epsilon: float = EPSILON,
 ) -> None:
     """Compare float32 results, see `float_noise`; `scale` is by default the largest magnitude of `expected`."""
     expected = np.asarray(expected)
     if scale is None:
         scale = float(np.abs(expected).max(initial=0.0))
-    np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=float_noise(scale, terms, sums))
+    np.testing.assert_allclose(np.asarray(found), expected, rtol=0, atol=float_noise(scale, terms, sums, epsilon))

@@ -1,23 +1,20 @@
 """`tritone build`: bundles to a Triton model repository."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from tritone.cli.shared.described_options import takes_options
 from tritone.pipelines.embed_options import EmbedFields
 from tritone.pipelines.kinds import compile_search
-from tritone.repository import EnsembleOptions, ModelOptions, build_repository, compiled_searches, parse_stages
+from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
-from tritone.repository.ensemble import TensorNames, native_backends
+from tritone.repository.ensemble import TensorNames
 from tritone.repository.instances import Device
 from tritone.search.fields import described
 from tritone.search.options import MODEL_PARAMETERS, used_by
-from tritone.server import has_backends
-
-Layout = Literal["fused", "ensemble"]
-Acoustic = Literal["native", "python"]
+from tritone.server.layout import Acoustic, Layout, ensemble_options
 
 DEFAULTS = ModelOptions()
 WINDOWS = described(EmbedFields)
@@ -121,15 +118,15 @@ def build(
             stream_idle_timeout_s=stream_idle_timeout_s,
             **behaviour,
         )
-        stages = None
-        if layout == "ensemble":
-            if mode == "streaming":
-                raise ValueError("--layout ensemble is for whole utterances; --mode streaming builds none of them")
-            native = has_backends(native_backends(bundles, options)) if acoustic is None else acoustic == "native"
-            placed = parse_stages(stage or [], options.usual_instances)
-            stages = EnsembleOptions(stages=placed, native=native, tensors=tensors)
-        elif stage or acoustic or tensors != "triton":
-            raise ValueError("--stage, --acoustic and --tensors are for --layout ensemble")
+        stages = ensemble_options(
+            bundles,
+            options,
+            layout,
+            stages=stage or (),
+            acoustic=acoustic,
+            tensors=tensors,
+            streaming=mode == "streaming",
+        )
         built = build_repository(
             bundles, output, names=name or None, modes=mode, options=options, layout=stages, link=link, force=force
         )

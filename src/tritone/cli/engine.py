@@ -57,7 +57,7 @@ def engine(
     --min, --opt and --max several times for several profiles of sizes.
     """
     from tritone.bundle.bundle import Bundle
-    from tritone.cli.export.report import names
+    from tritone.cli.export.options import names
     from tritone.tensorrt import build_engines
 
     try:

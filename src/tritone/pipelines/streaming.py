@@ -248,8 +248,8 @@ class StreamingPipeline:
 
     def _end_segments(self, streams: Sequence[_Stream]) -> None:
         """End the segments of some streams and start their next ones."""
-        if not streams:
-            return
+        for stream in streams:
+            stream.segment.is_followed = True
         for stream, final in zip(streams, self._finish(streams), strict=True):
             stream.ended.append(replace(final, segment=stream.number))
             stream.history = joined(stream.history, final.text)

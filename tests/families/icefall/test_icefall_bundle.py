@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +99,7 @@ def test_the_manifest_tells_what_serving_must_know(icefall_reports: Reports) -> 
 
 
 def test_a_report_says_what_was_taken_for_granted(icefall_reports: Reports) -> None:
-    assert icefall_reports["onnx"].notes == (), "it was told"
+    assert len(icefall_reports["onnx"].notes) == 1, "it was told all but what a step is"
     assert "taken to have 2,2 heads" in icefall_reports["ctc"].notes[0]
 
 
@@ -326,6 +327,29 @@ def test_drift_of_a_joiner_is_told_along_the_path_of_greedy_search(network: Icef
     assert drift.count == frames
     assert drift.changed == 0, "a temperature changes no best token"
     assert drift.moved == pytest.approx(moved / frames, rel=1e-4)
+
+
+def test_sizes_of_streams_are_counted_in_encoder_frames_whatever_the_network_counts(icefall_reports: Reports) -> None:
+    for name, chunk, left in (("onnx", CHUNK, LEFT), ("ctc", CHUNK // 2, LEFT // 2)):
+        manifest = icefall_reports[name].bundle.manifest
+        assert manifest.streaming is not None
+        assert manifest.streaming.chunk_size == chunk, "as --chunk-size said"
+        assert manifest.provenance is not None
+        assert manifest.provenance.options["left_context"] == left
+        told = icefall_reports[name].notes[-1]
+        assert f"a streaming step has {chunk} encoder frames ({chunk * 40} ms), sees {left} of the past" in told
+        assert (f"upstream, which counts frames of 20 ms, calls that chunk {CHUNK}" in told) == (name == "ctc")
+
+
+def test_tokens_may_be_given_as_the_folder_that_holds_them(conformer_files: Files, tmp_path: Path) -> None:
+    files = Files(conformer_files.checkpoint, conformer_files.tokens.parent)
+    bundle = export_files(files, tmp_path / "b", runtimes=("torchscript",), causal=False).bundle
+    assert bundle.vocabulary.tokens == tuple(TOKENS)
+    provenance = bundle.manifest.provenance
+    assert provenance is not None
+    assert provenance.sources["tokens"] == sha256(conformer_files.tokens.read_bytes()).hexdigest()
+    with pytest.raises(ExportError, match=r"table of tokens not found: .*tokens\.txt"):
+        export_files(Files(conformer_files.checkpoint, tmp_path), tmp_path / "c")
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from families.conftest import babble
 from tritone.errors import ExportError, InputError
-from tritone.families.export.drift import MAX_DRIFT, read_recordings
+from tritone.families.export.drift import read_recordings
 from tritone.families.export.exportable import utterances
-from tritone.families.export.graph_files import plan
+from tritone.families.export.options import ExportOptions, plan
 from tritone.families.export.report import ExportReport
 from tritone.families.onnx.int8 import quantise_columns, quantise_products
 from tritone.families.wenet.drift import decoder_drift, encoder_drift
@@ -290,7 +290,7 @@ def test_audio_to_check_with_comes_from_a_folder_or_a_list(tmp_path: Path) -> No
     assert [len(waveform) for waveform in read_recordings(tmp_path / "wav.scp", 8000)] == [8000]
     assert len(read_recordings(None, 16000)) == 10
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ExportError, match=r"has no audio"):
+    with pytest.raises(InputError, match=r"no audio in the folder"):
         read_recordings(tmp_path / "empty", 16000)
     with pytest.raises(InputError):
         read_recordings(tmp_path / "missing.scp", 16000)
@@ -300,4 +300,4 @@ def test_audio_to_check_with_comes_from_a_folder_or_a_list(tmp_path: Path) -> No
 def test_a_limit_that_makes_no_sense_is_refused(complete_files: Path, tmp_path: Path, limit: float) -> None:
     with pytest.raises(ValueError, match="must be 0 or more"):
         export_files(complete_files, tmp_path / "b", max_drift=limit)
-    assert 0 < MAX_DRIFT < 1
+    assert 0 < ExportOptions.usual_drift < 1
