@@ -9,10 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import Result
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from tensorrt_builder import needs_tensorrt
 from tritone.bundle.bundle import MODEL_CARD, Bundle

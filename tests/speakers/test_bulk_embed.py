@@ -192,7 +192,7 @@ def test_a_system_that_cannot_be_used_leaves_the_list_of_failures_as_it_was(tmp_
     system = Told()
     system.fails = {"2": AudioError("bad")}
     embed_corpus(recordings(1, 2), system, tmp_path)
-    system.prepare = lambda warm_up=False: (_ for _ in ()).throw(ValueError("no such device"))  # type: ignore[method-assign]
+    system.prepare = lambda warm_up=False: (_ for _ in ()).throw(ValueError("no such device"))  # type: ignore[method-assign, misc]
     with pytest.raises(InputError, match="told: no such device"):
         embed_corpus(recordings(1, 2), system, tmp_path)
     assert [each["id"] for each in failures(tmp_path)] == ["u2"]
