@@ -117,7 +117,7 @@ class _Bare:
             lengths = [len(waveform) + tail for waveform in part]
             plan = plan_batches(
                 lengths,
-                pipeline.limits,
+                pipeline.runner.limits,
                 sample_rate=pipeline.sample_rate,
                 min_samples=bundle.manifest.encoder.min_samples,
             )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tritone.backend import wire
 from tritone.client import transport
+from tritone.pipelines import wire
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"

@@ -31,7 +31,7 @@ from tritone.errors import BundleError, InputError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import compile_search, is_compiled
+from tritone.pipelines.kinds import compile_search, kind_named
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching
@@ -384,7 +384,7 @@ def test_a_pipeline_that_warms_up_has_everything_compiled(bundle: Bundle, mode: 
     pipeline.warm_up()
     assert pipeline.num_open == 0
     compile_search("transducer", mode)
-    assert is_compiled("transducer", mode)
+    assert kind_named("transducer").compiler(mode)
 
 
 def test_a_bundle_that_lacks_a_part_is_told_when_it_is_opened(bundle: Bundle, tmp_path: Path) -> None:

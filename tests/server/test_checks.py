@@ -10,7 +10,14 @@ from typer.testing import CliRunner
 from tritone.cli.main import app
 from tritone.errors import ServerSetupError
 from tritone.server import ServerOptions, checks, find_installation, free_ports, installation, run_checks
-from tritone.server.checks import check_installation, check_libpython, check_port, check_shared_memory, check_stub
+from tritone.server.checks import (
+    check_installation,
+    check_libpython,
+    check_numpy,
+    check_port,
+    check_shared_memory,
+    check_stub,
+)
 from tritone.server.installation import PYTHON, Installation
 
 
@@ -129,3 +136,19 @@ def test_doctor_prints_the_fix_and_fails_when_something_is_broken() -> None:
 def test_ports_that_cannot_be_are_refused(options: dict[str, int], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         ServerOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("version", "wheel", "status"),
+    [("1.26.4", True, "ok"), ("2.3.5", True, "ok"), ("2.4.0", True, "broken"), ("3.0", False, "warning")],
+)
+def test_a_numpy_of_which_the_server_makes_empty_texts_is_refused(version: str, wheel: bool, status: str) -> None:
+    found = check_numpy(wheel, version)
+    assert (found.status, found.seen.startswith(version)) == (status, True)
+    assert found.fix == ("" if status == "ok" else "pip install 'numpy<2.4'")
+
+
+def test_a_server_does_not_start_with_such_a_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "version", lambda name: "2.4.1")
+    with pytest.raises(ServerSetupError, match=r"numpy: 2\.4\.1, of which .* empty texts\. pip install 'numpy<2\.4'"):
+        checks.require(options=ServerOptions.on_free_ports())

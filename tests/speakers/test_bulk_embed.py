@@ -271,14 +271,14 @@ def test_a_runtime_that_breaks_on_one_file_breaks_that_one_alone(
 ):
     from tritone.pipelines.embedding import EmbeddingPipeline
 
-    real, bad = EmbeddingPipeline.embed_each, len(voices[next(iter(voices))])
+    real, bad = EmbeddingPipeline._embed, len(voices[next(iter(voices))])
 
-    def fragile(self: EmbeddingPipeline, waveforms, options=None):  # type: ignore[no-untyped-def]
-        if any(len(waveform) == bad for waveform in waveforms):
+    def fragile(self: EmbeddingPipeline, jobs):  # type: ignore[no-untyped-def]
+        if any(len(window) == bad for windows in jobs for window in windows):
             raise RuntimeError("no memory")
-        return real(self, waveforms, options)
+        return real(self, jobs)
 
-    monkeypatch.setattr(EmbeddingPipeline, "embed_each", fragile)
+    monkeypatch.setattr(EmbeddingPipeline, "_embed", fragile)
     outcomes = {each.source: each for each in opened(f"{bundle},threads=1").run(voices)}
     broken = outcomes.pop(next(iter(voices)))
     assert isinstance(broken.error, OperatorError)

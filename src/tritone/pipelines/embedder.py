@@ -14,12 +14,12 @@ import numpy.typing as npt
 from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import AudioError, BundleError, TritoneError
+from tritone.errors import AudioError, TritoneError
+from tritone.pipelines import check_embeds
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S
-from tritone.pipelines.isolation import isolated
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
 from tritone.pipelines.sources import Sources
 from tritone.result import EmbeddingResult
 
@@ -49,11 +49,7 @@ class Embedder:
         Raises:
             BundleError: the model makes no embeddings.
         """
-        if bundle.manifest.kind != "embedding":
-            raise BundleError(
-                f"{bundle.path} is of kind {bundle.manifest.kind!r}: it writes text and makes no embeddings. Load it "
-                "with tritone.load, or take a bundle of a speaker model."
-            )
+        check_embeds(bundle)
         self.bundle = bundle
         self.dim = bundle.manifest.encoder.output_dim
         self.sample_rate = bundle.manifest.sample_rate
@@ -143,7 +139,7 @@ class Embedder:
             self.pipeline.check_options(chosen)  # before files are read
 
         def embed(waveforms: list[Waveform]) -> Sequence[Embeddings | TritoneError]:
-            return isolated(lambda each: self.pipeline.embed_each(each, [chosen] * len(each)), waveforms)
+            return self.pipeline.run(waveforms, [chosen] * len(waveforms))
 
         return self._sources.each(
             inputs, embed, EmbeddingResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s

@@ -27,8 +27,8 @@ from tritone.errors import StreamError, TritoneError
 from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.isolation import isolated
-from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
+from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.sources import Sources
 from tritone.pipelines.streaming import Step, StreamingPipeline
@@ -198,7 +198,7 @@ class Recognizer:
             chosen = searching.check(given)
 
         def recognize(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
-            found = isolated(lambda each: self.offline.recognize(each, [chosen] * len(each)), waveforms)
+            found = self.offline.run(waveforms, [chosen] * len(waveforms))
             return found if details else [_text_only(each) for each in found]
 
         return self._sources.each(

@@ -12,6 +12,7 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +25,7 @@ from tritone.server.ports import holder, is_free
 SHARED_MEMORY = Path("/dev/shm")
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
+NUMPY_TOO_NEW = (2, 4)  # Triton 2.51's Python backend sends text from it as empty strings
 WHEEL_GLIBC = (2, 35)  # of the manylinux tag of nvidia-pytriton
 
 Status = Literal["ok", "warning", "broken"]
@@ -68,6 +70,7 @@ def run_checks(
             check_stub(installation),
         ]
         checks += [check_backend(installation, name) for name in sorted(backends)]
+        checks.append(check_numpy(installation.is_wheel))
     checks += [check_packages(), check_libpython()]
     checks += [check_gpu()] if runtimes is None else [check_runtime(*each) for each in sorted(runtimes)]
     checks.append(check_shared_memory(shared_memory))
@@ -103,11 +106,11 @@ def check_platform(wheel: bool = True) -> Check:
     seen = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if sys.platform != "linux":
         return Check("platform", "broken", seen, "tritonserver runs on Linux; use NVIDIA's container.")
-    library, version = platform.libc_ver()
-    seen += f", {library or 'unknown C library'} {version}".rstrip()
+    library, release = platform.libc_ver()
+    seen += f", {library or 'unknown C library'} {release}".rstrip()
     if wheel and platform.machine() != "x86_64":
         return Check("platform", "broken", seen, "The wheel nvidia-pytriton is for x86-64; use NVIDIA's container.")
-    if wheel and (library != "glibc" or _version(version) < WHEEL_GLIBC):
+    if wheel and (library != "glibc" or _version(release) < WHEEL_GLIBC):
         return Check(
             "platform",
             "broken",
@@ -123,6 +126,20 @@ def check_packages(names: Sequence[str] = ("numpy", "onnxruntime")) -> Check:
     if missing:
         return Check("packages", "broken", f"{', '.join(missing)} missing", f"pip install {' '.join(missing)}")
     return Check("packages", "ok", ", ".join(names))
+
+
+def check_numpy(wheel: bool = True, installed: str | None = None) -> Check:
+    """Whether Triton's Python backend gets text from this numpy. `wheel`: the server is that of nvidia-pytriton."""
+    seen = installed or version("numpy")
+    if _version(seen) < NUMPY_TOO_NEW:
+        return Check("numpy", "ok", seen)
+    newest = ".".join(map(str, NUMPY_TOO_NEW))
+    return Check(
+        "numpy",
+        "broken" if wheel else "warning",
+        f"{seen}, of which Triton 2.51's Python backend makes empty texts",
+        f"pip install 'numpy<{newest}'",
+    )
 
 
 def check_gpu(device: Path = GPU) -> Check:

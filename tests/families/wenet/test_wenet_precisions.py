@@ -135,7 +135,7 @@ def test_pipelines_take_the_precision_they_are_asked_for(report: ExportReport) -
     texts = []
     for precision in PRECISIONS:
         pipeline = open_offline(report.bundle, placement=Placement(precision=precision, threads=1))
-        assert pipeline.artifact.precision == precision
+        assert pipeline.runner.artifact.precision == precision
         texts.append(pipeline.recognize([babble(32000, seed=2)])[0].text)
     assert all(texts)
 

@@ -125,7 +125,7 @@ def test_half_precisions_compute_narrow_and_speak_float32(torch_bundle: Bundle, 
 @pytest.mark.parametrize("precision", ["fp32", *HALVES])
 def test_utterances_say_the_same_alone_and_in_any_batch(torch_bundle: Bundle, precision: str) -> None:
     pipeline = open_offline(torch_bundle, placement=Placement(runtime="torch", precision=precision, threads=2))
-    assert pipeline.artifact.precision == precision
+    assert pipeline.runner.artifact.precision == precision
     rng = np.random.default_rng(5)
     waveforms = [babble(int(samples), seed=int(samples)) for samples in rng.integers(0, 32000, 40)]
     alone = [pipeline.recognize([waveform])[0].text for waveform in waveforms]
