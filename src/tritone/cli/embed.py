@@ -80,9 +80,9 @@ def embed(
 ) -> None:
     """Turn recordings into speaker embeddings, in Kaldi archives.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
-    --manifest, or --data-dir. What DIR has already is not embedded again: after an interrupt or a crash, the same
-    command goes on with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
+    With a running server (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
+    --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a crash, the same
+    command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
     recording has its vector.
     """
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
@@ -199,7 +199,7 @@ def _report(result: BulkResult) -> None:
     speed = f": {_speed(status)}" if status.embedded else ""
     say(f"embedded {status.embedded} of {status.total}{there}{speed}")
     say(f"{result.scp} lists them{others}")
-    again = "The same command goes on with the rest."
+    again = "The same command continues with the rest."
     if result.interrupted:
         say(f"interrupted. {again}")
         raise typer.Exit(INTERRUPTED)

@@ -119,11 +119,11 @@ def evaluate(
         bool, typer.Option("--resume", help="Continue the journal; failed recordings are tried again.")
     ] = False,
 ) -> None:
-    """Count the errors of a model.
+    """Measure the accuracy of a model.
 
     Recognises a list of recordings with a running server (--url) or in this process (--bundle), and compares the texts
     with references. With --compare, several systems on the same recordings. Exit code 0 only if every utterance was
-    recognised and no limit was passed; 130 after Ctrl-C, with a report on what is there.
+    recognised and no limit was exceeded; 130 after Ctrl-C, with a report on the finished part.
     """
     manifests = recordings.manifests_of(manifest)
     check_outputs((json, html, journal), (wavscp, trans, *manifests, baseline))

@@ -23,8 +23,8 @@ def identify(
 ) -> None:
     """Find a voice among the enrolled speakers.
 
-    Those most like it are named, best first. A speaker's voice is the mean of the recordings enrolled.
-    Whoever is not above the threshold may be a stranger.
+    Prints the most similar speakers, best first. A speaker's voice is the mean of the recordings enrolled.
+    Below the threshold it may be somebody else.
     """
     from rich.console import Console
 

@@ -28,7 +28,7 @@ def transcribe(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels are averaged. Of a folder all audio in it.",
+            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
         ),
     ] = None,
     wavscp: recordings.WavScp = None,

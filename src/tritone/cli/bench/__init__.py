@@ -96,7 +96,7 @@ def bench(
 
     Sends load and reports throughput, latency, what the server did, and the word error rate of the same run. Prints a
     table; --output writes a page with plots. Without --rate and --streaming a number of requests is kept in flight.
-    Exit code 0 only if no request failed; 130 after Ctrl-C, with a report on what is there.
+    Exit code 0 only if no request failed; 130 after Ctrl-C, with a report on the finished part.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context)
