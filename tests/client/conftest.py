@@ -11,7 +11,8 @@ from wire_toys import toy_server
 
 @pytest.fixture(scope="session")
 def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with toy_server(tmp_path_factory.mktemp("repository"), "count", "running", "other", "speaker", "lone") as server:
+    models = ("count", "running", "other", "scale", "speaker", "lone")
+    with toy_server(tmp_path_factory.mktemp("repository"), *models) as server:
         yield server
 
 

@@ -161,7 +161,7 @@ def test_a_model_of_the_other_kind_is_refused_with_those_that_fit(slow_server: T
 def test_a_request_that_its_transport_never_ends_is_given_up(
     wire_server: TritonServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritone.client.flights.LOST_AFTER_S", 0.05)
+    monkeypatch.setattr("tritone.client.requests.LOST_AFTER_S", 0.05)
     with Client(wire_server.grpc_address, timeout_s=30) as client:
         client.model("count")
         client.timeout_s = 0.05

@@ -113,7 +113,7 @@ def test_a_taken_port_names_its_holder() -> None:
 def test_an_address_of_another_machine_is_not_called_a_taken_port() -> None:
     check = check_port("192.0.2.1", "http", 8000)
     assert check.status == "broken"
-    assert "nobody can listen on 192.0.2.1:8000" in check.seen
+    assert "cannot listen on 192.0.2.1:8000" in check.seen
     assert "--host" in check.fix
 
 

@@ -34,7 +34,7 @@ from tritone.server.installation import find_installation
 PROGRAM = "perf_analyzer"
 PERCENTILE = 95  # that must agree among windows; our own generator looks at the same one
 UNSTABLE = 2  # its exit code when windows do not agree
-NO_LIMIT_PERCENT = 1_000_000  # by which windows may differ where whatever is measured shall be reported
+NO_LIMIT_PERCENT = 1_000_000  # by which windows may differ where every result is wanted
 FEWEST_WINDOWS = 3  # that it compares
 READ_BYTES_PER_S = 2e6  # of an input file, on a slow machine
 START_S = 30.0
@@ -75,7 +75,7 @@ class PerfAnalyzer:
 
         Raises:
             InputError: perf_analyzer cannot do this point, or the server does not know the model.
-            ServerUnreachableError: nobody answers.
+            ServerUnreachableError: there is no answer.
             OperatorError: perf_analyzer is missing, or failed before it sent anything.
         """
         self._check(point)

@@ -64,8 +64,8 @@ def write_inputs(
         folder: made if it does not exist; files of these names in it are replaced.
         sample_rate: in Hz.
         offline, streaming: which of the files to write.
-        chunk_s: audio in a chunk of a stream, in seconds. The last one is filled up with zeros, and `WAV_LENS` tells
-            its true length, as the deployments' own scripts do it.
+        chunk_s: audio in a chunk of a stream, in seconds. The last one is filled up with zeros, and `WAV_LENS` has
+            its true length, as in the deployments' own scripts.
         first_chunk_s: of the first chunk; some deployments need it longer (0.69 s with WeNet's defaults).
         as_base64: write samples as base64 of their bytes: a quarter of the size and read far faster by perf_analyzer,
             but not the form that the deployments' own scripts write.

@@ -109,7 +109,7 @@ class Trial:
 
     @property
     def score(self) -> float:
-        """What settings are ranked by: utterances a second, or of streams how many."""
+        """The figure that settings are ranked by: utterances a second, or the number of streams."""
         if self.best is None:
             return 0.0
         return self.best.load if self.best.loop == "streaming" else self.best.throughput
@@ -138,7 +138,7 @@ def judge(setting: Setting, measurements: Sequence[Measurement], limit: Limit | 
 
 
 class SweepObserver(Protocol):
-    """Is told of a sweep while it runs."""
+    """Is called while a sweep runs."""
 
     def trying(self, setting: Setting, index: int, total: int) -> None:
         """A setting is about to be built and measured; `index` counts from 1, `total` is what the sweep may reach."""
@@ -149,7 +149,7 @@ class SweepObserver(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What a sweep found: the trials in the order in which they were made. `complete`: whether it came to its end."""
+    """The result of a sweep: its trials in their order. `complete`: whether it came to its end."""
 
     grid: Grid
     trials: Sequence[Trial]
@@ -224,7 +224,7 @@ def run_sweep(
         grid: what may be tried.
         measure: builds, serves and measures one setting; a `TritoneError` of it is the trial's result.
         limit: what a measurement must keep to compete.
-        observer: is told what happens meanwhile.
+        observer: is called meanwhile.
         search: "grid" tries all; "coordinate" goes along one axis at a time from the best setting so far, until a
             whole round finds nothing better. That is much cheaper with many axes, and may miss the best combination.
         known: trials of an earlier run; their settings are not measured again, unless they failed.

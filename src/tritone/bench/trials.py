@@ -86,7 +86,7 @@ class Question:
                 target = find_target(client, None, streaming=self.streaming)
             options = replace(self.options, metrics_url=served.metrics_url)
             generator = Generator(target, self.audio, options, on_window)
-            header = Header(stamp=Stamp.here(""))  # of a report that nobody reads
+            header = Header(stamp=Stamp.here(""))  # of a report that is not kept
             loop: Literal["streaming", "closed"] = "streaming" if self.streaming else "closed"
             if self.loads:
                 plan = Plan(loop=loop, loads=self.loads, batch_sizes=[setting.batch_size], audio=self.audio.kinds)

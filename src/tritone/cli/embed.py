@@ -16,10 +16,11 @@ from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible
+from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
 from tritone.speakers.bulk import BulkResult, BulkStatus, Recording, embed_corpus
-from tritone.systems import BundleEmbedding, EmbeddingSystem, ServedEmbedding
-from tritone.systems.embedding_served import DEFAULT_CONCURRENCY
+from tritone.systems import BundleSystem, System, embedder
+from tritone.systems.served import EMBEDDING_CONCURRENCY
 
 SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second would cost more than small models
 
@@ -29,10 +30,7 @@ def embed(
         Path,
         typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; made if need be."),
     ],
-    wavscp: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The recordings, a line 'id path' for each; relative paths start from it."),
-    ] = None,
+    wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     url: Annotated[
@@ -49,7 +47,7 @@ def embed(
         Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
+        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({EMBEDDING_CONCURRENCY} if not given).")
     ] = None,
     timeout_s: Annotated[
         float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
@@ -82,8 +80,8 @@ def embed(
 ) -> None:
     """Turn recordings into speaker embeddings, in Kaldi archives.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Which recordings is said by --wavscp, by
-    --manifest, or by --data-dir. What DIR has already is not embedded again: after an interrupt or a crash, the same
+    A running server does it (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
+    --manifest, or --data-dir. What DIR has already is not embedded again: after an interrupt or a crash, the same
     command goes on with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
     recording has its vector.
     """
@@ -97,9 +95,8 @@ def embed(
     }
     check_where(url, bundle, "demo-speaker", for_server=for_server, for_bundle=for_bundle)
     if wavscp is None and not manifest and data_dir is None:
-        raise typer.BadParameter("say what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
-    if wavscp is not None and manifest:
-        raise typer.BadParameter("give either --wavscp or --manifest")
+        raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
+    recordings.check_one_list(wavscp, manifest)
     utterances = read_utterances(
         wavscp=wavscp,
         manifest=recordings.manifests_of(manifest),
@@ -107,7 +104,7 @@ def embed(
         need_text=False,
         need_audio=False,  # a recording that is missing is a failure like others
     )
-    system: EmbeddingSystem
+    system: System[EmbeddingResult]
     try:
         if url is not None:
             system = _connect(url, model, protocol, concurrency, timeout_s, window_s, shift_s)
@@ -138,18 +135,17 @@ def _connect(
     timeout_s: float | None,
     window_s: float | None,
     shift_s: float | None,
-) -> EmbeddingSystem:
+) -> System[EmbeddingResult]:
     from tritone import Client
 
     client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-    in_flight = concurrency or DEFAULT_CONCURRENCY
-    return ServedEmbedding(client, model, concurrency=in_flight, window_s=window_s, shift_s=shift_s)
+    return embedder(client, model, concurrency=concurrency, window_s=window_s, shift_s=shift_s)
 
 
-def _load(bundle: str, options: dict[str, str | int | float | None]) -> EmbeddingSystem:
+def _load(bundle: str, options: dict[str, str | int | float | None]) -> System[EmbeddingResult]:
     from tritone import load_embedder
 
-    return BundleEmbedding(load_embedder(bundle, **options), options=options)  # type: ignore[arg-type]
+    return BundleSystem(load_embedder(bundle, **options), options=options)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -21,9 +21,9 @@ from tritone.evaluate.result import Report
 from tritone.evaluate.series import evaluate_each, read_baseline
 from tritone.report.stamp import Stamp
 from tritone.report.table import visible
-from tritone.systems import Playback, ServedSystem, System, open_system
-from tritone.systems.outcome import DEFAULT_CHUNK_MS
-from tritone.systems.served import DEFAULT_CONCURRENCY
+from tritone.result import TranscriptResult
+from tritone.systems import Playback, System, open_system, transcriber
+from tritone.systems.streams import DEFAULT_CHUNK_MS
 
 DEFAULTS = Normalization()
 WHO = (
@@ -72,7 +72,7 @@ def evaluate(
         float | None,
         typer.Option(min=0, metavar="POINTS", help="Fail if a WER is more percentage points above the baseline's."),
     ] = None,
-    wavscp: Annotated[Path | None, typer.Option(help="Kaldi wav.scp: one 'id path' a line.")] = None,
+    wavscp: recordings.WavScp = None,
     trans: Annotated[Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line.")] = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
@@ -246,15 +246,14 @@ def _open(
     compared: Sequence[str],
     playback: Playback | None,
     concurrency: int | None,
-) -> list[System]:
-    """Everything that can be wrong without asking a server or opening a graph is found here, before anything runs."""
-    systems: list[System] = []
+) -> list[System[TranscriptResult]]:
+    """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs."""
+    systems: list[System[TranscriptResult]] = []
     if url is not None:
         from tritone.client import Client
 
         client = Client(url, protocol=protocol, timeout_s=timeout_s)
-        in_flight = concurrency or DEFAULT_CONCURRENCY
-        systems.append(ServedSystem(client, model, playback=playback, concurrency=in_flight, search=search))
+        systems.append(transcriber(client, model, playback=playback, concurrency=concurrency, search=search))
     if bundle is not None and device is not None:
         bundle = f"{bundle},device={device}"
     for spec in [*([] if bundle is None else [bundle]), *compared]:

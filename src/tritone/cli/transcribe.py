@@ -15,10 +15,11 @@ from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.client.stream import DEFAULT_CHUNK_MS
-from tritone.systems import BundleSystem, Playback, ServedSystem, System
+from tritone.systems import BundleSystem, Playback, System, transcriber
 
 if TYPE_CHECKING:
     from tritone.client import Client
+    from tritone.result import TranscriptResult
 
 
 @takes_options(options.REQUEST, before="lm")
@@ -30,6 +31,7 @@ def transcribe(
             help="Audio of any format libsndfile reads, any rate; channels are averaged. Of a folder all audio in it.",
         ),
     ] = None,
+    wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     url: Annotated[
@@ -85,9 +87,9 @@ def transcribe(
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Which files is said by their names, by
-    --manifest, or by --data-dir. How it searches is its own affair unless
-    options from --search to --hotwords say otherwise. Exit code 0 only if every file worked.
+    A running server does it (--url), or a bundle in this process (--bundle). Name the files, or a list of them by
+    --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own default unless options from
+    --search to --hotwords change it. Exit code 0 only if every file worked.
     """
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
     for_bundle = {
@@ -106,20 +108,23 @@ def transcribe(
     asked = options.given(**search, hotwords=hotwords)
     if bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
-    paths = _recordings(files, manifest, data_dir)
-    # Of one file that was named alone, everybody knows which it is.
-    told = paths != (files or [])
+    paths = _recordings(files, wavscp, manifest, data_dir)
+    # A single file that was named needs no name in front of its text.
     printer = TranscriptPrinter(
-        num_files=len(paths), names=told or len(paths) > 1, as_json=json, timestamps=timestamps, details=details
+        num_files=len(paths),
+        names=paths != (files or []) or len(paths) > 1,
+        as_json=json,
+        timestamps=timestamps,
+        details=details,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    system: System
+    system: System[TranscriptResult]
     try:
         if url is not None:
             client = _connect(url, protocol, timeout_s)
-            in_flight = 1 if playback else concurrency or DEFAULT_CONCURRENCY
+            in_flight = 1 if playback else concurrency
             wanted = timestamps or details
-            system = ServedSystem(client, model, playback=playback, concurrency=in_flight, details=wanted, search=asked)
+            system = transcriber(client, model, playback=playback, concurrency=in_flight, details=wanted, search=asked)
         else:
             assert bundle is not None
             place = {"device": device, "runtime": runtime, "precision": precision, "max_audio_s": max_audio_s}
@@ -132,28 +137,40 @@ def transcribe(
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
-                    (outcome,) = system.transcribe([path], lambda _, transcript: show(transcript))
-                printer.show(replace(outcome, index=index))
+                    (result,) = system.run([path], lambda _, transcript: show(transcript))
+                printer.show(replace(result, index=index))
         else:
             with printer.progress() as advance:
-                for outcome in system.transcribe(paths):
-                    printer.show(outcome)
+                for result in system.run(paths):
+                    printer.show(result)
                     advance()
     if printer.failed:
         raise typer.Exit(1)
 
 
-def _recordings(files: list[str] | None, manifest: list[str] | None, data_dir: Path | None) -> list[str]:
-    """The paths of all recordings. Files are handed on as they were written, so that messages are in those words."""
+def _recordings(
+    files: list[str] | None, wavscp: Path | None, manifest: list[str] | None, data_dir: Path | None
+) -> list[str]:
+    """The paths of all recordings. Files are taken as they were written, so that messages are in those words."""
+    recordings.check_one_list(wavscp, manifest)
     if files:
-        if manifest or data_dir is not None:
-            raise typer.BadParameter("--manifest and --data-dir stand in place of files; give one or the other")
+        if manifest or wavscp is not None or data_dir is not None:
+            raise typer.BadParameter(
+                "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
+            )
+        recordings.check_no_list(files)
         if not any(Path(path).is_dir() for path in files):
             return files
         return [str(path) for path in recordings.files_of(files)]
-    if not manifest and data_dir is None:
-        raise typer.BadParameter("say what to transcribe: audio files or folders, or --manifest, or --data-dir")
-    return [str(each.audio) for each in recordings.listed(manifest, data_dir)]
+    if wavscp is None and not manifest and data_dir is None:
+        raise typer.BadParameter(
+            "name what to transcribe: audio files or folders, or --wavscp, or --manifest, or --data-dir"
+        )
+    from tritone.corpus.dataset import read_utterances  # files alone need not wait for it
+
+    manifests = recordings.manifests_of(manifest)
+    listed = read_utterances(wavscp=wavscp, manifest=manifests, data_dir=data_dir, need_text=False)
+    return [str(each.audio) for each in listed]
 
 
 # Either way brings imports that the other one should not wait for.
@@ -165,7 +182,7 @@ def _connect(url: str, protocol: str | None, timeout_s: float | None) -> "Client
     return Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
 
 
-def _load(bundle: str, playback: Playback | None, given: Mapping[str, Any]) -> BundleSystem:
+def _load(bundle: str, playback: Playback | None, given: Mapping[str, Any]) -> "BundleSystem[TranscriptResult]":
     from tritone import load
 
     recognizer = load(bundle, **{name: value for name, value in given.items() if value is not None})

@@ -23,6 +23,7 @@ from typing import Literal
 from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
+from tritone.paths import local
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.repository.config import ModelOptions
@@ -70,10 +71,11 @@ def build_repository(
         BundleError: a bundle cannot be read, is damaged, or has no graph for a mode, a runtime or a precision that was
             asked for, none for stages, no decoder for rescoring, or streams that cannot be cut as asked for; or an
             option is for models of another kind.
-        InputError: a hotword cannot be made of a bundle's tokens.
+        InputError: a hotword cannot be made of a bundle's tokens, or the output is not on this machine.
         OperatorError: the language model or the hotwords cannot be used, or something else is in the way at the output.
         ValueError: a name is unfit or used twice, or an engine cannot take all audio that would be let in.
     """
+    local(output)
     options = options or ModelOptions()
     opened = [Bundle.open(bundle) for bundle in bundles]
     if not opened:

@@ -265,7 +265,7 @@ def check_port(host: str, service: str, port: int) -> Check:
             return Check(name, "ok", f"{host}:{port} is free")
     except OSError as error:
         fix = f"Give an address of this machine with --host, and a port from 1024 up with --{service}-port."
-        return Check(name, "broken", f"nobody can listen on {host}:{port} ({error.strerror or error})", fix)
+        return Check(name, "broken", f"cannot listen on {host}:{port} ({error.strerror or error})", fix)
     return Check(
         name,
         "broken",

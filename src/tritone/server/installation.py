@@ -49,7 +49,7 @@ class Installation:
 
     @property
     def stub_pythons(self) -> tuple[str, ...]:
-        """The Python versions ("3.11") for which there is a stub, as far as they can be told."""
+        """The Python versions ("3.11") for which there is a stub, as far as they are known."""
         if self.is_wheel:
             found = (entry.parent.name for entry in (self.root / "python_backend_stubs").glob(f"*/{STUB}"))
             return tuple(sorted(found, key=lambda version: [int(part) for part in version.split(".")]))

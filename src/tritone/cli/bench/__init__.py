@@ -308,5 +308,5 @@ def _share(percent: str) -> float:
 
 
 def _name(path: Path) -> str:
-    """What to call a report: its folder where the file is called report.json, as in every --output."""
+    """The name of a report: its folder where the file is called report.json, as in every --output."""
     return path.absolute().parent.name if path.stem == "report" else path.stem

@@ -82,7 +82,7 @@ class LimitChoice:
     max_wer: Annotated[float | None, typer.Option(min=0, metavar="PERCENT", help="Fail if a WER is higher.")] = None
 
     def limit(self, audio: Audio) -> Limit | None:
-        """What a load must keep, if there is a limit of latency."""
+        """The limit of a load, if there is one of latency."""
         if self.max_wer is not None and not audio.has_references:
             raise typer.BadParameter(
                 "--max-wer needs references: --wavscp with --trans, or --manifest; without lengths"

@@ -1,4 +1,4 @@
-"""What `tritone bench` shows: tables on stdout, and on stderr where a run is.
+"""The output of `tritone bench`: tables on stdout, and on stderr where a run is.
 
 On a terminal the point under way is one changing line; elsewhere every point is a line when it begins and when it ends.
 """

@@ -191,7 +191,7 @@ class RequestLoop:
             self._tick.overrun = self.num_in_flight
 
     def take(self) -> Tick:
-        """What was recorded since the last time."""
+        """Everything recorded since the last time."""
         now, cpu_s = time.perf_counter(), time.process_time()
         with self._lock:
             tick, self._tick = self._tick, Tick(now, now)

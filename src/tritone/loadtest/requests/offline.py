@@ -293,7 +293,7 @@ class _Measuring:
 
 
 def _shares(target: Target, workload: Workload, options: LoadOptions, count: int) -> Iterator[dict[str, Any]]:
-    """What the jobs of both loops have in common: each process sends its part of the pool."""
+    """The common arguments of both loops' jobs: each process sends its part of the pool."""
     if target.streaming:
         raise ValueError(f"model '{target.model}' is for streams; this load is of whole utterances")
     if workload.sample_rate != target.sample_rate:

@@ -27,7 +27,7 @@ EPSILON_S = 0.02  # ticks end a little early or late
 
 @dataclass
 class Tick:
-    """What one process, or several together, saw in some time. Times are `perf_counter` seconds."""
+    """Everything that one process, or several together, saw in some time. Times are `perf_counter` seconds."""
 
     begin: float
     end: float
@@ -81,7 +81,7 @@ class Tick:
 
 
 class Event(Enum):
-    """What a tick completed."""
+    """The part of a measurement that a tick completed."""
 
     WARM = "warm-up"
     WINDOW = "window"
@@ -133,7 +133,7 @@ class Recorder:
         return Event.WARM
 
     def seen(self) -> list[Tick]:
-        """What there is if it ends now: the last full windows, else what began to be one."""
+        """The windows if it ends now: the last full ones, else the one that was begun."""
         if self.windows:
             return list(self.windows)
         return [self._current] if self._is_warm and self._current is not None and self._current.requests else []

@@ -22,7 +22,7 @@ from tritone.loadtest.workload.script import Script
 
 @dataclass(frozen=True, kw_only=True)
 class StreamTick:
-    """What a process saw since its last tick. Times are `perf_counter` seconds."""
+    """Everything a process saw since its last tick. Times are `perf_counter` seconds."""
 
     begin: float
     end: float
@@ -47,7 +47,7 @@ class StreamJob:
     seed: int = 0
 
     def run(self, link: Link) -> None:
-        """Play until the link says to stop."""
+        """Play until the link is stopping."""
         waveforms = [waveform for _, waveform in self.utterances]
         script = Script(self.target, waveforms, chunk_s=self.options.chunk_s, order=self.order)
         script.warm(2 * len(self.starts))

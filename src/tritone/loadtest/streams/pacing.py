@@ -59,7 +59,7 @@ class Kind(IntEnum):
 
 @dataclass
 class Log:
-    """What was seen of all streams."""
+    """Everything that was seen of the streams."""
 
     values: "array[float]" = field(default_factory=lambda: array("d"))
     messages: list[str] = field(default_factory=list)

@@ -28,7 +28,7 @@ Rows = npt.NDArray[np.float64]  # (chunks, `pacing.Column`)
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRun:
-    """What was seen in the measured time, from `begin` to `end` in `perf_counter` seconds."""
+    """Everything seen in the measured time, from `begin` to `end` in `perf_counter` seconds."""
 
     target: Target
     workload: Workload
