@@ -22,9 +22,10 @@ from tritone.bundle import Bundle
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.transducer import GraphNetwork
 from tritone.runtime import open_graph
-from tritone.search.transducer.fast_beam import FastBeam, advance_fast
+from tritone.search.transducer.batch import advance_beams
+from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import GreedyState, advance_greedy
-from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
+from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.predictor import PredictorCache
 
 OUTPUT = ROOT / "docs" / "performance" / "transducer-search.json"
@@ -50,12 +51,12 @@ class Searches:
 
     def modified(self) -> Tokens:
         beams = [ModifiedBeam(self.cache, beam=4, history=None) for _ in self.num_frames]
-        advance_modified(beams, self.encoder_out, self.num_frames)
+        advance_beams(beams, self.encoder_out, self.num_frames)
         return _best(beams)
 
     def fast(self) -> Tokens:
         beams = [FastBeam(self.cache, history=None) for _ in self.num_frames]
-        advance_fast(beams, self.encoder_out, self.num_frames)
+        advance_beams(beams, self.encoder_out, self.num_frames)
         return _best(beams)
 
     @property

@@ -181,7 +181,7 @@ def test_what_it_does_not_do_is_said_in_its_own_words(tmp_path: Path) -> None:
         ({"layout": EnsembleOptions()}, "is a loudness meter, of which there are no ensembles"),
     ):
         with pytest.raises(BundleError, match=told):
-            build_repository([bundle], tmp_path / "repository", **arguments)  # type: ignore[arg-type]
+            build_repository([bundle], tmp_path / "repository", **arguments)
 
 
 def test_a_kind_that_is_not_installed_is_an_error_that_lists_those_that_are(tmp_path: Path) -> None:

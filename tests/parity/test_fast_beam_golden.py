@@ -8,7 +8,8 @@ import pytest
 from parity.golden_cases import Case, rows
 from parity.transducer_network import NumpyNetwork
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.transducer.fast_beam import FastBeam, advance_fast
+from tritone.search.transducer.batch import advance_beams
+from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.predictor import PredictorCache
 
 # What the golden data was made with: `fast_beam_search_one_best` on the trivial graph.
@@ -22,7 +23,7 @@ def search(case: Case, encoder_out: np.ndarray, num_frames: np.ndarray, which: s
     network = NumpyNetwork(case)
     cache = PredictorCache(network)
     beams = [FastBeam(cache, **OPTIONS[which], final_arc=True, nbest=nbest) for _ in num_frames]  # type: ignore[arg-type]
-    advance_fast(beams, network.project(encoder_out), num_frames)
+    advance_beams(beams, network.project(encoder_out), num_frames)
     return [beam.hypotheses(1, final=True)[0] for beam in beams]
 
 
@@ -68,7 +69,7 @@ def test_without_final_arcs_nothing_of_the_last_frame_is_lost(icefall_case: Case
     cache = PredictorCache(network)
     ours, upstream = ([FastBeam(cache, final_arc=arc) for _ in frames] for arc in (False, True))
     for beams in (ours, upstream):
-        advance_fast(beams, frames[:, None], np.ones(len(frames), dtype=np.int64))
+        advance_beams(beams, frames[:, None], np.ones(len(frames), dtype=np.int64))
     found = tokens([beam.hypotheses(1, final=True)[0] for beam in ours])
     assert found == [[int(token)] if token else [] for token in best]
     assert any(found)

@@ -9,8 +9,9 @@ from parity.golden_cases import Case, rows
 from parity.transducer_network import NumpyNetwork
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.scoring.scorer import Scorer
+from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.greedy import GreedyState, advance_greedy
-from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
+from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.predictor import PredictorCache
 
 LOG_PROB_TOLERANCE = 1e-3  # of sums over up to a hundred frames; icefall adds in float32
@@ -45,7 +46,7 @@ def times(tokens: list[Token] | Hypothesis) -> list[int]:
 def modified(network: NumpyNetwork, encoded: np.ndarray, lengths: np.ndarray, **options: Any) -> list[list[Hypothesis]]:
     cache = PredictorCache(network)
     beams = [ModifiedBeam(cache, beam=4, **options) for _ in lengths]
-    advance_modified(beams, network.project(encoded), lengths)
+    advance_beams(beams, network.project(encoded), lengths)
     return [beam.hypotheses(4, final=True) for beam in beams]
 
 
@@ -135,7 +136,7 @@ def test_searches_of_streams_equal_icefall_chunk_by_chunk(icefall_case: Case) ->
         for i, new in zip(alive, advance_greedy([greedy[i] for i in alive], chunks, lengths), strict=True):
             tokens[i] += new
             counts[i].append(len(tokens[i]))
-        advance_modified([beams[i] for i in alive], chunks, lengths)
+        advance_beams([beams[i] for i in alive], chunks, lengths)
     assert [ids(each) for each in tokens] == ragged(icefall_case, "stream_greedy_tokens")
     assert counts == ragged(icefall_case, "stream_greedy_ntokens_after_chunk")
     best = [beam.hypotheses(1, final=True)[0] for beam in beams]

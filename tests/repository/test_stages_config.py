@@ -18,7 +18,7 @@ from toy_transducer import write_toy_transducer
 from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
-from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError
+from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError, TritoneError
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.stages import DecodingJob, DecodingPipeline, FeaturePipeline
@@ -276,7 +276,9 @@ def test_greedy_search_in_best_tokens_is_that_in_log_probabilities_and_others_ar
         "best_log_probs": np.full((1, 6), np.log(0.95), np.float32),
     }
     wave = toy_waveform("h")
-    ((found,),) = decoding.run([DecodingJob(said, [6 * 640 + 160], decoding.searching.options)])
+    (texts,) = decoding.run([DecodingJob(said, [6 * 640 + 160], decoding.searching.options)])
+    assert not isinstance(texts, TritoneError)
+    (found,) = texts
     assert found.text == "helo"
     (whole,) = open_offline(bundle, placement=Placement(threads=1)).recognize([wave])
     assert found.tokens[0].confidence == pytest.approx(whole.tokens[0].confidence)

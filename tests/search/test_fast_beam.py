@@ -16,7 +16,8 @@ from arpa_oracle import Bonus, Oracle, words_of
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.ngram.model import NgramModel
 from tritone.search.scoring.scorer import Scorer, extend
-from tritone.search.transducer.fast_beam import FastBeam, advance_fast
+from tritone.search.transducer.batch import advance_beams
+from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.predictor import PredictorCache
 
 INF = math.inf
@@ -51,7 +52,7 @@ def frames_of(seed: int, count: int) -> np.ndarray:
 
 def search(network: ToyNetwork, frames: np.ndarray, **options: Any) -> FastBeam:
     beam = FastBeam(PredictorCache(network), **options)
-    advance_fast([beam], frames[None], np.array([len(frames)]))
+    advance_beams([beam], frames[None], np.array([len(frames)]))
     return beam
 
 
@@ -276,7 +277,7 @@ def test_neighbours_with_other_options_and_any_chunks_change_nothing(
     cache = PredictorCache(network)
     beams = [FastBeam(cache, **each) for each in options]
     for start, end in itertools.pairwise([0, *sorted(cuts), 30]):
-        advance_fast(beams, batch[:, start:end], np.array(lengths) - start)
+        advance_beams(beams, batch[:, start:end], np.array(lengths) - start)
     for beam, expected, length in zip(beams, alone, lengths, strict=True):
         assert beam.num_frames == length
         assert [(words(h), [t.start_frame for t in h.tokens]) for h in beam.hypotheses(9)] == [
@@ -289,7 +290,7 @@ def test_a_frame_costs_one_call_of_the_joiner_whatever_the_batch() -> None:
     network = ToyNetwork(6)
     cache = PredictorCache(network)
     beams = [FastBeam(cache, max_contexts=4) for _ in range(20)]
-    advance_fast(beams, np.stack([frames_of(row, 50) for row in range(20)]), np.full(20, 50))
+    advance_beams(beams, np.stack([frames_of(row, 50) for row in range(20)]), np.full(20, 50))
     assert len(network.asked) == 50
     assert max(network.asked) == 80
 
@@ -310,7 +311,7 @@ def test_frames_that_are_no_numbers_are_passed_over_and_neighbours_do_not_notice
     network.join = spoiling  # type: ignore[method-assign]
     cache = PredictorCache(network)
     beams = [FastBeam(cache, nbest=3) for _ in range(2)]
-    advance_fast(beams, np.stack([spoilt, frames]), np.array([20, 20]))
+    advance_beams(beams, np.stack([spoilt, frames]), np.array([20, 20]))
     expected = search(network, np.delete(frames, 7, axis=0), nbest=3).hypotheses(3)
     assert [words(h) for h in beams[0].hypotheses(3)] == [words(h) for h in expected]
     # The joiner multiplies the rows of both beams at once, and BLAS may sum another number of rows in another order.
@@ -341,10 +342,10 @@ def test_memory_of_a_stream_does_not_grow_when_settled_tokens_are_taken(nbest: i
     cache = PredictorCache(network)
     stream, whole = (FastBeam(cache, nbest=nbest, history=100) for _ in range(2))
     frames = frames_of(9, 4000)
-    advance_fast([whole], frames[None], np.array([4000]))
+    advance_beams([whole], frames[None], np.array([4000]))
     taken, sizes, longest = [], [], 0
     for start in range(0, 4000, 16):
-        advance_fast([stream], frames[None, start : start + 16], np.array([16]))
+        advance_beams([stream], frames[None, start : start + 16], np.array([16]))
         taken += stream.take_settled()
         sizes.append(stream.num_bytes)
         longest = max(longest, len(stream.hypotheses(1)[0].tokens))
@@ -390,17 +391,17 @@ def test_wrong_arguments_are_refused() -> None:
         beam.hypotheses(0)
     frames, counts = np.zeros((2, 3, DIM), dtype=np.float32), np.array([3, 3])
     with pytest.raises(ValueError, match="2 rows, 1 searches"):
-        advance_fast([beam], frames, counts)
+        advance_beams([beam], frames, counts)
     with pytest.raises(ValueError, match="a search of its own"):
-        advance_fast([beam, beam], frames, counts)
+        advance_beams([beam, beam], frames, counts)
     with pytest.raises(ValueError, match="share one PredictorCache, got 2"):
-        advance_fast([beam, FastBeam(PredictorCache(ToyNetwork(5)))], frames, counts)
+        advance_beams([beam, FastBeam(PredictorCache(ToyNetwork(5)))], frames, counts)
     network.vocab_size = 99
     with pytest.raises(ValueError, match=r"logits must be \(1, 99\), got \(1, 5\)"):
-        advance_fast([beam], frames[:1], counts[:1])
+        advance_beams([beam], frames[:1], counts[:1])
     beam = FastBeam(PredictorCache(ToyNetwork(5)))
-    advance_fast([beam], np.zeros((1, 0, DIM), dtype=np.float32), np.array([5]))
-    advance_fast([], np.zeros((0, 3, DIM), dtype=np.float32), np.zeros(0, dtype=np.int64))
+    advance_beams([beam], np.zeros((1, 0, DIM), dtype=np.float32), np.array([5]))
+    advance_beams([], np.zeros((0, 3, DIM), dtype=np.float32), np.zeros(0, dtype=np.int64))
     assert [(words(h), h.score) for h in beam.hypotheses(3, final=True)] == [((), 0.0)]
 
 
@@ -426,7 +427,7 @@ def walk(scorer: Scorer) -> Graph:
         if said not in known:
             gain, state = graph(said[:-1])
             following = np.zeros_like(scorer.start)
-            gain += extend(scorer.arrays, np.array(state, dtype=np.int32), said[-1], following)
+            gain += extend(scorer.record, np.array(state, dtype=np.int32), said[-1], following)
             known[said] = gain, tuple(following.tolist())
         return known[said]
 

@@ -168,8 +168,12 @@ def test_limits_hold_for_files_and_for_what_they_unpack_to(tmp_path: Path) -> No
     bomb.write_bytes(gzip.compress(bytes(10_000_000)))
     with pytest.raises(LanguageModelError, match="unpacks to more"):
         NgramModel.read(bomb, max_bytes=1_000_000)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    words = "".join(f"-1 {a}\n" for a in letters)
+    pairs = "".join(f"-1 {a} {b}\n" for a in letters for b in letters)
+    path = write(tmp_path, f"\\data\\\nngram 1=26\nngram 2=676\n\n\\1-grams:\n{words}\n\\2-grams:\n{pairs}\n\\end\\\n")
     with pytest.raises(LanguageModelError, match="in memory"):
-        NgramModel.read(DATA / "four.trie", max_bytes=10_000)
+        NgramModel.read(path, max_bytes=8_000)
 
 
 def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
@@ -203,6 +207,26 @@ def test_a_binary_header_is_checked(tmp_path: Path, at: int, value: bytes, messa
     path = tmp_path / "lm.bin"
     path.write_bytes(content)
     with pytest.raises(LanguageModelError, match=message):
+        NgramModel.read(path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "layout"),
+    [
+        (2, "a trie;"),
+        (3, "quantised values"),
+        (4, "compressed pointers"),
+        (5, "quantised values and compressed pointers"),
+    ],
+)
+def test_a_layout_other_than_probing_is_refused_with_the_command_that_makes_one(
+    tmp_path: Path, kind: int, layout: str
+) -> None:
+    content = bytearray((DATA / "four.probing").read_bytes())
+    content[96], content[104] = kind, 1  # as tries have them
+    path = tmp_path / "lm.bin"
+    path.write_bytes(content)
+    with pytest.raises(LanguageModelError, match=rf"lm.bin is .*{layout}.* build_binary probing in.arpa out.bin"):
         NgramModel.read(path)
 
 

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from arpa_oracle import Bonus, Oracle
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
-from tritone.search.beam import prefix_tree
+from tritone.search.beam import beam as beam_module
 from tritone.search.compiled import compiler as compiled
 from tritone.search.ctc.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
 from tritone.search.hypothesis import Hypothesis
@@ -29,7 +30,7 @@ Words = tuple[int, ...]
 def _little_room() -> Iterator[None]:
     """Searches drop what they no longer need every few frames instead of every few hundred."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix_tree, "MIN_ROOM", 4)
+        patch.setattr(beam_module, "MIN_ROOM", 4)
         yield
 
 
@@ -347,7 +348,7 @@ def walk(scorer: Scorer) -> Callable[[Words], float]:
         total, state = 0.0, scorer.start
         for id in said:
             following = np.zeros_like(state)
-            total += extend(scorer.arrays, state, id, following)
+            total += extend(scorer.record, state, id, following)
             state = following
         return total
 
@@ -526,3 +527,20 @@ def test_a_search_that_cannot_be_cached_is_compiled_all_the_same(
     monkeypatch.setattr(compiled.numba, "njit", nowhere)
     assert compiled.compiled(lambda number: 2 * number)(21) == 42
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+@pytest.mark.parametrize("name", ["beam/records.py", "scoring/alphabet.py", "ctc/prefix_kernel.py"])
+def test_machine_code_is_made_anew_when_any_module_of_the_search_changes(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
+    def stamp() -> str:
+        return compiled.sources_stamp.__wrapped__()
+
+    copy = tmp_path / "search"
+    shutil.copytree(compiled.SOURCES, copy)
+    before = stamp()
+    monkeypatch.setattr(compiled, "SOURCES", copy)
+    assert stamp() == before
+    with (copy / name).open("a") as file:
+        file.write("# another state\n")
+    assert stamp() != before

@@ -70,10 +70,10 @@ def run(scorer: Scorer, ids: list[int]) -> tuple[list[float], float, list[list[i
     state, following = scorer.start, np.full(scorer.state_size, 99, dtype=np.int32)
     gains, states = [], [state.tolist()]
     for id in ids:
-        gains.append(extend(scorer.arrays, state, id, following))
+        gains.append(extend(scorer.record, state, id, following))
         state, following = following, np.full(scorer.state_size, 99, dtype=np.int32)
         states.append(state.tolist())
-    return gains, finish(scorer.arrays, state), states
+    return gains, finish(scorer.record, state), states
 
 
 def total(scorer: Scorer, text: str, spellings: list[str] = SPELLINGS) -> float:
@@ -126,7 +126,7 @@ def test_the_sum_is_what_the_finished_text_gets(
         return
     gains, end, _ = run(scorer, ids)
     assert sum(gains) + end == pytest.approx(expected, abs=1e-4)
-    assert max(gains, default=0.0) <= scorer.max_gain + 1e-9
+    assert max(gains, default=0.0) <= scorer.record["max_gain"] + 1e-9
 
 
 @hypothesis.given(ids=tokens)
@@ -254,7 +254,7 @@ def test_whether_words_or_tokens_are_the_units_is_found_out(
 ) -> None:
     scorer = Scorer.build(spellings, lm=write_unigrams(tmp_path, *words), lm_weight=1.0, word_bonus=0.0)
     assert scorer is not None
-    assert scorer.arrays.by_token == by_token
+    assert scorer.record["by_token"] == by_token
 
 
 @pytest.mark.parametrize(

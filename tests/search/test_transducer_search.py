@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from arpa_oracle import Oracle, words_of
-from tritone.search.beam import prefix_tree
+from tritone.search.beam import beam as beam_module
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.ngram.model import NgramModel
 from tritone.search.scoring.scorer import STATE_SIZE, Scorer, extend, finish
 from tritone.search.transducer import modified_beam
+from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.greedy import GreedyState, advance_greedy
-from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
+from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.predictor import PredictorCache
 
 BLANK = 0
@@ -33,7 +34,7 @@ Array = npt.NDArray[Any]
 def _little_room() -> Iterator[None]:
     """Searches make room every few frames instead of every few hundred."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(prefix_tree, "MIN_ROOM", 4)
+        patch.setattr(beam_module, "MIN_ROOM", 4)
         patch.setattr(modified_beam, "SPARE_FRAMES", 2)
         yield
 
@@ -95,7 +96,7 @@ def modified(
     cache = PredictorCache(network)
     beams = [ModifiedBeam(cache, **options) for _ in frames]
     lengths = [len(row) for row in frames] if num_frames is None else num_frames
-    advance_modified(beams, frames, np.array(lengths, dtype=np.int64))
+    advance_beams(beams, frames, np.array(lengths, dtype=np.int64))
     return [beam.hypotheses(nbest, final=True) for beam in beams]
 
 
@@ -244,7 +245,7 @@ def test_a_modified_beam_does_not_depend_on_neighbours_or_chunks(
         for row, step in enumerate(steps):
             first = lengths[row] - rest[row]
             chunk[row, :step] = frames[row, first : first + step]
-        advance_modified(beams, chunk, steps)
+        advance_beams(beams, chunk, steps)
         rest -= steps
         for row, beam in enumerate(beams if takes_settled else []):
             settled[row] += beam.take_settled()
@@ -289,9 +290,9 @@ def test_all_that_is_lent_to_phrases_is_taken_back_at_the_end(
     assert scorer is not None
     state, total = scorer.start.copy(), 0.0
     for token in tokens:
-        total += extend(scorer.arrays, state, token, following := np.zeros(STATE_SIZE, dtype=np.int32))
+        total += extend(scorer.record, state, token, following := np.zeros(STATE_SIZE, dtype=np.int32))
         state = following
-    total += finish(scorer.arrays, state)
+    total += finish(scorer.record, state)
     assert total == pytest.approx(worth("".join(SPELLINGS[t] for t in tokens), phrases, overlapping), abs=1e-9)
 
 
@@ -363,7 +364,7 @@ def test_an_endless_stream_needs_no_more_memory_and_hands_over_all_tokens() -> N
     for step in range(60):
         frames = random_frames(step, 8, 25, 6)
         frames[:, :, 4] = frames[:, :, 5] + 1e-3  # two tokens that are nearly the same keep hypotheses apart
-        advance_modified(beams, frames, np.full(8, 25))
+        advance_beams(beams, frames, np.full(8, 25))
         for beam, tokens in zip(beams, settled, strict=True):
             tokens += beam.take_settled()
         sizes.append(sum(beam.num_bytes for beam in beams))
@@ -385,7 +386,7 @@ def test_what_is_decided_early_leaves_all_hypotheses_in_order(
     search = ModifiedBeam(PredictorCache(network), beam=beam, history=history)
     settled: list[Token] = []
     for frame in random_frames(seed, 40, 1, 1, vocab_size) * contrast / 2:
-        advance_modified([search], frame, np.array([1]))
+        advance_beams([search], frame, np.array([1]))
         settled += search.take_settled()
         found = search.hypotheses(beam)
         assert len({ids(each) for each in found}) == len(found)
@@ -415,7 +416,7 @@ def test_no_frames_and_no_rows_find_nothing() -> None:
     assert advance_greedy([], np.zeros((0, 5, 4), dtype=np.float32), np.zeros(0, dtype=np.int64)) == []
     [[empty], _] = modified(network, np.zeros((2, 0, 4), dtype=np.float32), beam=3)
     assert empty == Hypothesis([], log_prob=0.0)
-    advance_modified([], np.zeros((0, 5, 4), dtype=np.float32), np.zeros(0, dtype=np.int64))
+    advance_beams([], np.zeros((0, 5, 4), dtype=np.float32), np.zeros(0, dtype=np.int64))
 
 
 def test_mistakes_of_callers_are_told() -> None:
@@ -427,7 +428,7 @@ def test_mistakes_of_callers_are_told() -> None:
         with pytest.raises(ValueError, match="each row needs a search of its own"):
             advance_greedy(states, frames, np.array([3, 3]))
     with pytest.raises(ValueError, match="share one PredictorCache, got 2"):
-        advance_modified([beam, ModifiedBeam(PredictorCache(network), beam=2)], frames, np.array([3, 3]))
+        advance_beams([beam, ModifiedBeam(PredictorCache(network), beam=2)], frames, np.array([3, 3]))
     with pytest.raises(ValueError, match="temperature must be above 0"):
         ModifiedBeam(cache, beam=2, temperature=0.0)
     with pytest.raises(ValueError, match="max_symbols must be at least 1"):
@@ -445,7 +446,7 @@ def test_mistakes_of_callers_are_told() -> None:
         narrow(np.array([[1, 2]]))
     network.vocab_size = 5  # what the joiner gives is 4
     with pytest.raises(ValueError, match=r"logits must be \(2, 5\), got \(2, 4\)"):
-        advance_modified([beam, ModifiedBeam(cache, beam=2)], frames, np.array([3, 3]))
+        advance_beams([beam, ModifiedBeam(cache, beam=2)], frames, np.array([3, 3]))
 
 
 @given(SEEDS, st.sampled_from([1, 40, 1 << 20]), st.integers(1, 4))

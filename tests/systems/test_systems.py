@@ -319,9 +319,7 @@ def test_a_bundle_holds_the_audio_of_one_batch_and_of_what_is_read_ahead(
 
     monkeypatch.setattr("tritone.audio.inputs.read_audio", reading)
     monkeypatch.setattr(read_ahead, "ROOM_S", 5.0)
-    monkeypatch.setattr(
-        OfflinePipeline, "run", lambda self, waveforms, options: [Transcript("")] * len(waveforms)
-    )
+    monkeypatch.setattr(OfflinePipeline, "run", lambda self, waveforms, options: [Transcript("")] * len(waveforms))
     recognizer = tritone.load(toy_bundle)
     count = sum(1 for _ in BundleSystem(recognizer, concurrency=10).run(f"{n}.wav" for n in range(1000)))
     assert count == 1000

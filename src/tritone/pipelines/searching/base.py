@@ -19,7 +19,7 @@ from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, InputError
 from tritone.pipelines.searching.search import News, Search, advance
 from tritone.runtime.graph import Array
-from tritone.search.beam.prefix_tree import HISTORY
+from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
 

@@ -16,7 +16,7 @@ from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
 from tritone.runtime.graph import Array
-from tritone.search.beam.prefix_tree import HISTORY
+from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import CTC_MODES, SearchMode, SearchOptions

@@ -16,11 +16,12 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
 from tritone.runtime.graph import Array
-from tritone.search.beam.prefix_tree import HISTORY
+from tritone.search.beam.beam import HISTORY
 from tritone.search.options import TRANSDUCER_MODES, SearchOptions
-from tritone.search.transducer.fast_beam import FastBeam, advance_fast
+from tritone.search.transducer.batch import advance_beams
+from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
-from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
+from tritone.search.transducer.modified_beam import ModifiedBeam
 from tritone.search.transducer.network import Contexts, Network, Vectors
 from tritone.search.transducer.predictor import PredictorCache
 
@@ -78,7 +79,17 @@ class TransducerGreedySearch(GreedySearch):
             search.add(tokens)
 
 
-class ModifiedBeamSearch(BeamSearch):
+class TransducerBeamSearch(BeamSearch):
+    """Beam search of one utterance or stream; those of one batch ask predictor and joiner together."""
+
+    _state: ModifiedBeam | FastBeam
+
+    @classmethod
+    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
+        advance_beams([search._state for search in searches], *_frames(outputs, rows))
+
+
+class ModifiedBeamSearch(TransducerBeamSearch):
     """Modified beam search of one utterance or stream."""
 
     def __init__(
@@ -95,12 +106,8 @@ class ModifiedBeamSearch(BeamSearch):
         )
         super().__init__(options, self._state)
 
-    @classmethod
-    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
-        advance_modified([search._state for search in searches], *_frames(outputs, rows))
 
-
-class FastBeamSearch(BeamSearch):
+class FastBeamSearch(TransducerBeamSearch):
     """Fast beam search of one utterance or stream."""
 
     def __init__(
@@ -118,13 +125,9 @@ class FastBeamSearch(BeamSearch):
             max_contexts=options.max_contexts,
             nbest=options.nbest,
             # Its graph is that of the language model, where there is one.
-            restrict=scorer is not None and scorer.arrays.has_lm,
+            restrict=scorer is not None and scorer.has_lm,
         )
         super().__init__(options, self._state)
-
-    @classmethod
-    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
-        advance_fast([search._state for search in searches], *_frames(outputs, rows))
 
 
 def _frames(outputs: Mapping[str, Array], rows: Sequence[int]) -> tuple[Array, Array]:

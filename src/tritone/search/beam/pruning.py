@@ -1,29 +1,136 @@
-"""Room for a prefix beam search: dropping what no prefix alive needs, and deciding what has been open for too long."""
+"""Compiled work on trees of prefixes: finding and adding nodes, and dropping those that no prefix alive needs."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
+import numba
 import numpy as np
 
-from tritone.search.beam.records import NUM_MARKS, NUM_NODES, NUM_PREFIXES, SIDE, child_slot
-from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.beam.marks import compact, graft, length_of
+from tritone.search.beam.records import MARK, NODE, PREFIX, TREE
+from tritone.search.compiled.addresses import float64s, int32s, pointer_to
+from tritone.search.compiled.compiler import compiled, inlined, merged
+from tritone.search.scoring.scorer import finish, scorer_at
 
-ASTRAY = -2  # in place of a mark: the list cannot be what was wanted
+_trees_at = pointer_to(numba.from_dtype(TREE))
+_nodes_at = pointer_to(numba.from_dtype(NODE))
+_marks_at = pointer_to(numba.from_dtype(MARK))
+_prefixes_at = pointer_to(numba.from_dtype(PREFIX))
+
+
+class Tree(NamedTuple):
+    """A `TREE` and its arrays, as compiled code sees them; their shapes are told there."""
+
+    search: Any
+    nodes: Any
+    states: Any
+    closings: Any
+    slots: Any
+    marks: Any
+    prefixes: Any
+
+
+@inlined
+def search_at(address: Any) -> Any:
+    """The `TREE` at an address."""
+    return numba.carray(_trees_at(address), (1,))[0]
+
+
+@numba.njit(inline="always")  # numba cannot return a tuple with a record
+def tree_at(address: Any) -> Any:
+    """The `Tree` of the record at an address."""
+    search = search_at(address)
+    return Tree(
+        search,
+        numba.carray(_nodes_at(search.nodes), (search.nodes_room,)),
+        numba.carray(int32s(search.states), (search.nodes_room, 2, search.state_size)),
+        numba.carray(float64s(search.closings), (search.nodes_room, search.num_closings)),
+        numba.carray(int32s(search.slots), (search.slots_room,)),
+        numba.carray(_marks_at(search.marks), (search.marks_room,)),
+        numba.carray(_prefixes_at(search.prefixes), (2, search.beam)),
+    )
+
+
+@inlined
+def hash_of(a: Any, b: Any, mask: Any) -> Any:
+    mixed = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(b) * np.uint64(0xC2B2AE3D27D4EB4F)
+    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
+
+
+@merged
+def child_slot(tree: Any, parent: Any, token: Any) -> Any:
+    """Where the child of `parent` with `token` is in the hash table, or the empty slot where it belongs."""
+    mask = len(tree.slots) - 1
+    at = hash_of(np.int64(parent), np.int64(token), mask)
+    while tree.slots[at] >= 0:
+        node = tree.slots[at]
+        if tree.nodes[node].parent == parent and tree.nodes[node].token == token:
+            break
+        at = (at + 1) & mask
+    return at
+
+
+@merged
+def add_child(tree: Any, slot: Any, parent: Any, token: Any, bonus: Any) -> Any:
+    """Add the node of `parent` and `token`, which belongs into `slot`."""
+    own = tree.search.num_nodes
+    tree.search.num_nodes += 1
+    tree.slots[slot] = own
+    node = tree.nodes[own]
+    node.token, node.parent, node.rank, node.bonus = token, parent, -1, bonus
+    return own
+
+
+@merged
+def add_mark(tree: Any, token: Any, frame: Any, log_prob: Any, parent: Any) -> Any:
+    """Append a mark; returns its index."""
+    own = tree.search.num_marks
+    tree.search.num_marks += 1
+    mark = tree.marks[own]
+    mark.token, mark.frame, mark.log_prob, mark.parent = token, frame, log_prob, parent
+    return own
 
 
 @compiled
-def make_room(nodes: Any, states: Any, closings: Any, marks: Any, prefixes: Any, counters: Any, settled: Any) -> Any:
+def make_room(address: Any, settled: Any) -> Any:
     """Move the nodes and marks that are still needed to the front; `index_nodes` must follow.
 
-    Tokens whose times are the same in every prefix alive are settled: their marks are moved to `settled`, as long as
-    `marks`.
+    Tokens whose times are the same in every prefix alive are settled: their marks are moved to `settled`, which has
+    room for all.
 
     Returns:
         How many marks were settled.
     """
-    alive = prefixes[counters[SIDE]][: counters[NUM_PREFIXES]]
+    tree = tree_at(address)
+    search = tree.search
+    alive = tree.prefixes[search.side][: search.num_prefixes]
+    _drop_nodes(tree, alive)
+    lists = np.empty(2 * len(alive), dtype=np.int32)
+    count = np.int64(0)
+    for rank in range(len(alive)):
+        prefix = alive[rank]
+        if prefix.best_blank > -np.inf:
+            lists[count] = prefix.blank_mark
+            count += 1
+        if prefix.best_token > -np.inf:
+            lists[count] = prefix.token_mark
+            count += 1
+    search.num_marks, num_settled = compact(tree.marks, search.num_marks, lists[:count], settled, True)
+    count = np.int64(0)
+    for rank in range(len(alive)):
+        prefix = alive[rank]
+        if prefix.best_blank > -np.inf:
+            prefix.blank_mark = lists[count]
+            count += 1
+        if prefix.best_token > -np.inf:
+            prefix.token_mark = lists[count]
+            count += 1
+    return num_settled
 
-    count = counters[NUM_NODES]
-    uses = np.zeros(max(count, counters[NUM_MARKS]), dtype=np.int32)
+
+@merged
+def _drop_nodes(tree: Any, alive: Any) -> None:
+    nodes, states, closings, count = tree.nodes, tree.states, tree.closings, tree.search.num_nodes
+    uses = np.zeros(count, dtype=np.int32)
     for rank in range(len(alive)):
         uses[alive[rank].node] += 1
     base = -1
@@ -32,8 +139,8 @@ def make_room(nodes: Any, states: Any, closings: Any, marks: Any, prefixes: Any,
             base = node  # all prefixes begin with it, so nothing before it can be reached again
         if nodes[node].parent >= 0:
             uses[nodes[node].parent] += uses[node]
-    moved = np.empty(len(uses), dtype=np.int32)
-    kept = 0
+    moved = np.empty(count, dtype=np.int32)
+    kept = np.int64(0)
     for node in range(base, count):
         if uses[node] > 0:
             moved[node] = kept
@@ -45,148 +152,64 @@ def make_room(nodes: Any, states: Any, closings: Any, marks: Any, prefixes: Any,
                 closings[kept, i] = closings[node, i]
             nodes[kept].parent = -1 if node == base else moved[nodes[node].parent]
             kept += 1
-    counters[NUM_NODES] = kept
+    tree.search.num_nodes = kept
     for rank in range(len(alive)):
         alive[rank].node = moved[alive[rank].node]
 
-    count = counters[NUM_MARKS]
-    uses[:] = 0
-    lists, empty = 0, False
-    for rank in range(len(alive)):
-        prefix = alive[rank]
-        for best, mark in ((prefix.best_blank, prefix.blank_mark), (prefix.best_token, prefix.token_mark)):
-            if best > -np.inf:
-                lists += 1
-                if mark >= 0:
-                    uses[mark] += 1
-                else:
-                    empty = True
-    common = -1
-    for mark in range(count - 1, -1, -1):
-        if uses[mark] == lists and common < 0 and not empty:
-            common = mark
-        if marks[mark].parent >= 0:
-            uses[marks[mark].parent] += uses[mark]
-    # The last token that all lists share may still move in time. Those before it cannot.
-    num_settled = 0
-    if common >= 0:
-        mark = marks[common].parent
-        while mark >= 0:
-            num_settled += 1
-            mark = marks[mark].parent
-        at, mark = num_settled, marks[common].parent
-        while mark >= 0:
-            at -= 1
-            settled[at] = marks[mark]
-            mark = marks[mark].parent
-    kept = 0
-    for mark in range(max(common, 0), count):
-        if uses[mark] > 0:
-            moved[mark] = kept
-            marks[kept] = marks[mark]
-            before = marks[mark].parent
-            marks[kept].parent = -1 if before < 0 or mark == common else moved[before]
-            kept += 1
-    counters[NUM_MARKS] = kept
-    for rank in range(len(alive)):
-        prefix = alive[rank]
-        if prefix.blank_mark >= 0:
-            prefix.blank_mark = moved[prefix.blank_mark]
-        if prefix.token_mark >= 0:
-            prefix.token_mark = moved[prefix.token_mark]
-    return num_settled
-
 
 @compiled
-def decide(nodes: Any, marks: Any, prefixes: Any, counters: Any, best: Any, before: Any) -> None:
-    """Make final what prefix number `best` says before frame `before`: drop the prefixes that say something else.
+def decide(address: Any, best: Any, before: Any) -> None:
+    """Keep only the prefixes that begin with the tokens which prefix number `best` has before frame `before`.
 
-    The others take over the times of these tokens too, so that all lists of times share their marks. A list whose next
-    token comes before the last of these cannot; the prefix's other list stands for it then, and without one the prefix
-    is dropped.
+    They take over the times of these tokens too, so that all lists of times share their marks. A list whose next token
+    comes before the last of these cannot; the prefix's other list stands for it then, and without one the prefix is
+    dropped.
     """
-    alive = prefixes[counters[SIDE]][: counters[NUM_PREFIXES]]
-    mark = alive[best].blank_mark if alive[best].best_blank > alive[best].best_token else alive[best].token_mark
-    node = np.int64(alive[best].node)
-    while mark >= 0 and marks[mark].frame >= before:
-        mark = marks[mark].parent
-        if nodes[node].parent >= 0:  # the first node is in all prefixes; of what comes before it only times may differ
-            node = np.int64(nodes[node].parent)
-    final_mark, final_node, length = mark, node, length_of(marks, mark)
+    tree = tree_at(address)
+    nodes, marks = tree.nodes, tree.marks
+    alive = tree.prefixes[tree.search.side][: tree.search.num_prefixes]
+    final = np.int64(alive[best].token_mark)
+    if alive[best].best_blank > alive[best].best_token:
+        final = np.int64(alive[best].blank_mark)
+    while final >= 0 and marks[final].frame >= before:
+        final = np.int64(marks[final].parent)
+    length = length_of(marks, final)
     if length == 0:
         return
-    kept = 0
+    kept = np.int64(0)
     for rank in range(len(alive)):
-        node = np.int64(alive[rank].node)
-        nodes[node].rank = -1
-        ancestor = node
-        while ancestor > final_node:  # parents come before their children
-            ancestor = np.int64(nodes[ancestor].parent)
-        if ancestor != final_node:
-            continue
-        blank_mark = _grafted(marks, alive[rank].blank_mark, final_mark, length)
-        token_mark = _grafted(marks, alive[rank].token_mark, final_mark, length)
-        if blank_mark == ASTRAY:
-            blank_mark = token_mark
-        if token_mark == ASTRAY:
-            token_mark = blank_mark
+        prefix = alive[rank]
+        nodes[prefix.node].rank = -1
+        blank_mark = graft(marks, prefix.blank_mark, final, length)
+        token_mark = graft(marks, prefix.token_mark, final, length)
         if blank_mark < 0 and token_mark < 0:
             continue
-        nodes[node].rank = kept
-        alive[kept] = alive[rank]
+        if blank_mark < 0 and prefix.best_blank > -np.inf:
+            blank_mark = token_mark
+        if token_mark < 0 and prefix.best_token > -np.inf:
+            token_mark = blank_mark
+        nodes[prefix.node].rank = kept
+        alive[kept] = prefix
         alive[kept].blank_mark, alive[kept].token_mark = blank_mark, token_mark
         kept += 1
-    counters[NUM_PREFIXES] = kept
-
-
-@inlined
-def length_of(marks: Any, last: Any) -> Any:
-    """How many marks the list has that ends in mark `last`."""
-    length, mark = 0, last
-    while mark >= 0:
-        length += 1
-        mark = marks[mark].parent
-    return length
-
-
-@inlined
-def _grafted(marks: Any, last: Any, onto: Any, length: Any) -> Any:
-    """Let the list that ends in `last` begin with the list of `length` marks that ends in `onto`.
-
-    Returns:
-        Its new end; -1 if there is no list; `ASTRAY` if its token after those comes no later than the last of them:
-        marks are in the order of their frames, and a parent before its children.
-    """
-    if last < 0:
-        return np.int64(-1)
-    later = length_of(marks, last) - length
-    if later == 0:
-        return np.int64(onto)
-    mark = np.int64(last)
-    for _ in range(later - 1):
-        mark = np.int64(marks[mark].parent)
-    if marks[mark].frame <= marks[onto].frame:
-        return np.int64(ASTRAY)
-    marks[mark].parent = onto
-    return np.int64(last)
+    tree.search.num_prefixes = kept
 
 
 @compiled
-def index_nodes(nodes: Any, count: Any, slots: Any) -> None:
-    """Fill the hash table of children; it has room for at least twice `len(nodes)` and a power of two slots."""
-    slots[:] = -1
-    for node in range(count):
-        if nodes[node].parent >= 0:
-            parent, token = np.int64(nodes[node].parent), np.int64(nodes[node].token)
-            slots[child_slot(nodes, slots, parent, token)] = node
+def index_nodes(address: Any) -> None:
+    """Fill the hash table of children; it has room for at least twice the nodes."""
+    tree = tree_at(address)
+    tree.slots[:] = -1
+    for node in range(tree.search.num_nodes):
+        parent, token = np.int64(tree.nodes[node].parent), np.int64(tree.nodes[node].token)
+        if parent >= 0:
+            tree.slots[child_slot(tree, parent, token)] = node
 
 
 @compiled
-def read_marks(marks: Any, last: Any, out: Any) -> Any:
-    """Write the marks of the list that ends in mark `last` to the end of `out`; returns how many they are."""
-    at, mark = len(out), last
-    while mark >= 0:
-        at -= 1
-        out[at] = mark
-        mark = marks[mark].parent
-    return len(out) - at
+def finish_all(address: Any, bonuses: Any) -> None:
+    """Fill `bonuses` with what the scorer adds to each prefix alive when nothing follows any more."""
+    tree = tree_at(address)
+    for rank in range(tree.search.num_prefixes):
+        node = tree.prefixes[tree.search.side, rank].node
+        bonuses[rank] = finish(scorer_at(tree.search.scorer), tree.states[node, 0])

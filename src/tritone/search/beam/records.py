@@ -1,76 +1,71 @@
-"""What a prefix beam search is made of: records of the tree of prefixes, of token times, and of the prefixes alive.
+"""The records of a tree of prefixes: nodes, marks, prefixes, and the search they belong to.
 
 **Nodes** are the tree of prefixes: one for each distinct token sequence, so that a prefix that comes back is known
-again; a hash table finds them by parent and token. **Marks** are lists of token times; they share beginnings as
-prefixes do. **Prefixes** are the ones alive, in two rows: of the last frame and of the one before. Nodes and marks are
-only ever appended, a parent always before its children; `beam_room.py` moves those that are still needed to the front.
+again; a hash table finds them by parent and token. **Marks** are lists of tokens with their times; they share
+beginnings as prefixes do. **Prefixes** are the ones alive, in two rows: of the last frame and of the one before. Nodes
+and marks are only ever appended, a parent always before its children; `pruning.py` moves those still needed to the
+front.
 """
-
-from typing import Any
 
 import numpy as np
 
-from tritone.search.compiled.compiler import inlined
+# A prefix in the tree. With a scorer a node has two states beside it: its own, and that after the end of the open word,
+# which is known once its `closing` is: what the scorer adds for the word, NaN until somebody needs it. In the search of
+# transducers the second one is the context instead, the newest tokens, with a scorer or without.
+NODE = np.dtype(
+    [
+        ("token", np.int32),
+        ("parent", np.int32),
+        ("rank", np.int32),  # among the prefixes alive, or -1
+        ("bonus", np.float64),  # what the scorer adds for all its tokens
+    ],
+    align=True,
+)
 
-# A prefix in the tree. `rank`: its place among those alive, or -1; `bonus`: what the scorer adds for all its tokens.
-# With a scorer a node has two states beside it: its own, and that after the end of the open word, which is known once
-# its `closing` is: what the scorer adds for the word, NaN until somebody needs it. In the search of transducers the
-# second one is the context instead, the newest tokens, with a scorer or without.
-NODE = np.dtype([("token", np.int32), ("parent", np.int32), ("rank", np.int32), ("bonus", np.float64)], align=True)
+# One token of a list of times.
+MARK = np.dtype(
+    [
+        ("token", np.int32),
+        ("frame", np.int32),
+        ("log_prob", np.float32),  # in that frame
+        ("parent", np.int32),  # the mark of the token before, or -1
+    ],
+    align=True,
+)
 
-# One token of a list of times: its frame, and its log-probability there. `parent`: the mark of the token before, or -1.
-MARK = np.dtype([("token", np.int32), ("frame", np.int32), ("log_prob", np.float32), ("parent", np.int32)], align=True)
-
-# A prefix alive. Sums over alignments that end in a blank and that do not: `blank`, `token`; both: `score`; with the
-# bonus: `total`. The best single alignment of either kind: `best_blank`, `best_token`, and its times: `blank_mark`,
-# `token_mark`, the mark of the last token or -1.
+# A prefix alive. All but the last three are log-probabilities.
 PREFIX = np.dtype(
     [
-        ("blank", np.float64),
-        ("token", np.float64),
-        ("score", np.float64),
-        ("total", np.float64),
-        ("best_blank", np.float64),
+        ("blank", np.float64),  # the sum over alignments that end in a blank,
+        ("token", np.float64),  # over those that do not,
+        ("score", np.float64),  # and over both
+        ("total", np.float64),  # `score` and the node's bonus
+        ("best_blank", np.float64),  # the best single alignment of either kind,
         ("best_token", np.float64),
         ("node", np.int32),
-        ("blank_mark", np.int32),
+        ("blank_mark", np.int32),  # and the mark of its last token, or -1
         ("token_mark", np.int32),
     ],
     align=True,
 )
 
-# Places in `counters`.
-NUM_NODES, NUM_MARKS, NUM_PREFIXES, NUM_FRAMES, SIDE = range(5)
-NUM_COUNTERS = 5
-
-
-@inlined
-def hash_of(a: Any, b: Any, mask: Any) -> Any:
-    mixed = np.uint64(a) * np.uint64(0x9E3779B97F4A7C15) + np.uint64(b) * np.uint64(0xC2B2AE3D27D4EB4F)
-    return np.int64((mixed ^ (mixed >> np.uint64(29))) & np.uint64(mask))
-
-
-@inlined
-def child_slot(nodes: Any, slots: Any, parent: Any, token: Any) -> Any:
-    """Where the child of `parent` with `token` is in the hash table, or the empty slot where it belongs."""
-    mask = len(slots) - 1
-    at = hash_of(np.int64(parent), np.int64(token), mask)
-    while slots[at] >= 0:
-        node = slots[at]
-        if nodes[node].parent == parent and nodes[node].token == token:
-            break
-        at = (at + 1) & mask
-    return at
-
-
-@inlined
-def add_child(nodes: Any, slots: Any, slot: Any, counters: Any, parent: Any, token: Any, bonus: Any) -> Any:
-    """Make the node of `parent` and `token`, which belongs into `slot`."""
-    node = counters[NUM_NODES]
-    counters[NUM_NODES] += 1
-    slots[slot] = node
-    nodes[node].token = token
-    nodes[node].parent = parent
-    nodes[node].rank = -1
-    nodes[node].bonus = bonus
-    return node
+# A search under way. The int64 of the first line are addresses, see `addresses.py`.
+TREE = np.dtype(
+    [
+        *((name, np.int64) for name in ("nodes", "states", "closings", "slots", "marks", "prefixes", "scorer")),
+        ("nodes_room", np.int64),  # rows of `nodes`, `states` and `closings`
+        ("slots_room", np.int64),  # of the hash table: a power of two
+        ("marks_room", np.int64),
+        ("beam", np.int64),  # columns of `prefixes`, of which there are two rows
+        ("state_size", np.int64),  # `states` are (nodes_room, 2, state_size) int32
+        ("num_closings", np.int64),  # `closings` are (nodes_room, num_closings) float64: 1 with a scorer, else 0
+        ("num_nodes", np.int64),
+        ("num_marks", np.int64),
+        ("num_prefixes", np.int64),
+        ("num_frames", np.int64),
+        ("side", np.int64),  # the row of `prefixes` after the last frame
+        ("blank_penalty", np.float64),  # of transducers, natural-log units
+        ("temperature", np.float64),  # of transducers, divides the logits
+    ],
+    align=True,
+)

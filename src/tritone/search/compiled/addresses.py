@@ -10,8 +10,11 @@ whoever passes an address keeps the array alive as long as it is used.
 from typing import Any
 
 import numpy.typing as npt
+from llvmlite.ir import Constant  # type: ignore[import-untyped]
 from numba import types
 from numba.extending import intrinsic
+
+from tritone.search.compiled.compiler import inlined
 
 
 def address_of(array: npt.NDArray[Any]) -> int:
@@ -51,3 +54,26 @@ def _float_of_bits(typing_context: Any, bits: Any) -> Any:
 
 
 float_of_bits: Any = intrinsic(_float_of_bits)  # the float32 with the bits of an int32
+
+
+def _borrowed(typing_context: Any, arrays: Any) -> Any:
+
+    def borrow(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        (value,) = arguments
+        for i, kind in enumerate(arrays):
+            if isinstance(kind, types.Array):
+                array = context.make_array(kind)(context, builder, builder.extract_value(value, i))
+                array.meminfo = array.parent = Constant(array.meminfo.type, None)
+                value = builder.insert_value(value, array._getvalue(), i)
+        return value
+
+    return arrays(arrays), borrow
+
+
+borrowed: Any = intrinsic(_borrowed)  # a tuple with arrays whose references are not counted; `owned` must outlive it
+
+
+@inlined
+def after_use(owned: Any, result: Any) -> Any:
+    """The result, when it is computed with what was `borrowed` from `owned`: until here numba does not free that."""
+    return result

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.beam.prefix_tree import HISTORY, PrefixTree, fixed
+from tritone.search.beam.beam import HISTORY, fixed
+from tritone.search.beam.prefix_tree import PrefixTree
 from tritone.search.compiled.threads import num_cores, share
 from tritone.search.hypothesis import Hypothesis
 
@@ -37,7 +38,7 @@ def top_tokens(log_probs: npt.NDArray[Any], k: int, *, threads: int | None = Non
 
     Args:
         log_probs: (..., vocab); float32 in one block of memory is read without copying.
-        k: how many tokens, at least 1; no more are given than the vocabulary has.
+        k: how many tokens, at least 1; all of the vocabulary if it has fewer.
         threads: the most to share the frames among; None takes all cores. Few frames stay in one.
 
     Returns:
@@ -117,14 +118,13 @@ class PrefixBeam(PrefixTree):
         Args:
             blank_id: the CTC blank.
         """
-        from tritone.search.ctc import prefix_kernel as beam_kernel
+        from tritone.search.ctc import prefix_kernel
 
         # A scorer's extensions are kept while there is room: of a prefix that stays, the same come up in every frame.
-        frame_nodes = 8 * beam if scorer is None else 128 * beam
-        super().__init__(beam=beam, scorer=scorer, history=history, frame_nodes=frame_nodes)
+        num_nodes = 8 * beam if scorer is None else 128 * beam
+        super().__init__(beam=beam, scorer=scorer, history=history, num_nodes=num_nodes)
         self.blank_id = blank_id
-        self._kernel = beam_kernel
-        self._ceiling = 0.0 if scorer is None else scorer.ceiling
+        self._kernel = prefix_kernel
 
     def advance(self, ids: Ids, log_probs: LogProbs) -> None:
         """Search further frames.
@@ -147,31 +147,15 @@ class PrefixBeam(PrefixTree):
                 f"token ids must be below {self.scorer.num_tokens}, the tokens that the scorer was built for; "
                 f"got {highest}. Build it with the spellings of the model that is searched."
             )
-        frame_nodes = self.beam if self.scorer is None else self.beam * ids.shape[1]
-        first, count = 0, len(ids)
-        while first < count:
-            end = first + self._until_decision(count - first)
-            first = self._kernel.advance(
-                ids,
-                log_probs,
-                first,
-                end,
-                self.blank_id,
-                self._nodes,
-                self._states,
-                self._closings,
-                self._slots,
-                self._marks,
-                self._prefixes,
-                self._counters,
-                self.scorer is not None,
-                self._ceiling,
-                self._arrays,
-            )
+        self._frame_nodes = self.beam if self.scorer is None else self.beam * ids.shape[1]
+        first = 0
+        while first < len(ids):
+            end = first + self._until_decision(len(ids) - first)
+            first += self._kernel.advance(self.address, ids[first:end], log_probs[first:end], self.blank_id)
             if first < end:
-                self._make_room(frame_nodes, self.beam)
+                self._make_room()
             else:
-                self._decide_if_due(frame_nodes, self.beam)
+                self._decide_if_due()
 
 
 def compile_search() -> None:

@@ -8,21 +8,17 @@ from typing import Any
 import numpy as np
 
 from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.compiled.heap import heap_of
+from tritone.search.compiled.ranks import INFINITY, LOWEST, ordered
 
-_LOWEST = np.int32(-(2**31))
-_INFINITY = np.int32(0x7F800000)  # the bits of +inf; NaN lie above
-_MAGNITUDE = np.int32(0x7FFFFFFF)  # all bits but the sign
 _LOW_BITS = np.int64(0xFFFFFFFF)
 
 
 @inlined
 def _rank(bits: Any) -> Any:
-    """A number that is ordered as the float32 with these bits is; NaN is lowest.
-
-    Integers, because the compiler makes vector instructions of a search for their largest. Of floats it does not.
-    """
-    ordered = bits ^ ((bits >> np.int32(31)) & _MAGNITUDE)
-    return ordered if ordered <= _INFINITY else _LOWEST
+    """An integer that is ordered as the float32 with these bits is; NaN is lowest."""
+    rank = ordered(bits)
+    return rank if rank <= INFINITY else LOWEST
 
 
 @inlined
@@ -51,37 +47,11 @@ def _kth_largest(values: Any, k: Any) -> Any:
 
 
 @inlined
-def _sort_descending(keys: Any, count: Any) -> None:
-    """Sort the first `count`: by insertion while they are few, else by a heap with the smallest on top."""
-    if count <= 32:
-        for i in range(1, count):
-            key, at = keys[i], i
-            while at > 0 and keys[at - 1] < key:
-                keys[at] = keys[at - 1]
-                at -= 1
-            keys[at] = key
-        return
-    for start in range(count // 2 - 1, -1, -1):
-        _sift(keys, count, start)
-    for end in range(count - 1, 0, -1):
-        keys[0], keys[end] = keys[end], keys[0]
-        _sift(keys, end, np.int64(0))
+def _lower(_: Any, a: Any, b: Any) -> Any:
+    return a < b
 
 
-@inlined
-def _sift(keys: Any, size: Any, at: Any) -> None:
-    moved = keys[at]
-    while True:
-        child = 2 * at + 1
-        if child >= size:
-            break
-        if child + 1 < size and keys[child + 1] < keys[child]:
-            child += 1
-        if keys[child] >= moved:
-            break
-        keys[at] = keys[child]
-        at = child
-    keys[at] = moved
+_sort = heap_of(_lower).sort  # largest first
 
 
 @compiled
@@ -104,11 +74,11 @@ def top_rows(rows: Any, ids: Any, values: Any) -> None:
         row = rows[frame]
         for number in range(num_blocks):
             part = row[number * block : (number + 1) * block]
-            best = _LOWEST
+            best = LOWEST
             for at in range(len(part)):
                 best = max(best, _rank(part[at]))
             largest[number] = best
-        bound = _LOWEST
+        bound = LOWEST
         if k <= num_blocks:
             for number in range(num_blocks):  # a slice assignment would take numba 3 s to compile
                 scratch[number] = largest[number]
@@ -124,7 +94,7 @@ def top_rows(rows: Any, ids: Any, values: Any) -> None:
                 equal += value == bound
                 keys[count] = (np.int64(value) << 32) | (_LOW_BITS - id)
                 count += 1
-        _sort_descending(keys, count)
+        _sort(keys, count, keys)
         for place in range(k):
             id = _LOW_BITS - (keys[place] & _LOW_BITS)
             ids[frame, place] = id

@@ -11,14 +11,14 @@ The counts in the head are compared with the lines and never trusted for memory.
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import LanguageModelError
 from tritone.search.compiled.compiler import compiled, inlined
-from tritone.search.ngram.model import (
+from tritone.search.ngram.tables import (
     MAX_ORDER,
     NO_EXTENSION,
     UNKNOWN,
@@ -26,7 +26,6 @@ from tritone.search.ngram.model import (
     Floats,
     Ids,
     Tables,
-    TablesAt,
     Words,
     empty_tables,
     find_entry,
@@ -67,8 +66,19 @@ def read(content: Bytes, path: Path, max_bytes: int) -> tuple[Tables, Words]:
     return _Reader(content, path, max_bytes).read()
 
 
+class _Section(NamedTuple):
+    """The n-grams of one order, a row each, as the file has them."""
+
+    ids: Ids  # (rows, n); of 1-grams (0, 1)
+    probs: Floats  # (rows,) log10 of the probability, never positive
+    offs: Floats  # (rows,) log10 of the back-off, -0.0 where there is none
+    numbers: npt.NDArray[np.int64]  # (rows,) of the lines
+    first: npt.NDArray[np.int64]  # (rows,) where in the file the word of a 1-gram begins, and where it ends;
+    last: npt.NDArray[np.int64]  # (0,) for longer ones
+
+
 class _Reader:
-    """One reading of a file: where it is, and what it says of errors."""
+    """One pass through a file: the position in it, and errors with the number of the line."""
 
     def __init__(self, content: Bytes, path: Path, max_bytes: int) -> None:
         self.content = content
@@ -91,20 +101,20 @@ class _Reader:
         if missing.any():
             tables = empty_tables(stored, missing.tolist(), self.path, self.max_bytes)
             self._fill(tables, log_probs, backoffs, ngrams)
-        for n, (ids, _, _, at) in enumerate(ngrams, start=2):
-            wrong = _mark(tables, place_of(tables), n, ids)
+        for n, section in enumerate(ngrams, start=2):
+            wrong = _mark(tables, place_of(tables), n, section.ids)
             if wrong >= 0:
-                self.number = int(at[wrong])
+                self.number = int(section.numbers[wrong])
                 raise self._error(PROBLEMS[8].format(m=n - 1))
         return tables, words
 
-    def _fill(self, tables: Tables, log_probs: Floats, backoffs: Floats, ngrams: list["_Ngrams"]) -> None:
+    def _fill(self, tables: Tables, log_probs: Floats, backoffs: Floats, ngrams: list["_Section"]) -> None:
         tables.values[0 : 2 * len(log_probs) : 2] = log_probs
         tables.values[1 : 2 * len(log_probs) : 2] = backoffs
-        for n, (ids, probs, offs, numbers) in enumerate(ngrams, start=2):
-            wrong = _insert_all(tables, n, ids, probs, offs)
+        for n, section in enumerate(ngrams, start=2):
+            wrong = _insert_all(tables, n, section)
             if wrong >= 0:
-                self.number = int(numbers[wrong])
+                self.number = int(section.numbers[wrong])
                 raise self._error(PROBLEMS[7])
 
     def _read_head(self) -> list[int]:
@@ -132,7 +142,8 @@ class _Reader:
     def _read_unigrams(self, count: int, order: int) -> tuple[Words, Floats, Floats]:
         nowhere = np.empty(0, dtype=np.int64)
         nobody = Words(np.empty(0, dtype=np.uint8), nowhere, nowhere, np.empty(0, dtype=np.int32))
-        _, probs, offs, numbers, first, last = self._read_section(1, count, order, nobody)
+        section = self._read_section(1, count, order, nobody)
+        first, last = section.first, section.last
         names = {bytes(UNKNOWN, "ascii"), bytes(UNKNOWN.upper(), "ascii")}
         short = np.flatnonzero(last - first == len(UNKNOWN)).tolist()
         unknown = [i for i in short if self.content[first[i] : last[i]].tobytes() in names]
@@ -146,20 +157,20 @@ class _Reader:
         _copy_words(self.content, first[others], last[others], text[size:])
         words, twice = index_words(text, ends - lengths, ends)
         if twice > 0:
-            self.number = int(numbers[others[twice - 1]])
+            self.number = int(section.numbers[others[twice - 1]])
             raise self._error("{word!r} is among the 1-grams twice", word=_text(text[ends[twice - 1] : ends[twice]]))
         rows = np.concatenate((unknown[:1], others)).astype(np.int64)
-        log_probs, backoffs = probs[rows], offs[rows]
+        log_probs, backoffs = section.probs[rows], section.offs[rows]
         if not unknown:
             log_probs = np.concatenate((np.asarray([MISSING_UNKNOWN], dtype=np.float32), log_probs))
             backoffs = np.concatenate((np.asarray([-0.0], dtype=np.float32), backoffs))
         self._expect_section(2 if order > 1 else 0)
         return words, log_probs, backoffs
 
-    def _read_ngrams(self, n: int, count: int, order: int, words: Words) -> "_Ngrams":
-        ids, probs, offs, numbers, _, _ = self._read_section(n, count, order, words)
+    def _read_ngrams(self, n: int, count: int, order: int, words: Words) -> "_Section":
+        section = self._read_section(n, count, order, words)
         self._expect_section(n + 1 if n < order else 0)
-        return ids, probs, offs, numbers
+        return section
 
     def _read_section(self, n: int, count: int, order: int, words: Words) -> "_Section":
         lines = int(_count_lines(self.content, self.position))
@@ -171,18 +182,20 @@ class _Reader:
                 lines=lines,
                 count=count,
             )
-        ids = np.zeros((count if n > 1 else 0, n), dtype=np.int32)
-        probs, offs = np.zeros(count, dtype=np.float32), np.zeros(count, dtype=np.float32)
-        numbers = np.zeros(count, dtype=np.int64)
-        first = np.zeros(count if n == 1 else 0, dtype=np.int64)
-        last = np.zeros_like(first)
-        problem, self.position, number, start, end = _read_lines(
-            self.content, self.position, self.number, n, n == order, words, ids, probs, offs, numbers, first, last
+        section = _Section(
+            ids=np.zeros((count if n > 1 else 0, n), dtype=np.int32),
+            probs=np.zeros(count, dtype=np.float32),
+            offs=np.zeros(count, dtype=np.float32),
+            numbers=np.zeros(count, dtype=np.int64),
+            first=np.zeros(count if n == 1 else 0, dtype=np.int64),
+            last=np.zeros(count if n == 1 else 0, dtype=np.int64),
         )
-        self.number = number
+        problem, self.position, self.number, start, end = _read_lines(
+            self.content, self.position, self.number, n, n == order, words, section
+        )
         if problem:
             raise self._error(PROBLEMS[problem], n=n, word=_text(self.content[start:end]))
-        return ids, probs, offs, numbers, first, last
+        return section
 
     def _expect_section(self, n: int, line: bytes | None = None) -> None:
         if n == 0:
@@ -207,10 +220,6 @@ class _Reader:
     def _error(self, message: str, line: bytes = b"", **values: object) -> LanguageModelError:
         what = message.format(line=line[:80].decode("utf-8", "replace"), **values) if line or values else message
         return LanguageModelError(f"{self.path}, line {self.number}: {what}")
-
-
-_Ngrams = tuple[Ids, Floats, Floats, npt.NDArray[np.int64]]
-_Section = tuple[Ids, Floats, Floats, npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 def _text(part: Bytes) -> str:
@@ -311,20 +320,16 @@ def _read_lines(
     n: Any,
     highest: bool,
     words: Words,
-    ids: Ids,
-    probs: Floats,
-    offs: Floats,
-    numbers: npt.NDArray[np.int64],
-    first: npt.NDArray[np.int64],
-    last: npt.NDArray[np.int64],
+    section: _Section,
 ) -> tuple[int, int, int, int, int]:
-    """Read the lines of a section into arrays that have their number of rows.
+    """Fill the rows of a section with lines from byte `position` on; the line before it has this `number`.
 
     Returns:
-        The key of a problem or 0, the position after the last line read, its number, and the place of what is wrong.
+        The key of a problem or 0, the position after the last line read, its number, and where in the file the problem
+        begins and ends.
     """
     row = 0
-    while row < len(probs):
+    while row < len(section.probs):
         number += 1
         position = _skip_blanks(content, position)
         if content[position] == NEWLINE:
@@ -342,8 +347,8 @@ def _read_lines(
             if end == position:
                 return 2, position, number, position, end
             if n == 1:
-                first[row] = position
-                last[row] = end
+                section.first[row] = position
+                section.last[row] = end
             else:
                 id = find_word(words, content, position, end)
                 if id < 0:
@@ -352,7 +357,7 @@ def _read_lines(
                     if not (upper and content[position + 2] == 78 and content[position + 3] == 75):
                         return 5, position, number, position, end
                     id = 0
-                ids[row, i] = id
+                section.ids[row, i] = id
         position = _skip_blanks(content, end)
         off = 0.0
         if position < len(content) and content[position] != NEWLINE:
@@ -367,9 +372,9 @@ def _read_lines(
                 return 4, position, number, position, end
         position += 1
         # Both signs are set until a longer n-gram is found.
-        probs[row] = np.float32(-abs(min(prob, 0.0)))
-        offs[row] = np.float32(-0.0) if off == 0 else np.float32(off)
-        numbers[row] = number
+        section.probs[row] = np.float32(-abs(min(prob, 0.0)))
+        section.offs[row] = np.float32(-0.0) if off == 0 else np.float32(off)
+        section.numbers[row] = number
         row += 1
     return 0, position, number, 0, 0
 
@@ -392,28 +397,28 @@ def _key(ids: Ids, begin: Any, end: Any) -> Any:
 
 
 @compiled
-def _insert_all(tables: Tables, n: Any, ids: Ids, probs: Floats, offs: Floats) -> Any:
+def _insert_all(tables: Tables, n: Any, section: _Section) -> Any:
     """Enter all n-grams of an order; the row that was there already, -1 if none was."""
-    for row in range(len(ids)):
-        cell = insert(tables, n, _key(ids[row], 0, n))
+    for row in range(len(section.ids)):
+        cell = insert(tables, n, _key(section.ids[row], 0, n))
         if cell < 0:
             return row
-        tables.values[cell + 2] = probs[row]
+        tables.values[cell + 2] = section.probs[row]
         if n < tables.order:
-            tables.values[cell + 3] = offs[row]
+            tables.values[cell + 3] = section.offs[row]
     return -1
 
 
-def _count_missing_endings(tables: Tables, ngrams: list[_Ngrams]) -> npt.NDArray[np.int64]:
+def _count_missing_endings(tables: Tables, ngrams: list[_Section]) -> npt.NDArray[np.int64]:
     """For each order, how many n-grams at most are missing although they end a longer one."""
     missing = np.zeros(tables.order, dtype=np.int64)
-    for n, (ids, _, _, _) in enumerate(ngrams, start=2):
-        _count_missing(place_of(tables), n, ids, missing)
+    for n, section in enumerate(ngrams, start=2):
+        _count_missing(place_of(tables), n, section.ids, missing)
     return missing
 
 
 @compiled
-def _count_missing(at: TablesAt, n: Any, ids: Ids, missing: npt.NDArray[np.int64]) -> None:
+def _count_missing(at: Any, n: Any, ids: Ids, missing: npt.NDArray[np.int64]) -> None:
     for row in range(len(ids)):
         for m in range(n - 1, 1, -1):
             if find_entry(at, m, _key(ids[row], n - m, n)) >= 0:
@@ -422,8 +427,8 @@ def _count_missing(at: TablesAt, n: Any, ids: Ids, missing: npt.NDArray[np.int64
 
 
 @compiled
-def _mark(tables: Tables, at: TablesAt, n: Any, ids: Ids) -> Any:
-    """Tell shorter n-grams that they begin or end these; make those endings that are missing.
+def _mark(tables: Tables, at: Any, n: Any, ids: Ids) -> Any:
+    """Mark shorter n-grams as beginnings or endings of these; add the endings that are missing.
 
     A missing ending gets the probability that backing off gives it, and no back-off of its own: scores stay the same,
     and the look-up, which goes from short to long, finds its way to the longer one.
@@ -459,7 +464,7 @@ def _mark(tables: Tables, at: TablesAt, n: Any, ids: Ids) -> Any:
 
 
 @inlined
-def _context_cell(at: TablesAt, words: Ids, begin: Any, end: Any) -> Any:
+def _context_cell(at: Any, words: Ids, begin: Any, end: Any) -> Any:
     """The cell with the back-off of the n-gram words[begin:end]; -1 if it is missing."""
     if end - begin == 1:
         return at.unigrams + 2 * np.int64(words[begin]) + 1
@@ -468,7 +473,7 @@ def _context_cell(at: TablesAt, words: Ids, begin: Any, end: Any) -> Any:
 
 
 @inlined
-def _mark_context(tables: Tables, at: TablesAt, words: Ids, begin: Any, end: Any) -> bool:
+def _mark_context(tables: Tables, at: Any, words: Ids, begin: Any, end: Any) -> bool:
     cell = _context_cell(at, words, begin, end)
     if cell >= 0 and tables.cells[cell] == NO_EXTENSION:
         tables.cells[cell] = 0
@@ -476,6 +481,6 @@ def _mark_context(tables: Tables, at: TablesAt, words: Ids, begin: Any, end: Any
 
 
 @inlined
-def _backoff(tables: Tables, at: TablesAt, words: Ids, begin: Any, end: Any) -> Any:
+def _backoff(tables: Tables, at: Any, words: Ids, begin: Any, end: Any) -> Any:
     cell = _context_cell(at, words, begin, end)
     return np.float64(tables.values[cell]) if cell >= 0 else 0.0

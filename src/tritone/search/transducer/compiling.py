@@ -35,17 +35,17 @@ def compile_search(mode: SearchMode) -> None:
         advance_greedy([GreedyState(cache, blank_penalty=1.0)], frames, counts)
         return
     from tritone.search.scoring.scorer import Scorer
-    from tritone.search.transducer.fast_beam import FastBeam, advance_fast
-    from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
+    from tritone.search.transducer.batch import TransducerBeam, advance_beams
+    from tritone.search.transducer.fast_beam import FastBeam
+    from tritone.search.transducer.modified_beam import ModifiedBeam
 
     scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=(("a", 1.0),))
     for each in (None, scorer):
-        beam: ModifiedBeam | FastBeam
+        beam: TransducerBeam
         if mode == "modified-beam":
             beam = ModifiedBeam(cache, beam=2, scorer=each, history=HISTORY)
-            advance_modified([beam], frames, counts)
         else:
             beam = FastBeam(cache, max_states=4, max_contexts=2, nbest=2, scorer=each, history=HISTORY)
-            advance_fast([beam], frames, counts)
+        advance_beams([beam], frames, counts)
         beam.take_settled()
         beam.hypotheses(2, final=True)

@@ -1,30 +1,40 @@
 """The compiled part of fast beam search: one frame of many searches.
 
-Arcs out of a state: a loop by which nothing is said, and one for each token. They lead to states, in which only the
-best way there counts. Arcs that cannot be among the states kept are left out early, which changes nothing.
+Arcs out of a state: a loop, which adds no token, and one for each token. They lead to states, in which only the best
+way there counts. Arcs that cannot be among the states kept are left out early, which changes nothing.
 
 Source: `RnntDecodingStreams::Advance` of k2 (k2/csrc/rnnt_decode.cu), whose two prunings these are.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 
-from tritone.search.compiled.addresses import int32s, int64s
-from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.beam.records import MARK
+from tritone.search.compiled.addresses import after_use, borrowed, int32s, int64s, pointer_to
+from tritone.search.compiled.compiler import compiled, inlined, merged
+from tritone.search.compiled.heap import heap_of
+from tritone.search.compiled.ranks import LOWEST, float_of
 from tritone.search.scoring.alphabet import ALONE, BORDER, BREAK
-from tritone.search.scoring.scorer import LEXICON, OPEN, STATE_SIZE, close, extend_from, lent
+from tritone.search.scoring.scorer import LEXICON, OPEN, STATE_SIZE, adds, close, extend_from, lent, scorer_at
 from tritone.search.scoring.trie import child
-from tritone.search.transducer.fast_records import entries_at, head_at, marks_at, scorers_at, states_at
-from tritone.search.transducer.softmax import BLOCK, LOWEST, block_ranks, float_of, log_sum
+from tritone.search.transducer.fast_records import ENTRY, GRAPH, STATE
+from tritone.search.transducer.rows import rows_at
+from tritone.search.transducer.softmax import BLOCK, normalise
 
 ROUNDING = 1e-6  # how far sums may differ by the order in which they are added
-LOOP, FINAL = -1, -2  # arcs that say nothing: back to the state itself, and to the end of the graph
+LOOP, FINAL = -1, -2  # arcs without a token: back to the state itself, and to the end of the graph
 
-# A state that may be kept, with the best arc that leads there: from state number `source` by `token`, or LOOP or FINAL.
+# A state that may be kept, with the best arc that leads there.
 CANDIDATE = np.dtype(
-    [("total", np.float64), ("gain", np.float64), ("key", np.uint64), ("source", np.int32), ("token", np.int32)],
+    [
+        ("total", np.float64),
+        ("gain", np.float64),  # what the scorer adds for the arc
+        ("key", np.uint64),  # code of the state
+        ("source", np.int32),  # the state that the arc comes from
+        ("token", np.int32),  # of the arc, or LOOP or FINAL
+    ],
     align=True,
 )
 
@@ -34,13 +44,97 @@ ARRIVAL = np.dtype(
         ("total", np.float64),
         ("score", np.float64),
         ("bonus", np.float64),
-        ("said", np.uint64),
-        ("log_prob", np.float64),
-        ("mark", np.int32),
-        ("token", np.int32),
+        ("code", np.uint64),
+        ("log_prob", np.float64),  # of the arc
+        ("mark", np.int32),  # before the arc
+        ("token", np.int32),  # of the arc, or LOOP or FINAL
     ],
     align=True,
 )
+
+# What the logits of a context are worth; log-probabilities are -inf where they are ruled out.
+READING = np.dtype(
+    [
+        ("largest", np.float64),  # logit
+        ("start", np.float64),  # its log-probability
+        ("blank", np.float64),  # log-probability of the blank
+        ("loop", np.float64),  # the same or, if that is larger, that of the unknown token
+    ],
+    align=True,
+)
+
+_graphs_at = pointer_to(numba.from_dtype(GRAPH))
+_states_at = pointer_to(numba.from_dtype(STATE))
+_entries_at = pointer_to(numba.from_dtype(ENTRY))
+_marks_at = pointer_to(numba.from_dtype(MARK))
+
+
+class Side(NamedTuple):
+    """The states of a search after a frame."""
+
+    states: Any  # (states,) STATE
+    entries: Any  # (entries,) ENTRY
+    contexts: Any  # (contexts, context_size) int64
+    words: Any  # (states, 2, STATE_SIZE) int32: of the scorer, and that after the end of the open word
+
+
+class Logits(NamedTuple):
+    """What the joiner computed for the contexts of one search."""
+
+    values: Any  # (contexts, vocab) float32
+    readings: Any  # (contexts,) READING
+    blocks: Any  # (contexts, blocks) int32, the rank of the largest of every BLOCK of them
+    temperature: Any
+    blank_id: Any
+    unk_id: Any
+
+
+class Arcs(NamedTuple):
+    """The candidates of a frame, and where they come from."""
+
+    candidates: Any  # (n,) CANDIDATE
+    aheads: Any  # (n, STATE_SIZE) int32, the scorer's states behind the arcs
+    width: Any  # how much of `aheads` counts: STATE_SIZE, or 0 without a scorer
+    table: Any  # (slots,) int32, hash table of their indices, -1 where it is empty; a power of two
+    states: Any  # as of the `Side` that they come from
+    contexts: Any
+
+
+class Target(NamedTuple):
+    """A state to be."""
+
+    side: Any  # it is state number `at` of this `Side`, its context and words are filled
+    at: Any
+    ahead: Any  # (STATE_SIZE,) int32, for use
+
+
+class Scratch(NamedTuple):
+    """Memory for one frame of any search of a batch."""
+
+    readings: Any  # as in `Logits` and `Arcs`
+    blocks: Any
+    candidates: Any
+    aheads: Any
+    table: Any
+    order: Any  # (n,) int64, of candidates
+    spare: Any  # (n,) int64
+    arrivals: Any  # (nbest,) ARRIVAL
+
+
+@inlined
+def _graph_at(address: Any) -> Any:
+    return numba.carray(_graphs_at(address), (1,))[0]
+
+
+@inlined
+def _side(graph: Any, side: Any, context_size: Any) -> Any:
+    """One of the two sides of a search."""
+    return Side(
+        numba.carray(_states_at(graph.states), (2, graph.room))[side],
+        numba.carray(_entries_at(graph.entries), (2, graph.room * graph.nbest))[side],
+        numba.carray(int64s(graph.contexts), (2, min(graph.max_contexts, graph.room), context_size))[side],
+        numba.carray(int32s(graph.words), (2, graph.room, 2, STATE_SIZE))[side],
+    )
 
 
 @inlined
@@ -50,165 +144,125 @@ def _mix(code: Any, value: Any) -> Any:
 
 
 @compiled
-def ask(heads: Any, num_frames: Any, max_frames: Any, frame: Any, contexts: Any, places: Any) -> Any:
-    """Say what the joiner is to be asked in a frame: one row for each context of each search that has this frame.
+def ask(address: Any, frame: Any) -> Any:
+    """Choose what the joiner computes in a frame: a row for each context of each search that has this frame.
 
     Args:
-        heads: (batch,) int64 addresses of `HEAD` records.
-        num_frames: (batch,) int64; `max_frames`: the rows that each search has in the table of frames.
-        contexts: (rows, context_size) int64, `places`: (rows,) int64 in the table of frames; both are filled.
+        address: of a `ROWS` record of `GRAPH` records.
 
     Returns:
         How many rows there are.
     """
-    count = np.int64(0)
-    for i in range(len(heads)):
-        if frame < num_frames[i]:
-            count = _ask(head_at(heads[i]), i * max_frames + frame, contexts, places, count)
+    rows, count = rows_at(address), np.int64(0)
+    for i in range(len(rows.searches)):
+        if frame < rows.num_frames[i]:
+            count = _ask(rows, i, frame, count)
     return count
 
 
 @inlined
-def _ask(head: Any, place: Any, contexts: Any, places: Any, count: Any) -> Any:
-    size = contexts.shape[1]
-    known = numba.carray(int64s(head.contexts), (2, min(head.max_contexts, head.room), size))
-    for number in range(head.num_contexts):
-        for i in range(size):
-            contexts[count, i] = known[head.side, number, i]
-        places[count] = place
+def _ask(rows: Any, i: Any, frame: Any, count: Any) -> Any:
+    graph, size = _graph_at(rows.searches[i]), rows.contexts.shape[1]
+    known = _side(graph, graph.side, size).contexts
+    for number in range(graph.num_contexts):
+        for j in range(size):
+            rows.contexts[count, j] = known[number, j]
+        rows.places[count] = i * rows.max_frames + frame
         count += 1
     return count
 
 
-@inlined
-def _token_at(candidates: Any, number: Any, states: Any, contexts: Any, i: Any) -> Any:
+@merged
+def _token_at(arcs: Any, number: Any, i: Any) -> Any:
     """Token `i` of the context of a candidate."""
-    size = contexts.shape[1]
-    context = states[candidates[number].source].context
-    if candidates[number].token < 0:
-        return contexts[context, i]
-    return np.int64(candidates[number].token) if i == size - 1 else contexts[context, i + 1]
+    token, size = arcs.candidates[number].token, arcs.contexts.shape[1]
+    context = np.int64(arcs.states[arcs.candidates[number].source].context)
+    if token < 0:
+        return arcs.contexts[context, i]
+    return np.int64(token) if i == size - 1 else arcs.contexts[context, i + 1]
 
 
-@inlined
-def _before(candidates: Any, a: Any, b: Any, states: Any, contexts: Any) -> Any:
-    """Whether candidate `a` is better than `b`; of equal ones, the one with the lower tokens, final states last."""
+@merged
+def _worse(arcs: Any, a: Any, b: Any) -> Any:
+    """Whether candidate `a` is worse than `b`; of equal ones, that with higher tokens, and final states are."""
+    candidates = arcs.candidates
     if candidates[a].total != candidates[b].total:
-        return candidates[a].total > candidates[b].total
-    for i in range(contexts.shape[1]):
-        x, y = _token_at(candidates, a, states, contexts, i), _token_at(candidates, b, states, contexts, i)
+        return candidates[a].total < candidates[b].total
+    for i in range(arcs.contexts.shape[1]):
+        x, y = _token_at(arcs, a, i), _token_at(arcs, b, i)
         if x != y:
-            return x < y
+            return x > y
     if (candidates[a].token == FINAL) != (candidates[b].token == FINAL):
-        return candidates[b].token == FINAL
-    return a < b
+        return candidates[a].token == FINAL
+    return a > b
+
+
+_sort_candidates = heap_of(_worse).sort
 
 
 @inlined
-def _sort(candidates: Any, order: Any, count: Any, states: Any, contexts: Any) -> None:
-    """Bring the numbers of the candidates into `order`, best first."""
+def _sort(arcs: Any, order: Any, count: Any) -> None:
+    """Bring the indices of the candidates into `order`, best first."""
     for i in range(count):
         order[i] = i
-    if count <= 16:
-        for i in range(1, count):
-            moved, at = order[i], i
-            while at > 0 and _before(candidates, moved, order[at - 1], states, contexts):
-                order[at] = order[at - 1]
-                at -= 1
-            order[at] = moved
-        return
-    for start in range(count // 2 - 1, -1, -1):
-        _sift(candidates, order, count, start, states, contexts)
-    for end in range(count - 1, 0, -1):
-        order[0], order[end] = order[end], order[0]
-        _sift(candidates, order, end, np.int64(0), states, contexts)
+    _sort_candidates(order, count, arcs)
 
 
-@inlined
-def _sift(candidates: Any, heap: Any, size: Any, at: Any, states: Any, contexts: Any) -> None:
-    """Restore a heap with the worst on top, of which only the one at `at` may be misplaced."""
-    moved = heap[at]
-    while True:
-        below = 2 * at + 1
-        if below >= size:
-            break
-        if below + 1 < size and _before(candidates, heap[below], heap[below + 1], states, contexts):
-            below += 1
-        if not _before(candidates, moved, heap[below], states, contexts):
-            break
-        heap[at] = heap[below]
-        at = below
-    heap[at] = moved
-
-
-@inlined
-def _key(contexts: Any, context: Any, token: Any, words: Any) -> Any:
-    """A code of the state behind an arc: its context and `words`, its state of the scorer, if there is one."""
-    key, size = np.uint64(0), contexts.shape[1]
-    if token >= 0:
-        for i in range(1, size):
-            key = _mix(key, contexts[context, i])
-        key = _mix(key, token)
-    else:
-        for i in range(size):
-            key = _mix(key, contexts[context, i])
-    for i in range(len(words)):
-        key = _mix(key, words[i])
+@merged
+def _key(arcs: Any, size: Any) -> Any:
+    """A code of the state of candidate number `size`: its context and the scorer's state."""
+    key = np.uint64(0)
+    for i in range(arcs.contexts.shape[1]):
+        key = _mix(key, _token_at(arcs, size, i))
+    for i in range(arcs.width):
+        key = _mix(key, arcs.aheads[size, i])
     return key
 
 
-@inlined
-def _place(
-    candidates: Any, aheads: Any, table: Any, size: Any, key: Any, states: Any, contexts: Any, scored: Any
-) -> Any:
-    """Where in the table the candidate number `size`, which is not in it, has its like, or would be itself."""
-    mask = len(table) - 1
+@merged
+def _slot(arcs: Any, size: Any, key: Any) -> Any:
+    """Where in the table the state of candidate number `size`, which is not in it, is or would be."""
+    mask = len(arcs.table) - 1
     at = np.int64(key & np.uint64(mask))
-    while table[at] >= 0:
-        other = table[at]
-        if candidates[other].key == key:
+    while arcs.table[at] >= 0:
+        other = np.int64(arcs.table[at])
+        if arcs.candidates[other].key == key:
             same = True
-            for i in range(contexts.shape[1]):
-                x, y = (
-                    _token_at(candidates, other, states, contexts, i),
-                    _token_at(candidates, size, states, contexts, i),
-                )
-                same = same and x == y
-            if scored:
-                for i in range(STATE_SIZE):
-                    same = same and aheads[other, i] == aheads[size, i]
+            for i in range(arcs.contexts.shape[1]):
+                same = same and _token_at(arcs, other, i) == _token_at(arcs, size, i)
+            for i in range(arcs.width):
+                same = same and arcs.aheads[other, i] == arcs.aheads[size, i]
             if same:
                 break
         at = (at + 1) & mask
     return at
 
 
-@inlined
-def _consider(
-    candidates: Any, aheads: Any, table: Any, size: Any, words: Any, states: Any, contexts: Any, scored: Any
-) -> Any:
-    """Take in candidate number `size`, which is filled in but for its key; returns how many there are then."""
-    new = candidates[size]
-    new.key = _key(contexts, states[new.source].context, np.int64(new.token), words)
-    at = _place(candidates, aheads, table, size, new.key, states, contexts, scored)
-    if table[at] < 0:
-        table[at] = size
+@merged
+def _consider(arcs: Any, size: Any, source: Any, token: Any, total: Any, gain: Any) -> Any:
+    """Take in an arc as candidate number `size`, whose `aheads` are filled; returns how many there are then."""
+    new = arcs.candidates[size]
+    new.total, new.gain, new.source, new.token = total, gain, source, token
+    new.key = _key(arcs, size)
+    at = _slot(arcs, size, new.key)
+    if arcs.table[at] < 0:
+        arcs.table[at] = size
         return size + 1
-    known = candidates[table[at]]
-    if new.total > known.total:
-        known.total, known.gain, known.source, known.token = new.total, new.gain, new.source, new.token
+    known = arcs.candidates[arcs.table[at]]
+    if total > known.total:
+        known.total, known.gain, known.source, known.token = total, gain, source, token
     return size
 
 
-@inlined
-def _extend(scorer: Any, states: Any, words: Any, source: Any, token: Any, ahead: Any) -> Any:
+@merged
+def _extend(scorer: Any, side: Any, source: Any, token: Any, ahead: Any) -> Any:
     """What a token adds after a state; `ahead` becomes the scorer's state behind it."""
-    kind = int32s(scorer.kinds)[token]
-    if kind in (BREAK, ALONE) and words[source, 0, OPEN]:
-        if np.isnan(states[source].closing):
-            states[source].closing = close(scorer, words[source, 0], words[source, 1])
-        return extend_from(scorer, words[source, 0], words[source, 1], states[source].closing, token, ahead)
-    return extend_from(scorer, words[source, 0], words[source, 0], 0.0, token, ahead)
+    state, words = side.states[source], side.words[source]
+    if int32s(scorer.kinds)[token] in (BREAK, ALONE) and words[0, OPEN]:
+        if np.isnan(state.closing):
+            state.closing = close(scorer, words[0], words[1])
+        return extend_from(scorer, words[0], words[1], state.closing, token, ahead)
+    return extend_from(scorer, words[0], words[0], 0.0, token, ahead)
 
 
 @inlined
@@ -239,41 +293,32 @@ def _is_known(scorer: Any, state: Any, token: Any) -> Any:
     return True
 
 
-@inlined
-def _log_prob(row: Any, largest: Any, start: Any, temperature: Any, token: Any) -> Any:
-    """The log-probability of a token; -inf where it is ruled out."""
-    x = row[token]
-    return start + (np.float64(x) - largest) / temperature if -np.inf < x < np.inf else -np.inf
+@merged
+def _log_prob(logits: Any, context: Any, token: Any) -> Any:
+    """The log-probability of a token in a context; -inf where it is ruled out."""
+    x, reading = logits.values[context, token], logits.readings[context]
+    if not -np.inf < x < np.inf:
+        return -np.inf
+    return reading.start + (np.float64(x) - reading.largest) / logits.temperature
 
 
 @inlined
-def _read_context(row: Any, bits: Any, blank_id: Any, unk_id: Any, head: Any, blocks: Any, reading: Any) -> None:
-    """Find out what the logits of a context are worth.
-
-    Args:
-        blocks: is filled with the rank of the best logit of every `BLOCK` of them.
-        reading: (4,) float64 is filled: the largest logit, the log-probability of that, of the blank, and of a loop,
-            which is the blank's or, if that is larger, the unknown token's. -inf where they are ruled out.
-    """
-    if head.blank_penalty != 0.0:
-        row[blank_id] = np.float32(row[blank_id] - head.blank_penalty)
-    rank = block_ranks(bits, blocks)
-    reading[0] = reading[1] = reading[2] = reading[3] = -np.inf
-    if rank == LOWEST or float_of(rank) == -np.inf:
-        return
-    largest = float_of(rank)
-    reading[0], reading[1] = largest, -log_sum(row, largest, head.temperature)
-    reading[2] = reading[3] = _log_prob(row, reading[0], reading[1], head.temperature, blank_id)
-    if unk_id >= 0:
-        reading[3] = max(reading[3], _log_prob(row, reading[0], reading[1], head.temperature, unk_id))
+def _read(logits: Any, context: Any, bits: Any, search: Any) -> None:
+    """Fill in the reading and the blocks of a context, whose logits have these bits."""
+    reading = logits.readings[context]
+    largest, start = normalise(logits.values[context], bits, logits.blocks[context], logits.blank_id, search)
+    reading.largest, reading.start, reading.blank, reading.loop = largest, start, -np.inf, -np.inf
+    if start > -np.inf:
+        reading.blank = reading.loop = _log_prob(logits, context, logits.blank_id)
+        if logits.unk_id >= 0:
+            reading.loop = max(reading.loop, _log_prob(logits, context, logits.unk_id))
 
 
 @inlined
-def _cut(
-    candidates: Any, aheads: Any, table: Any, order: Any, spare: Any, size: Any, most: Any, states: Any, contexts: Any
-) -> Any:
+def _cut(arcs: Any, size: Any, most: Any, order: Any, spare: Any) -> Any:
     """Leave the best `most` of the candidates; returns the total of the last of them."""
-    _sort(candidates, order, size, states, contexts)
+    candidates, aheads, table = arcs.candidates, arcs.aheads, arcs.table
+    _sort(arcs, order, size)
     for i in range(most):
         spare[i] = order[i]
     # Those that stay are moved to the front in the order of their numbers, which overwrites none of them.
@@ -294,18 +339,19 @@ def _cut(
 
 
 @inlined
-def _arrive(arrivals: Any, count: Any, entries: Any, state: Any, log_prob: Any, gain: Any, token: Any) -> Any:
-    """Take in what comes from a state by one arc: the best of each token sequence, best first; returns how many."""
+def _arrive(arrivals: Any, count: Any, side: Any, source: Any, log_prob: Any, gain: Any, token: Any) -> Any:
+    """Take in the entries of state `source` by one arc: the best of each sequence, best first; returns how many."""
+    state, entries = side.states[source], side.entries
     for number in range(state.first, state.first + state.count):
         entry = entries[number]
         score, bonus = entry.score + log_prob, entry.bonus + gain
         total = score + bonus
-        said = entry.said if token < 0 else _mix(entry.said, token)
+        code = entry.code if token < 0 else _mix(entry.code, token)
         if count == len(arrivals) and total <= arrivals[count - 1].total:
             break  # and so are those after it
         at = count
         for other in range(count):
-            if arrivals[other].said == said:
+            if arrivals[other].code == code:
                 at = other
         if at < count:
             if total <= arrivals[at].total:
@@ -318,88 +364,64 @@ def _arrive(arrivals: Any, count: Any, entries: Any, state: Any, log_prob: Any, 
             arrivals[at] = arrivals[at - 1]
             at -= 1
         out = arrivals[at]
-        out.total, out.score, out.bonus, out.said = total, score, bonus, said
+        out.total, out.score, out.bonus, out.code = total, score, bonus, code
         out.log_prob, out.mark, out.token = log_prob, entry.mark, token
     return count
 
 
-@inlined
-def _collect(
-    head: Any,
-    scorer: Any,
-    logits: Any,
-    readings: Any,
-    blocks: Any,
-    states: Any,
-    contexts: Any,
-    words: Any,
-    blank_id: Any,
-    unk_id: Any,
-    candidates: Any,
-    aheads: Any,
-    table: Any,
-    order: Any,
-    spare: Any,
-) -> Any:
-    """Fill `candidates` with the states that may be kept, each with its best arc; returns how many there are."""
-    table[:] = -1
-    num, temperature, scored = head.num_states, head.temperature, head.scored
+@merged
+def _collect(graph: Any, scorer: Any, logits: Any, side: Any, arcs: Any, order: Any, spare: Any) -> Any:
+    """Fill `arcs` with the states that may be kept, each with its best arc; returns how many there are."""
+    states, words = side.states, side.words
+    arcs.table[:] = -1
+    scored = adds(scorer)
     # No more than this many can be kept, and a state beyond has as many that are better.
-    most = head.room
+    most = graph.room
     room = 4 * most + 64
-    nothing = aheads[0, :0]
-    size, least = np.int64(0), states[0].total - head.beam  # the best state comes first
-    for i in range(num):
-        loop = readings[states[i].context, 3]
+    size, least = np.int64(0), states[0].total - graph.beam  # the best state comes first
+    for i in range(graph.num_states):
+        loop = logits.readings[states[i].context].loop
         if loop > -np.inf:
-            new = candidates[size]
-            new.total, new.gain, new.source, new.token = states[i].total + loop, 0.0, i, LOOP
-            if scored:
-                for j in range(STATE_SIZE):
-                    aheads[size, j] = words[i, 0, j]
-            ahead = aheads[size] if scored else nothing
-            size = _consider(candidates, aheads, table, size, ahead, states, contexts, scored)
-    for i in range(num):
-        context, total = states[i].context, states[i].total
-        row, largest, start = logits[context], readings[context, 0], readings[context, 1]
+            for j in range(arcs.width):
+                arcs.aheads[size, j] = words[i, 0, j]
+            size = _consider(arcs, size, i, np.int64(LOOP), states[i].total + loop, 0.0)
+    for i in range(graph.num_states):
+        context, total = np.int64(states[i].context), states[i].total
+        reading = logits.readings[context]
         gains = 0.0
         if scored:
-            gains = min(head.most_gain, head.ceiling - lent(scorer, words[i, 0])) + ROUNDING
-        for number in range(blocks.shape[1] if start > -np.inf else 0):
-            # The best of most blocks tells that none of them will do.
-            if blocks[context, number] == LOWEST:
+            gains = min(scorer.max_gain, scorer.ceiling - lent(scorer, words[i, 0])) + ROUNDING
+        for number in range(logits.blocks.shape[1] if reading.start > -np.inf else 0):
+            # By the best of most blocks none of them will do.
+            rank = logits.blocks[context, number]
+            if rank == LOWEST:
                 continue
-            log_prob = start + (np.float64(float_of(blocks[context, number])) - largest) / temperature
+            log_prob = reading.start + (np.float64(float_of(rank)) - reading.largest) / logits.temperature
             if not total + log_prob + gains >= least:
                 continue
-            for token in range(number * BLOCK, min(len(row), (number + 1) * BLOCK)):
-                log_prob = _log_prob(row, largest, start, temperature, token)
-                if not total + log_prob + gains >= least or token in (blank_id, unk_id):
+            for token in range(number * BLOCK, min(logits.values.shape[1], (number + 1) * BLOCK)):
+                log_prob = _log_prob(logits, context, token)
+                if not total + log_prob + gains >= least or token in (logits.blank_id, logits.unk_id):
                     continue
                 gain = 0.0
                 if scored:
-                    if head.restrict and not _is_known(scorer, words[i, 0], token):
+                    if graph.restrict and not _is_known(scorer, words[i, 0], token):
                         continue
-                    gain = _extend(scorer, states, words, i, token, aheads[size])
+                    gain = _extend(scorer, side, i, token, arcs.aheads[size])
                     if not total + log_prob + gain >= least:
                         continue
                 if not log_prob > -np.inf:
                     continue
-                new = candidates[size]
-                new.total, new.gain, new.source, new.token = total + log_prob + gain, gain, i, token
-                ahead = aheads[size] if scored else nothing
-                size = _consider(candidates, aheads, table, size, ahead, states, contexts, scored)
+                size = _consider(arcs, size, i, token, total + log_prob + gain, gain)
                 if size >= room:
-                    least = max(least, _cut(candidates, aheads, table, order, spare, size, most, states, contexts))
+                    least = max(least, _cut(arcs, size, most, order, spare))
                     size = np.int64(most)
     return size
 
 
-@inlined
-def _choose(
-    head: Any, candidates: Any, size: Any, states: Any, contexts: Any, chosen: Any, order: Any, spare: Any
-) -> Any:
-    """Put the numbers of the candidates that are kept into `order`, best first, and those of their contexts in `spare`.
+@merged
+def _choose(graph: Any, arcs: Any, size: Any, chosen: Any, order: Any, spare: Any) -> Any:
+    """Put the indices of the candidates that are kept into `order`, best first, those of their contexts into `spare`.
 
     Args:
         chosen: (room, context_size), is filled with the contexts.
@@ -407,291 +429,213 @@ def _choose(
     Returns:
         How many states and how many contexts there are.
     """
-    _sort(candidates, order, size, states, contexts)
-    least = candidates[order[0]].total - head.beam
+    _sort(arcs, order, size)
+    least = arcs.candidates[order[0]].total - graph.beam
     kept, num_contexts = np.int64(0), np.int64(0)
-    for rank in range(min(size, head.max_states)):
+    for rank in range(min(size, graph.max_states)):
         number = order[rank]
-        if candidates[number].total < least:
+        if arcs.candidates[number].total < least:
             break
         context: Any = np.int64(-1)
         for known in range(num_contexts):
             same = True
-            for i in range(contexts.shape[1]):
-                same = same and chosen[known, i] == _token_at(candidates, number, states, contexts, i)
+            for i in range(chosen.shape[1]):
+                same = same and chosen[known, i] == _token_at(arcs, number, i)
             if same:
                 context = known
                 break
         if context < 0:
-            if num_contexts == head.max_contexts:
+            if num_contexts == graph.max_contexts:
                 continue
             context = num_contexts
             num_contexts += 1
-            for i in range(contexts.shape[1]):
-                chosen[context, i] = _token_at(candidates, number, states, contexts, i)
+            for i in range(chosen.shape[1]):
+                chosen[context, i] = _token_at(arcs, number, i)
         order[kept] = number
         spare[kept] = context
         kept += 1
     return kept, num_contexts
 
 
-@inlined
-def _advance(
-    head: Any,
-    logits: Any,
-    bits: Any,
-    blank_id: Any,
-    unk_id: Any,
-    context_size: Any,
-    blocks: Any,
-    readings: Any,
-    candidates: Any,
-    aheads: Any,
-    slots: Any,
-    order: Any,
-    spare: Any,
-    arrivals: Any,
-) -> None:
-    """Search one frame; `logits` (contexts, vocab) are those of the search's own contexts, `bits` the same memory."""
-    now, scored, nbest = head.num_frames, head.scored, head.nbest
-    head.num_frames += 1
-    all_states = numba.carray(states_at(head.states), (2, head.room))
-    all_entries = numba.carray(entries_at(head.entries), (2, head.room * nbest))
-    all_contexts = numba.carray(int64s(head.contexts), (2, min(head.max_contexts, head.room), context_size))
-    all_words = numba.carray(int32s(head.words), (2, head.room if scored else 0, 2, STATE_SIZE))
-    marks = numba.carray(marks_at(head.marks), (head.marks_room,))
-    scorer = numba.carray(scorers_at(head.scorer), (1,))[0]
-    states, contexts, words, entries = (
-        all_states[head.side],
-        all_contexts[head.side],
-        all_words[head.side],
-        all_entries[head.side],
-    )
-    new_states, new_contexts, new_words, new_entries = (
-        all_states[1 - head.side],
-        all_contexts[1 - head.side],
-        all_words[1 - head.side],
-        all_entries[1 - head.side],
-    )
-    for context in range(head.num_contexts):
-        _read_context(logits[context], bits[context], blank_id, unk_id, head, blocks[context], readings[context])
+@merged
+def _advance(graph: Any, logits: Any, bits: Any, context_size: Any, scratch: Any) -> None:
+    """Search one frame; `bits` is the memory of the logits as integers."""
+    now = graph.num_frames
+    graph.num_frames += 1
+    scorer = scorer_at(graph.scorer)
+    old, new = _side(graph, graph.side, context_size), _side(graph, 1 - graph.side, context_size)
+    for context in range(graph.num_contexts):
+        _read(logits, context, bits[context], graph)
 
     num_slots = 4
-    while num_slots < 2 * (4 * head.room + 64):
+    while num_slots < 2 * (4 * graph.room + 64):
         num_slots *= 2
-    size = _collect(
-        head,
-        scorer,
-        logits,
-        readings,
-        blocks,
-        states,
-        contexts,
-        words,
-        blank_id,
-        unk_id,
-        candidates,
-        aheads,
-        slots[:num_slots],
-        order,
-        spare,
-    )
+    width = STATE_SIZE if adds(scorer) else 0
+    table = scratch.table[:num_slots]
+    arcs = Arcs(scratch.candidates, scratch.aheads, width, table, old.states, old.contexts)
+    order, spare = scratch.order, scratch.spare
+    size = _collect(graph, scorer, logits, old, arcs, order, spare)
     if size == 0:
         return  # the frame rules out everything: it is passed over
-    if head.final_arc:
-        for i in range(head.num_states):
-            end = readings[states[i].context, 2]
+    if graph.final_arc:
+        for i in range(graph.num_states):
+            end = logits.readings[old.states[i].context].blank
             if end > -np.inf:
-                new = candidates[size]
-                new.total, new.gain, new.source, new.token = states[i].total + end, 0.0, i, FINAL
+                last = arcs.candidates[size]
+                last.total, last.gain, last.source, last.token = old.states[i].total + end, 0.0, i, FINAL
                 size += 1
-    kept, num_contexts = _choose(head, candidates, size, states, contexts, new_contexts, order, spare)
+    kept, num_contexts = _choose(graph, arcs, size, new.contexts, order, spare)
 
-    lowest = states[0].total - head.beam
     count, filled, num_states = np.int64(0), np.int64(0), np.int64(0)
     for final in range(2):
         for rank in range(kept):
-            chosen = candidates[order[rank]]
+            chosen = arcs.candidates[order[rank]]
             if (chosen.token == FINAL) != (final == 1):
                 continue
-            source, token = np.int64(chosen.source), np.int64(chosen.token)
-            context, new = states[source].context, new_states[count]
-            new.context, new.closing, new.before = spare[rank], np.nan, states[source].total
-            log_prob = readings[context, 2 if final else 3]
-            if token >= 0:
-                log_prob = _log_prob(
-                    logits[context], readings[context, 0], readings[context, 1], head.temperature, token
-                )
-            if scored:
+            state = new.states[count]
+            state.first, state.context = filled, spare[rank]
+            state.closing, state.before = np.nan, old.states[chosen.source].total
+            for i in range(width):
+                new.words[count, 0, i] = scratch.aheads[order[rank], i]
+            if chosen.token == LOOP and width:
+                state.closing = old.states[chosen.source].closing
                 for i in range(STATE_SIZE):
-                    new_words[count, 0, i] = aheads[order[rank], i]
-                if token == LOOP:
-                    new.closing = states[source].closing
-                    for i in range(STATE_SIZE):
-                        new_words[count, 1, i] = words[source, 1, i]
-            arrived = _arrive(arrivals[:nbest], np.int64(0), entries, states[source], log_prob, chosen.gain, token)
-            if nbest > 1 and final == 0:
-                arrived = _arrive_otherwise(
-                    arrivals[:nbest],
-                    arrived,
-                    source,
-                    token,
-                    new_contexts[spare[rank]],
-                    new_words[count, 0] if scored else aheads[0, :0],
-                    lowest,
-                    head,
-                    scorer,
-                    logits,
-                    readings,
-                    blank_id,
-                    unk_id,
-                    states,
-                    entries,
-                    contexts,
-                    words,
-                    aheads[size],
-                )
-            new.first, new.count, new.total = filled, arrived, arrivals[0].total
-            for i in range(arrived):
-                here, out = arrivals[i], new_entries[filled]
-                out.score, out.bonus, out.said, out.mark = here.score, here.bonus, here.said, here.mark
-                if here.token >= 0:
-                    mark = marks[head.num_marks]
-                    mark.token, mark.frame, mark.log_prob, mark.parent = here.token, now, here.log_prob, here.mark
-                    out.mark = head.num_marks
-                    head.num_marks += 1
-                filled += 1
+                    new.words[count, 1, i] = old.words[chosen.source, 1, i]
+            arrivals = scratch.arrivals[: graph.nbest]
+            arrived = _arrive_by_best(arrivals, logits, old, chosen)
+            if graph.nbest > 1 and final == 0:
+                ahead = scratch.aheads[len(scratch.aheads) - 1]
+                arrived = _arrive_otherwise(arrivals, arrived, graph, logits, old, chosen, Target(new, count, ahead))
+            state.total = arrivals[0].total
+            state.count = arrived
+            _write(graph, arrivals[:arrived], new.entries[filled : filled + arrived], now)
+            filled += arrived
             count += 1
         if final == 0:
             num_states = count
-    head.num_states, head.num_finals, head.num_contexts = num_states, count - num_states, num_contexts
-    head.side = 1 - head.side
+    graph.num_states, graph.num_finals, graph.num_contexts = num_states, count - num_states, num_contexts
+    graph.side = 1 - graph.side
 
 
-@inlined
-def _arrive_otherwise(
-    arrivals: Any,
-    arrived: Any,
-    source: Any,
-    arc: Any,
-    target: Any,
-    target_words: Any,
-    lowest: Any,
-    head: Any,
-    scorer: Any,
-    logits: Any,
-    readings: Any,
-    blank_id: Any,
-    unk_id: Any,
-    states: Any,
-    entries: Any,
-    contexts: Any,
-    words: Any,
-    ahead: Any,
-) -> Any:
-    """Take in what comes to a state by other arcs than its best one, which is `arc` out of state number `source`.
+@merged
+def _arrive_by_best(arrivals: Any, logits: Any, side: Any, chosen: Any) -> Any:
+    """Take in the entries by the best arc to a state; returns how many there are."""
+    source, token = np.int64(chosen.source), np.int64(chosen.token)
+    context = np.int64(side.states[source].context)
+    log_prob = logits.readings[context].loop
+    if token == FINAL:
+        log_prob = logits.readings[context].blank
+    elif token >= 0:
+        log_prob = _log_prob(logits, context, token)
+    return _arrive(arrivals, np.int64(0), side, source, log_prob, chosen.gain, token)
+
+
+@merged
+def _arrive_otherwise(arrivals: Any, arrived: Any, graph: Any, logits: Any, side: Any, chosen: Any, target: Any) -> Any:
+    """Take in the entries by other arcs to a state than its best one, `chosen`; returns how many there are.
 
     Args:
-        target: (context_size,) the context of the state, `target_words` the scorer's state.
-        lowest: the least total of an arc.
-
-    Returns:
-        How many entries there are.
+        arrived: how many there are already.
+        target: the state.
     """
-    size = len(target)
-    token = target[size - 1]
-    is_token = token >= 0 and token != blank_id and token != unk_id
-    for i in range(head.num_states):
-        context = states[i].context
+    scorer = scorer_at(graph.scorer)
+    width = STATE_SIZE if adds(scorer) else 0
+    wanted, words = target.side.contexts[target.side.states[target.at].context], target.side.words
+    lowest = side.states[0].total - graph.beam
+    size = len(wanted)
+    token = wanted[size - 1]
+    is_token = token >= 0 and token != logits.blank_id and token != logits.unk_id
+    for i in range(graph.num_states):
+        context, total = np.int64(side.states[i].context), side.states[i].total
         is_same, is_next = True, is_token
         for j in range(size):
-            is_same = is_same and contexts[context, j] == target[j]
-            is_next = is_next and (j == 0 or contexts[context, j] == target[j - 1])
-        if is_same and not (arc == LOOP and source == i):
-            for j in range(len(target_words)):
-                is_same = is_same and words[i, 0, j] == target_words[j]
-            if is_same and readings[context, 3] > -np.inf:
-                arrived = _arrive(arrivals, arrived, entries, states[i], readings[context, 3], 0.0, np.int64(LOOP))
-        if not is_next or (arc == token and source == i):
+            is_same = is_same and side.contexts[context, j] == wanted[j]
+            is_next = is_next and (j == 0 or side.contexts[context, j] == wanted[j - 1])
+        if is_same and not (chosen.token == LOOP and chosen.source == i):
+            for j in range(width):
+                is_same = is_same and side.words[i, 0, j] == words[target.at, 0, j]
+            loop = logits.readings[context].loop
+            if is_same and loop > -np.inf:
+                arrived = _arrive(arrivals, arrived, side, i, loop, 0.0, np.int64(LOOP))
+        if not is_next or (chosen.token == token and chosen.source == i):
             continue
-        log_prob, gain = (
-            _log_prob(logits[context], readings[context, 0], readings[context, 1], head.temperature, token),
-            0.0,
-        )
+        log_prob, gain = _log_prob(logits, context, token), 0.0
         if not log_prob > -np.inf:
             continue
-        if head.scored:
-            if head.restrict and not _is_known(scorer, words[i, 0], token):
+        if width:
+            if graph.restrict and not _is_known(scorer, side.words[i, 0], token):
                 continue
-            gain = _extend(scorer, states, words, i, token, ahead)
-            for j in range(len(target_words)):
-                is_next = is_next and ahead[j] == target_words[j]
-        if is_next and states[i].total + log_prob + gain >= lowest:
-            arrived = _arrive(arrivals, arrived, entries, states[i], log_prob, gain, token)
+            gain = _extend(scorer, side, i, token, target.ahead)
+            for j in range(width):
+                is_next = is_next and target.ahead[j] == words[target.at, 0, j]
+        if is_next and total + log_prob + gain >= lowest:
+            arrived = _arrive(arrivals, arrived, side, i, log_prob, gain, token)
     return arrived
 
 
+@merged
+def _write(graph: Any, arrivals: Any, entries: Any, now: Any) -> None:
+    """Make arrivals in frame `now` the entries of a state."""
+    marks = numba.carray(_marks_at(graph.marks), (graph.marks_room,))
+    for i in range(len(arrivals)):
+        here, out = arrivals[i], entries[i]
+        out.score, out.bonus, out.code, out.mark = here.score, here.bonus, here.code, here.mark
+        if here.token >= 0:
+            mark = marks[graph.num_marks]
+            mark.token, mark.frame, mark.log_prob, mark.parent = here.token, now, here.log_prob, here.mark
+            out.mark = graph.num_marks
+            graph.num_marks += 1
+
+
 @compiled
-def step(
-    heads: Any,
-    num_frames: Any,
-    max_frames: Any,
-    frame: Any,
-    logits: Any,
-    blank_id: Any,
-    unk_id: Any,
-    contexts: Any,
-    places: Any,
-) -> Any:
-    """Search one frame, and ask for the next one; arguments and result are as those of `ask`, and
+def step(address: Any, frame: Any, logits: Any) -> Any:
+    """Search one frame, and choose what the joiner computes in the next one, as `ask` does.
 
     Args:
-        logits: (rows, vocab) float32, the answers; blank penalties are taken off in place.
-        unk_id: a token that is never said and counts as blank, or -1.
+        address: as of `ask`.
+        logits: (rows, vocab) float32, the joiner's; blank penalties are subtracted in place.
     """
+    rows = rows_at(address)
     most_states, most_contexts, most_entries, any_scored = np.int64(1), np.int64(1), np.int64(1), False
-    for i in range(len(heads)):
-        if frame < num_frames[i]:
-            head = head_at(heads[i])
-            most_states = max(most_states, head.room)
-            most_contexts = max(most_contexts, head.num_contexts)
-            most_entries = max(most_entries, head.nbest)
-            any_scored = any_scored or head.scored
+    for i in range(len(rows.searches)):
+        if frame < rows.num_frames[i]:
+            graph = _graph_at(rows.searches[i])
+            most_states = max(most_states, graph.room)
+            most_contexts = max(most_contexts, graph.num_contexts)
+            most_entries = max(most_entries, graph.nbest)
+            any_scored = any_scored or adds(scorer_at(graph.scorer))
     bits = logits.view(np.int32)
-    blocks = np.empty((most_contexts, (logits.shape[1] + BLOCK - 1) // BLOCK), dtype=np.int32)
-    readings = np.empty((most_contexts, 4), dtype=np.float64)
     most = 5 * most_states + 66  # candidates, final states and one to try with
-    candidates = np.empty(most, dtype=CANDIDATE)
-    aheads = np.empty((most, STATE_SIZE if any_scored else 0), dtype=np.int32)
     num_slots = 4
     while num_slots < 2 * most:
         num_slots *= 2
-    slots = np.empty(num_slots, dtype=np.int32)
-    order, spare = np.empty(most, dtype=np.int64), np.empty(most, dtype=np.int64)
-    arrivals = np.empty(most_entries, dtype=ARRIVAL)
+    memory = Scratch(
+        np.empty(most_contexts, dtype=READING),
+        np.empty((most_contexts, (logits.shape[1] + BLOCK - 1) // BLOCK), dtype=np.int32),
+        np.empty(most, dtype=CANDIDATE),
+        np.empty((most, STATE_SIZE if any_scored else 0), dtype=np.int32),
+        np.empty(num_slots, dtype=np.int32),
+        np.empty(most, dtype=np.int64),
+        np.empty(most, dtype=np.int64),
+        np.empty(most_entries, dtype=ARRIVAL),
+    )
+    return after_use((memory, logits, bits), _step(rows, frame, borrowed((logits, bits)), borrowed(memory)))
+
+
+@merged
+def _step(rows: Any, frame: Any, answers: Any, scratch: Any) -> Any:
+    logits, bits = answers
     first, count = np.int64(0), np.int64(0)
-    for i in range(len(heads)):
-        if frame >= num_frames[i]:
+    for i in range(len(rows.searches)):
+        if frame >= rows.num_frames[i]:
             continue
-        head = head_at(heads[i])
-        last = first + head.num_contexts
-        _advance(
-            head,
-            logits[first:last],
-            bits[first:last],
-            blank_id,
-            unk_id,
-            contexts.shape[1],
-            blocks,
-            readings,
-            candidates,
-            aheads,
-            slots,
-            order,
-            spare,
-            arrivals,
+        graph = _graph_at(rows.searches[i])
+        last = first + graph.num_contexts
+        own = Logits(
+            logits[first:last], scratch.readings, scratch.blocks, graph.temperature, rows.blank_id, rows.unk_id
         )
+        _advance(graph, own, bits[first:last], rows.contexts.shape[1], scratch)
         first = last
-        if frame + 1 < num_frames[i]:
-            count = _ask(head, i * max_frames + frame + 1, contexts, places, count)
+        if frame + 1 < rows.num_frames[i]:
+            count = _ask(rows, i, frame + 1, count)
     return count

@@ -1,67 +1,58 @@
-"""What a fast beam search is made of, and how compiled code reaches many searches at once.
+"""The records of a fast beam search: states, entries, and the search they belong to.
 
 **States** are places in the graph after a frame: a context of the predictor and a state of the scorer. **Entries** are
-the token sequences that lead to a state, best first; there is more than one only if alternatives are asked for.
-**Marks** are lists of tokens with their times, which share beginnings; they are only ever appended, a parent always
-before its children, and `fast_room.py` moves those that are still needed to the front.
+the token sequences that lead to a state, best first; there is more than one only if alternatives are asked for. Their
+tokens and times are marks, see `beam/records.py`.
 
 States, entries and contexts have two sides: those after the last frame, and room for those after the next.
-
-A **head** is all that is not an array of one search, and where its arrays lie (`memory.py`): one call of compiled code
-is given the addresses of the heads of a batch.
 """
 
-from typing import Any
-
-import numba
 import numpy as np
 
-from tritone.search.compiled.addresses import pointer_to
-from tritone.search.compiled.compiler import inlined
-from tritone.search.scoring.scorer import NUMBERS
+# A token sequence that leads to a state.
+ENTRY = np.dtype(
+    [
+        ("score", np.float64),  # the log-probability of its best alignment that leads to the state
+        ("bonus", np.float64),  # what the scorer adds
+        ("code", np.uint64),  # of the sequence: different ones have different codes but for one pair in 10^19
+        ("mark", np.int32),  # of its last token, or -1
+    ],
+    align=True,
+)
 
-# A list of tokens with their times: its last one, and the mark of the token before, or -1.
-MARK = np.dtype([("token", np.int32), ("frame", np.int32), ("log_prob", np.float32), ("parent", np.int32)], align=True)
-
-# A token sequence: the log-probability of its best alignment that leads to the state, and what the scorer adds. `said`
-# is a code of the sequence, 64 bits wide: different ones have different codes but for one pair in 10^19.
-ENTRY = np.dtype([("score", np.float64), ("bonus", np.float64), ("said", np.uint64), ("mark", np.int32)], align=True)
-
-# `total`: score and bonus of its best entry. `before`: of a state behind a final arc, the total before that arc.
-# `closing`: what the scorer adds when the open word ends, NaN until somebody needs it. `context`: its number.
 STATE = np.dtype(
     [
-        ("total", np.float64),
-        ("before", np.float64),
-        ("closing", np.float64),
-        ("first", np.int32),
+        ("total", np.float64),  # score and bonus of its best entry
+        ("before", np.float64),  # of a state behind a final arc, the total before that arc
+        ("closing", np.float64),  # what the scorer adds when the open word ends, NaN until somebody needs it
+        ("first", np.int32),  # its entries are `count` from `first` on
         ("count", np.int32),
-        ("context", np.int32),
+        ("context", np.int32),  # index of its context
     ],
     align=True,
 )
 
-# States alive are followed by `num_finals` states behind final arcs. `room`: the most states, with these, and
-# each has room for `nbest` entries. `scored`: whether `scorer` is one. The last six are addresses.
-HEAD = np.dtype(
+# A search under way. The int64 of the first line are addresses, see `addresses.py`.
+GRAPH = np.dtype(
     [
-        *((name, np.int64) for name in ("num_frames", "num_states", "num_finals", "num_contexts", "num_marks", "side")),
-        *((name, np.int64) for name in ("max_states", "max_contexts", "nbest", "room", "marks_room")),
-        *((name, np.bool_) for name in ("final_arc", "restrict", "scored")),
-        *((name, np.float64) for name in ("beam", "blank_penalty", "temperature", "most_gain", "ceiling")),
         *((name, np.int64) for name in ("states", "entries", "contexts", "words", "marks", "scorer")),
+        ("room", np.int64),  # `states` are (2, room), `entries` (2, room * nbest), and with a scorer `words`
+        # (2, room, 2, STATE_SIZE) int32: the scorer's state, and that after the end of the open word
+        ("max_contexts", np.int64),  # `contexts` are (2, min(max_contexts, room), context_size) int64
+        ("marks_room", np.int64),
+        ("num_frames", np.int64),
+        ("num_states", np.int64),  # alive; `num_finals` states behind final arcs follow them
+        ("num_finals", np.int64),
+        ("num_contexts", np.int64),
+        ("num_marks", np.int64),
+        ("side", np.int64),
+        ("max_states", np.int64),
+        ("nbest", np.int64),  # entries of a state at the most
+        ("final_arc", np.bool_),  # whether paths end by an arc to a final state
+        ("restrict", np.bool_),  # whether only words of the scorer's language model may be output
+        ("beam", np.float64),  # natural-log units below the best state
+        ("blank_penalty", np.float64),
+        ("temperature", np.float64),
     ],
     align=True,
 )
-
-_heads_at = pointer_to(numba.from_dtype(HEAD))
-states_at = pointer_to(numba.from_dtype(STATE))
-entries_at = pointer_to(numba.from_dtype(ENTRY))
-marks_at = pointer_to(numba.from_dtype(MARK))
-scorers_at = pointer_to(numba.from_dtype(NUMBERS))
-
-
-@inlined
-def head_at(address: Any) -> Any:
-    """The head at an address."""
-    return numba.carray(_heads_at(address), (1,))[0]

@@ -85,11 +85,11 @@ def advance_greedy(
     cache = common_cache(states, batch, num_frames)
     network = cache.network
     contexts = np.stack([state.context for state in states])
-    penalties = np.array([state.blank_penalty for state in states], dtype=np.float64)
-    max_symbols = np.array([state.max_symbols for state in states], dtype=np.int64)
     unk_id = -1 if network.unk_id is None else network.unk_id
     rows = np.zeros(batch, dtype=greedy_kernel.ROW)
     rows["num_frames"] = np.clip(num_frames, 0, max_frames)
+    rows["blank_penalty"] = [state.blank_penalty for state in states]
+    rows["max_symbols"] = [state.max_symbols for state in states]
     places, askers = (np.empty(batch * MAX_BLOCK, dtype=np.int64) for _ in range(2))
     found, num_found = np.empty(4 * batch, dtype=greedy_kernel.FOUND), 0
     before = sum(state.num_tokens for state in states), sum(state.num_frames for state in states)
@@ -101,17 +101,8 @@ def advance_greedy(
         logits = network.join(np.take(frames, places[:count], axis=0), predicted)
         if num_found + batch > len(found):
             found = np.concatenate([found, np.empty_like(found)])
-        num_found = greedy_kernel.listen(
-            rows,
-            as_answers(logits, count, network),
-            network.blank_id,
-            unk_id,
-            penalties,
-            max_symbols,
-            contexts,
-            found,
-            num_found,
-        )
+        answers = as_answers(logits, count, network)
+        num_found = greedy_kernel.listen(rows, answers, contexts, found, num_found, network.blank_id, unk_id)
     new: list[list[Token]] = [[] for _ in states]
     for row, token, frame, confidence in found[:num_found].tolist():
         frame += states[row].num_frames

@@ -9,10 +9,20 @@ from typing import Any
 import numpy as np
 
 from tritone.search.compiled.compiler import compiled
-from tritone.search.transducer.softmax import LOWEST, float_of, largest_rank, rank_of, sum_exp
+from tritone.search.compiled.ranks import LOWEST, float_of, largest_rank, rank_of
+from tritone.search.transducer.softmax import sum_exp
 
-# A row: the frame it is at, the tokens found in that frame, how many frames it has, the frames of its block.
-ROW = np.dtype([(name, np.int64) for name in ("frame", "symbols", "num_frames", "block")])
+# The search in one row of a batch.
+ROW = np.dtype(
+    [
+        ("frame", np.int64),  # where it is
+        ("symbols", np.int64),  # tokens found in that frame
+        ("num_frames", np.int64),  # how many it has
+        ("block", np.int64),  # frames that the joiner is asked for
+        ("max_symbols", np.int64),  # the most tokens of one frame
+        ("blank_penalty", np.float64),  # natural-log units
+    ]
+)
 
 # A token that was found: of row `row` in frame `frame`.
 FOUND = np.dtype([("row", np.int64), ("token", np.int64), ("frame", np.int64), ("confidence", np.float64)])
@@ -20,15 +30,15 @@ FOUND = np.dtype([("row", np.int64), ("token", np.int64), ("frame", np.int64), (
 
 @compiled
 def ask(rows: Any, block: Any, max_frames: Any, places: Any, askers: Any) -> Any:
-    """Say what the joiner is to be asked: the next `block` frames of each row, or as many as it has left.
+    """Choose what the joiner computes: the next `block` frames of each row, or as many as it has left.
 
     Args:
         rows: (batch,) `ROW` records; their `block` is filled.
         max_frames: the frames that each row has in the table of frames.
-        places: (n,) int64 in that table, `askers`: (n,) int64 rows; both are filled.
+        places: (n,) int64 indices in that table, `askers`: (n,) int64 of the rows; both are filled.
 
     Returns:
-        How many frames are asked for.
+        How many frames there are.
     """
     count = np.int64(0)
     for i in range(len(rows)):
@@ -41,25 +51,14 @@ def ask(rows: Any, block: Any, max_frames: Any, places: Any, askers: Any) -> Any
 
 
 @compiled
-def listen(
-    rows: Any,
-    logits: Any,
-    blank_id: Any,
-    unk_id: Any,
-    blank_penalties: Any,
-    max_symbols: Any,
-    contexts: Any,
-    found: Any,
-    first: Any,
-) -> Any:
+def listen(rows: Any, logits: Any, contexts: Any, found: Any, first: Any, blank_id: Any, unk_id: Any) -> Any:
     """Move each row to the frame after its block, or to where it found a token, which goes into its context.
 
     Args:
-        logits: (n, vocab) float32, the answers.
-        unk_id: a token that counts as blank, or -1.
-        blank_penalties, max_symbols: (batch,) of each row.
+        logits: (n, vocab) float32, the joiner's.
         contexts: (batch, context_size) int64.
         found: `FOUND` records, from `first` on; there is room for one of each row.
+        unk_id: a token that counts as blank, or -1.
 
     Returns:
         How many records there are.
@@ -70,7 +69,7 @@ def listen(
         row = rows[i]
         end = at + row.block
         while at < end:
-            blank = np.float32(logits[at, blank_id] - np.float32(blank_penalties[i]))
+            blank = np.float32(logits[at, blank_id] - np.float32(row.blank_penalty))
             logits[at, blank_id] = blank
             best = largest_rank(bits[at])
             # Of equal logits the first counts, as everywhere; NaN and infinity do not.
@@ -89,7 +88,7 @@ def listen(
                 contexts[i, j] = contexts[i, j + 1]
             contexts[i, contexts.shape[1] - 1] = token
             row.symbols += 1
-            if row.symbols >= max_symbols[i]:
+            if row.symbols >= row.max_symbols:
                 row.frame += 1
                 row.symbols = 0
             break

@@ -1,167 +1,109 @@
 """The compiled part of modified beam search: one frame of all utterances of a batch.
 
-Hypotheses are prefixes as `beam_records.py` has them, with one sum over all alignments (`blank`, `score`) and one list
+Hypotheses are prefixes as `beam/records.py` has them, with one sum over all alignments (`blank`, `score`) and one list
 of times (`blank_mark`). A node's second state is its context: the newest tokens, which the predictor sees.
 """
 
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
-from tritone.search.beam.records import (
-    MARK,
-    NODE,
-    NUM_COUNTERS,
-    NUM_FRAMES,
-    NUM_MARKS,
-    NUM_NODES,
-    NUM_PREFIXES,
-    PREFIX,
-    SIDE,
-    add_child,
-    child_slot,
-)
-from tritone.search.compiled.addresses import int32s, int64s, pointer_to
-from tritone.search.compiled.compiler import compiled, inlined
-from tritone.search.scoring.scorer import NUMBERS, extend
-from tritone.search.transducer.softmax import BLOCK, LOWEST, block_ranks, float_of, log_sum
+from tritone.search.beam.pruning import add_child, add_mark, child_slot, tree_at
+from tritone.search.compiled.compiler import compiled, inlined, merged
+from tritone.search.compiled.ranks import LOWEST, float_of
+from tritone.search.scoring.scorer import adds, extend, scorer_at
+from tritone.search.transducer.rows import rows_at
+from tritone.search.transducer.softmax import BLOCK, normalise
 
-# One search of a batch: where its arrays are and how long, and its options. `scored`: whether `scorer` is one.
-SEARCH = np.dtype(
+# One of the best extensions in a frame: hypothesis number `source` by `token`.
+EXTENSION = np.dtype(
     [
-        ("nodes", np.int64),
-        ("states", np.int64),
-        ("slots", np.int64),
-        ("marks", np.int64),
-        ("prefixes", np.int64),
-        ("counters", np.int64),
-        ("scorer", np.int64),
-        ("num_nodes", np.int64),
-        ("num_slots", np.int64),
-        ("num_marks", np.int64),
-        ("state_size", np.int64),
-        ("beam", np.int64),
-        ("blank_penalty", np.float64),
-        ("temperature", np.float64),
-        ("scored", np.bool_),
+        ("total", np.float64),
+        ("log_prob", np.float64),  # of the token after the hypothesis
+        ("source", np.int64),
+        ("token", np.int64),
     ],
     align=True,
 )
 
-# One of the best extensions in a frame: hypothesis number `source` by `token`. `log_prob`: of the token after it.
-EXTENSION = np.dtype(
-    [("total", np.float64), ("log_prob", np.float64), ("source", np.int64), ("token", np.int64)], align=True
-)
-
-_searches_at = pointer_to(numba.from_dtype(SEARCH))
-_nodes_at = pointer_to(numba.from_dtype(NODE))
-_marks_at = pointer_to(numba.from_dtype(MARK))
-_prefixes_at = pointer_to(numba.from_dtype(PREFIX))
-_scorers_at = pointer_to(numba.from_dtype(NUMBERS))
-
-
-@inlined
-def _search(address: Any) -> Any:
-    return numba.carray(_searches_at(address), (1,))[0]
-
 
 @compiled
-def ask(searches: Any, num_frames: Any, max_frames: Any, frame: Any, contexts: Any, places: Any) -> Any:
-    """Say what the joiner is to be asked in a frame: one row for each hypothesis of each search that has this frame.
+def ask(address: Any, frame: Any) -> Any:
+    """Choose what the joiner computes in a frame: a row for each hypothesis of each search that has this frame.
 
     Args:
-        searches: (batch,) int64 addresses of `SEARCH` records.
-        num_frames: (batch,) int64; `max_frames`: the rows that each search has in the table of frames.
-        contexts: (rows, context_size) int64, `places`: (rows,) int64 in the table of frames; both are filled.
+        address: of a `ROWS` record of `TREE` records.
 
     Returns:
         How many rows there are.
     """
-    count = np.int64(0)
-    for i in range(len(searches)):
-        if frame < num_frames[i]:
-            count = _ask(_search(searches[i]), i * max_frames + frame, contexts, places, count)
+    rows, count = rows_at(address), np.int64(0)
+    for i in range(len(rows.searches)):
+        if frame < rows.num_frames[i]:
+            count = _ask(rows, i, frame, count)
     return count
 
 
 @inlined
-def _ask(search: Any, place: Any, contexts: Any, places: Any, count: Any) -> Any:
-    counters = int64s(search.counters)
-    prefixes = numba.carray(_prefixes_at(search.prefixes), (2, search.beam))
-    states = numba.carray(int32s(search.states), (search.num_nodes, 2, search.state_size))
-    for rank in range(counters[NUM_PREFIXES]):
-        node = prefixes[counters[SIDE], rank].node
-        for i in range(contexts.shape[1]):
-            contexts[count, i] = states[node, 1, i]
-        places[count] = place
+def _ask(rows: Any, i: Any, frame: Any, count: Any) -> Any:
+    tree = tree_at(rows.searches[i])
+    for rank in range(tree.search.num_prefixes):
+        node = tree.prefixes[tree.search.side, rank].node
+        for j in range(rows.contexts.shape[1]):
+            rows.contexts[count, j] = tree.states[node, 1, j]
+        rows.places[count] = i * rows.max_frames + frame
         count += 1
     return count
 
 
 @compiled
-def step(
-    searches: Any,
-    num_frames: Any,
-    max_frames: Any,
-    frame: Any,
-    logits: Any,
-    blank_id: Any,
-    unk_id: Any,
-    best: Any,
-    contexts: Any,
-    places: Any,
-) -> Any:
-    """Search one frame, and ask for the next one; arguments and result are as those of `ask`, and
+def step(address: Any, frame: Any, logits: Any) -> Any:
+    """Search one frame, and choose what the joiner computes in the next one, as `ask` does.
 
     Args:
-        logits: (rows, vocab) float32, the answers; blank penalties are taken off in place.
-        unk_id: a token that counts as blank, or -1.
-        best: `EXTENSION` records, as many as the largest beam at least; for use in here.
+        address: as of `ask`.
+        logits: (rows, vocab) float32, the joiner's; blank penalties are subtracted in place.
     """
-    bits = logits.view(np.int32)
+    rows, bits = rows_at(address), logits.view(np.int32)
     blocks = np.empty((logits.shape[1] + BLOCK - 1) // BLOCK, dtype=np.int32)
+    most = np.int64(1)
+    for i in range(len(rows.searches)):
+        most = max(most, tree_at(rows.searches[i]).search.beam)
+    best = np.empty(most, dtype=EXTENSION)
     first, count = np.int64(0), np.int64(0)
-    for i in range(len(searches)):
-        if frame >= num_frames[i]:
+    for i in range(len(rows.searches)):
+        if frame >= rows.num_frames[i]:
             continue
-        search = _search(searches[i])
-        num = int64s(search.counters)[NUM_PREFIXES]
-        last = first + num
-        size = _find_best(search, logits[first:last], bits[first:last], blank_id, best, blocks)
-        _keep(search, best, size, blank_id, unk_id, contexts.shape[1])
+        tree = tree_at(rows.searches[i])
+        last = first + tree.search.num_prefixes
+        size = _find_best(tree, logits[first:last], bits[first:last], rows.blank_id, best, blocks)
+        _keep(tree, best[:size], rows)
         first = last
-        if frame + 1 < num_frames[i]:
-            count = _ask(search, i * max_frames + frame + 1, contexts, places, count)
+        if frame + 1 < rows.num_frames[i]:
+            count = _ask(rows, i, frame + 1, count)
     return count
 
 
-@inlined
-def _find_best(search: Any, logits: Any, bits: Any, blank_id: Any, best: Any, blocks: Any) -> Any:
+@merged
+def _find_best(tree: Any, logits: Any, bits: Any, blank_id: Any, best: Any, blocks: Any) -> Any:
     """Fill `best` with the best extensions of all hypotheses, best first; returns how many there are.
 
     Of equal ones the first is kept, by hypothesis and then by token.
     """
-    prefixes = numba.carray(_prefixes_at(search.prefixes), (2, search.beam))
-    alive = prefixes[int64s(search.counters)[SIDE]]
+    search = tree.search
+    alive = tree.prefixes[search.side]
     beam, temperature = search.beam, search.temperature
     size = np.int64(0)
     for source in range(len(logits)):
         row = logits[source]
-        if search.blank_penalty != 0.0:
-            row[blank_id] = np.float32(row[blank_id] - search.blank_penalty)
-        rank = block_ranks(bits[source], blocks)
-        if rank == LOWEST:
+        largest, start = normalise(row, bits[source], blocks, blank_id, search)
+        if start == -np.inf:
             continue
-        largest = float_of(rank)
-        if largest == -np.inf:
-            continue
-        start = -log_sum(row, largest, temperature)
         for number in range(len(blocks)):
             if blocks[number] == LOWEST:
                 continue
-            # What a logit must be above; the largest of most blocks tells that none is.
+            # What a logit must be above; by the largest of most blocks none is.
             log_prob = start + (float_of(blocks[number]) - largest) / temperature
             if size == beam and alive[source].total + log_prob <= best[size - 1].total:
                 continue
@@ -183,35 +125,29 @@ def _find_best(search: Any, logits: Any, bits: Any, blank_id: Any, best: Any, bl
     return size
 
 
-@inlined
-def _keep(search: Any, best: Any, size: Any, blank_id: Any, unk_id: Any, context_size: Any) -> None:
-    """Make the first `size` of `best` the hypotheses of the search; those with the same tokens become one.
+@merged
+def _keep(tree: Any, best: Any, rows: Any) -> None:
+    """Make the extensions the hypotheses of the search; those with the same tokens become one.
 
     With none, the frame is passed over.
     """
-    counters = numba.carray(int64s(search.counters), (NUM_COUNTERS,))
-    now = counters[NUM_FRAMES]
-    counters[NUM_FRAMES] += 1
-    if size == 0:
+    search, nodes = tree.search, tree.nodes
+    now = search.num_frames
+    search.num_frames += 1
+    if len(best) == 0:
         return
-    nodes = numba.carray(_nodes_at(search.nodes), (search.num_nodes,))
-    states = numba.carray(int32s(search.states), (search.num_nodes, 2, search.state_size))
-    slots = numba.carray(int32s(search.slots), (search.num_slots,))
-    marks = numba.carray(_marks_at(search.marks), (search.num_marks,))
-    prefixes = numba.carray(_prefixes_at(search.prefixes), (2, search.beam))
-    old, new = prefixes[counters[SIDE]], prefixes[1 - counters[SIDE]]
-    scorer = numba.carray(_scorers_at(search.scorer), (1,))[0]
-    for i in range(counters[NUM_PREFIXES]):
+    old, new = tree.prefixes[search.side], tree.prefixes[1 - search.side]
+    for i in range(search.num_prefixes):
         nodes[old[i].node].rank = -1
     kept = np.int64(0)
-    for place in range(size):
+    for place in range(len(best)):
         extension = best[place]
         before = old[extension.source]
         token = extension.token
         own: Any = np.int64(before.node)
-        says = token not in (blank_id, unk_id)
-        if says:
-            own = _child(nodes, states, slots, counters, own, token, search.scored, scorer, context_size)
+        adds_token = token not in (rows.blank_id, rows.unk_id)
+        if adds_token:
+            own = _child(tree, own, token, rows.contexts.shape[1])
         score = before.score + extension.log_prob
         rank: Any = np.int64(nodes[own].rank)
         if rank >= 0:  # the times are those of the better one
@@ -224,42 +160,28 @@ def _keep(search: Any, best: Any, size: Any, blank_id: Any, unk_id: Any, context
             out = new[rank]
             out.node, out.token_mark, out.blank_mark = own, -1, before.blank_mark
             out.token, out.best_token = -np.inf, -np.inf
-            if says:
-                mark = counters[NUM_MARKS]
-                counters[NUM_MARKS] += 1
-                marks[mark].token, marks[mark].frame = token, now
-                marks[mark].log_prob, marks[mark].parent = extension.log_prob, before.blank_mark
-                out.blank_mark = mark
+            if adds_token:
+                out.blank_mark = add_mark(tree, token, now, extension.log_prob, before.blank_mark)
         out.blank, out.best_blank, out.score = score, score, score
         out.total = score + nodes[own].bonus
-    counters[NUM_PREFIXES] = kept
-    counters[SIDE] = 1 - counters[SIDE]
+    search.num_prefixes = kept
+    search.side = 1 - search.side
 
 
-@inlined
-def _child(
-    nodes: Any,
-    states: Any,
-    slots: Any,
-    counters: Any,
-    parent: Any,
-    token: Any,
-    scored: Any,
-    scorer: Any,
-    context_size: Any,
-) -> Any:
+@merged
+def _child(tree: Any, parent: Any, token: Any, context_size: Any) -> Any:
     """The node of `parent` and `token`, made and scored if there is none."""
-    slot = child_slot(nodes, slots, parent, token)
-    if slots[slot] >= 0:
-        return np.int64(slots[slot])
-    own = counters[NUM_NODES]
-    gain = 0.0
-    if scored:
+    slot = child_slot(tree, parent, token)
+    if tree.slots[slot] >= 0:
+        return np.int64(tree.slots[slot])
+    states, own, gain = tree.states, tree.search.num_nodes, 0.0
+    scorer = scorer_at(tree.search.scorer)
+    if adds(scorer):
         gain = extend(scorer, states[parent, 0], token, states[own, 0])
     for i in range(context_size - 1):
         states[own, 1, i] = states[parent, 1, i + 1]
     states[own, 1, context_size - 1] = token
-    return add_child(nodes, slots, slot, counters, parent, token, nodes[parent].bonus + gain)
+    return add_child(tree, slot, parent, token, tree.nodes[parent].bonus + gain)
 
 
 @inlined

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.beam.prefix_tree import fixed
+from tritone.search.beam.beam import fixed
 from tritone.search.transducer.network import Contexts, Network, Vectors
 
 MAX_BYTES = 64 << 20  # of vectors: 32768 contexts of width 512

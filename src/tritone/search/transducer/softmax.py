@@ -13,41 +13,14 @@ import numpy as np
 
 from tritone.search.compiled.addresses import float_of_bits
 from tritone.search.compiled.compiler import inlined, summing
+from tritone.search.compiled.ranks import LOWEST, float_of, largest_rank
 
 BLOCK = 64  # tokens whose largest logit is kept
-LOWEST = np.int32(-(2**31))  # rank of a logit that is ruled out
-_INFINITY = np.int32(0x7F800000)  # the bits of +inf; NaN lie above
-_MAGNITUDE = np.int32(0x7FFFFFFF)  # all bits but the sign
 _LOG2_E = np.float32(1.4426950408889634)
 # Of 2^x for x in -0.5..0.5: the polynomial whose relative error at Chebyshev nodes is least, 8e-8 at most.
 _C0, _C1, _C2, _C3, _C4, _C5 = (
     np.float32(c) for c in (1.00000007, 0.69314695, 0.24022122, 0.05550743, 0.00967546, 0.0013266970)
 )
-
-
-@inlined
-def rank_of(bits: Any) -> Any:
-    """An integer that is ordered as the float32 with these bits is; NaN and +inf are lowest.
-
-    Of integers the compiler makes vector instructions of a search for the largest, of floats it does not.
-    """
-    ordered = bits ^ ((bits >> np.int32(31)) & _MAGNITUDE)
-    return ordered if ordered < _INFINITY else LOWEST
-
-
-@inlined
-def float_of(rank: Any) -> Any:
-    """The float32 of a rank that is not `LOWEST`."""
-    return float_of_bits(np.int32(rank ^ ((rank >> np.int32(31)) & _MAGNITUDE)))
-
-
-@inlined
-def largest_rank(bits: Any) -> Any:
-    """The largest rank of logits, given by their bits."""
-    best = LOWEST
-    for at in range(len(bits)):
-        best = max(best, rank_of(bits[at]))
-    return best
 
 
 @inlined
@@ -80,3 +53,22 @@ def sum_exp(row: Any, largest: Any, temperature: Any) -> Any:
 def log_sum(row: Any, largest: Any, temperature: Any) -> Any:
     """ln of `sum_exp`, which is at least ln 1."""
     return math.log(sum_exp(row, largest, temperature))
+
+
+@inlined
+def normalise(row: Any, bits: Any, blocks: Any, blank_id: Any, search: Any) -> Any:
+    """Subtract the blank's penalty from logits, given with their bits, and fill `blocks` with their `block_ranks`.
+
+    Args:
+        search: a record with `blank_penalty` and `temperature`.
+
+    Returns:
+        The largest logit, and its log-probability: -inf if all logits are ruled out.
+    """
+    if search.blank_penalty != 0.0:
+        row[blank_id] = np.float32(row[blank_id] - search.blank_penalty)
+    rank = block_ranks(bits, blocks)
+    if rank == LOWEST or float_of(rank) == -np.inf:
+        return np.float32(-np.inf), -np.inf
+    largest = float_of(rank)
+    return largest, -log_sum(row, largest, search.temperature)
