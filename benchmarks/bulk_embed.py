@@ -29,12 +29,12 @@ from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.loadtest.workload.embeddings import cosine
+from tritone.pipelines.embedder import BATCH_INPUTS, BATCH_S
 from tritone.pipelines.graphs.batching import BatchLimits, plan_batches
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.speakers.archive import read_vectors
-from tritone.systems.embedding_bundled import PILE_FILES, PILE_S
 
 CORPORA = ("an4", "librispeech_mini", "speech_commands")  # 16 kHz
 BAR = 0.85  # of the bare network's throughput
@@ -220,7 +220,7 @@ def _piles(waveforms: Sequence[Waveform], rate: int) -> list[list[int]]:
     for index, waveform in enumerate(waveforms):
         piles[-1].append(index)
         waiting += len(waveform)
-        if len(piles[-1]) >= PILE_FILES or waiting >= PILE_S * rate:
+        if len(piles[-1]) >= BATCH_INPUTS or waiting >= BATCH_S * rate:
             piles.append([])
             waiting = 0
     return [pile for pile in piles if pile]

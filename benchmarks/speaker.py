@@ -26,19 +26,19 @@ import numpy as np
 
 from benchmarks.measure import CALM_PERCENT, MIN_CALM, ROOT, Bystanders, is_calm, text_row, timed_in_turn
 from benchmarks.models.random_bundle import RANDOM_BUNDLES
+from tritone.bench.build_options import BuildOptions
 from tritone.bench.generator import find_target
 from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.loadtest.requests.offline import LoadOptions, measure_closed
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.embeddings import cosine
 from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import Workload
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
-from tritone.repository import ModelOptions
 from tritone.runtime import open_graph
 from tritone.runtime.graph import Array
 
@@ -129,10 +129,10 @@ def _arguments(given: argparse.Namespace) -> list[str]:
     return words if given.compiled else [*words, "--no-compiled"]
 
 
-def _options(given: argparse.Namespace) -> ModelOptions:
+def _options(given: argparse.Namespace) -> BuildOptions:
     on_cpu = given.device == "cpu"
     instances = given.instances or 2
-    return ModelOptions(
+    return BuildOptions(
         instances=instances,
         threads=given.threads or (max(1, len(os.sched_getaffinity(0)) // instances) if on_cpu else 0),
         device="cpu" if on_cpu else "gpu",
@@ -145,7 +145,7 @@ def _options(given: argparse.Namespace) -> ModelOptions:
     )
 
 
-def _points(size: str, bundle: Bundle, options: ModelOptions, given: argparse.Namespace) -> Iterator[Row]:
+def _points(size: str, bundle: Bundle, options: BuildOptions, given: argparse.Namespace) -> Iterator[Row]:
     rate, rng = bundle.manifest.sample_rate, np.random.default_rng(1)
     tape = Tape.shipped(rate)
     audio = np.stack([tape.cut(SAMPLES, rng) for _ in range(BATCH)])
@@ -200,7 +200,7 @@ def _load_options(given: argparse.Namespace, metrics_url: str) -> LoadOptions:
 
 
 @contextmanager
-def _serving(bundle: Bundle, options: ModelOptions) -> Iterator[tuple[Target, Client, str]]:
+def _serving(bundle: Bundle, options: BuildOptions) -> Iterator[tuple[Target, Client, str]]:
     with (
         serve_bundle(bundle.path, options, mode="offline") as served,
         Client(f"grpc://{served.grpc_address}") as client,
@@ -264,7 +264,7 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
             found: Array = form(features).float().cpu().numpy()  # which waits for the device
         return found
 
-    forms = {"plain": partial(run, network)}
+    forms: dict[str, Call] = {"plain": partial(run, network)}
     if given.compiled:
         mode = "default" if given.device == "cpu" else "reduce-overhead"  # CUDA graphs
         forms["plain compiled"] = partial(run, torch.compile(network, dynamic=False, mode=mode))

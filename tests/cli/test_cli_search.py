@@ -16,9 +16,9 @@ from toy_transducer import transducer_waveform, write_toy_transducer
 from tritone.cli.main import app
 from tritone.cli.shared.search_options import parse_parameters
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
+from tritone.result import TranscriptResult
 from tritone.search.options import MODEL_PARAMETERS, PARAMETERS
 from tritone.server import TritonServer
-from tritone.systems import Outcome
 from tritone.transcript import Alternative, Span, Transcript
 
 BEAM = ["--search", "prefix-beam", "--beam", "8", "--nbest", "2"]
@@ -148,7 +148,7 @@ def test_details_show_the_segments_of_a_stream(capsys: pytest.CaptureFixture[str
     found = Transcript("one two three", confidence=0.5, audio_s=3.75, segment=1, ended=segments)
     for as_json in (False, True):
         printer = TranscriptPrinter(num_files=1, as_json=as_json, timestamps=False, details=True)
-        printer.show(Outcome(index=0, path="a.wav", transcript=found))
+        printer.show(TranscriptResult(index=0, source="a.wav", value=found))
     *lines, record = capsys.readouterr().out.splitlines()
     assert lines == [
         "one two three",
@@ -166,7 +166,7 @@ def test_readings_of_a_segment_follow_it(capsys: pytest.CaptureFixture[str]):
     found = Transcript("one", audio_s=1.0, ended=(Transcript("one", audio_s=1.0, alternatives=readings),))
     for details in (True, False):  # without details there is no other place for them
         printer = TranscriptPrinter(num_files=1, as_json=False, timestamps=False, details=details)
-        printer.show(Outcome(index=0, path="a.wav", transcript=found))
+        printer.show(TranscriptResult(index=0, source="a.wav", value=found))
         lines = capsys.readouterr().out.splitlines()
         assert lines[-3:] == [
             "     1.00     1.00  [0] one",
@@ -215,7 +215,7 @@ def test_an_evaluation_of_a_server_can_say_how_to_search(served_toy: TritonServe
 
 def test_a_load_test_asks_no_parameters_of_who_would_not_look_at_them(wire_server: TritonServer):
     for address in (wire_server.grpc_address, f"http://{wire_server.http_address}"):
-        code, _, err = run("bench", "--url", address, "--parameters", "search=prefix-beam,beam=3")
+        code, _, err = run("bench", "--url", address, "--model", "count", "--parameters", "search=prefix-beam,beam=3")
         assert code == 1
         assert "model 'count' takes no search parameters, such as beam, search" in err
     assert run("bench", "--url", "a", "--parameters", "beems=3")[0] == 2

@@ -128,14 +128,14 @@ def test_three_pipelines_say_what_the_one_says(wenet: Bundle, steps: int) -> Non
     jobs = [waves[:3], waves[3:4], waves[4:]]
     whole = open_offline(wenet, placement=Placement(threads=1))
     features = FeaturePipeline(wenet, placement=Placement(threads=1), max_audio_s=1.6, steps_per_octave=steps)
-    acoustic = AcousticPipeline(wenet, placement=Placement(threads=1))
     handed = ("log_probs", "num_frames")
+    acoustic = AcousticPipeline(wenet, handed, placement=Placement(threads=1))
     decoding = DecodingPipeline(wenet, handed, placement=Placement(threads=1))
-    said = acoustic.compute(features.extract(jobs), handed)
+    said = acoustic.run(features.run(jobs))
     asked = [
         DecodingJob(each, [len(wave) for wave in job], decoding.options) for each, job in zip(said, jobs, strict=True)
     ]
-    found = [transcript for job in decoding.decode(asked) for transcript in job]
+    found = [transcript for job in decoding.run(asked) for transcript in job]
     expected = whole.recognize(waves)
     assert len({each.text for each in expected}) > 4
     for one, other in zip(found, expected, strict=True):

@@ -95,7 +95,7 @@ def test_pipelines_say_the_same_on_every_runtime(both: Bundle, runtime: str) -> 
     texts = ["hello world", "a", "", "x" * 9, "0 1 2 3"]
     waveforms = [toy.toy_waveform(text) for text in texts]
     offline = open_offline(both, placement=Placement(runtime=runtime, threads=2))
-    assert (offline.artifact.role, offline.artifact.runtime) == ("encoder", runtime)
+    assert (offline.runner.artifact.role, offline.runner.artifact.runtime) == ("encoder", runtime)
     assert [transcript.text for transcript in offline.recognize(waveforms)] == texts
     streaming = open_streaming(both, placement=Placement(runtime=runtime, threads=2))
     streaming.warm_up()

@@ -49,11 +49,11 @@ class TestOffline:
             ("a", 0.0, 0.08),
             ("b", 0.08, 0.16),
             ("▁", 0.16, 0.24),
-            ("c", 0.24, 0.32),
+            ("c", 0.24, result.audio_s),  # nothing follows
         ]
         assert [(span.text, span.start_s, span.end_s) for span in result.words] == [
             ("ab", 0.0, 0.16),
-            ("c", 0.24, 0.32),
+            ("c", 0.24, result.audio_s),
         ]
         assert [span.confidence for span in result.words] == pytest.approx([toy.CONFIDENCE] * 2)
         assert result.confidence == pytest.approx(toy.CONFIDENCE)
@@ -88,14 +88,14 @@ class TestOffline:
         self, offline: OfflinePipeline, monkeypatch: Any
     ) -> None:
         calls: list[dict[str, np.ndarray]] = []
-        run = offline._graph
+        compute = offline.runner.compute
 
-        def spy(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
+        def spy(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
             calls.append(dict(inputs))
-            return run(inputs, outputs)
+            return compute(inputs, outputs)
 
-        monkeypatch.setattr(offline, "_graph", spy)
-        monkeypatch.setattr(offline, "limits", BatchLimits(max_waste=0.5, steps_per_octave=1))
+        monkeypatch.setattr(offline.runner, "compute", spy)
+        monkeypatch.setattr(offline.runner, "limits", BatchLimits(max_waste=0.5, steps_per_octave=1))
         offline.recognize([np.ones(1000, np.float32), np.ones(1500, np.float32), np.ones(10, np.float32)])
         (call,) = calls
         assert call["num_samples"].tolist() == [1500, 1000]

@@ -87,7 +87,10 @@ class TestOffline:
         assert best.text == "ab"
         # Two frames: both letters alone give this text.
         assert best.score == pytest.approx(2 * LOG_HIT, abs=1e-5)
-        assert [(span.text, span.start_s, span.end_s) for span in best.tokens] == [("a", 0, 0.04), ("b", 0.04, 0.08)]
+        assert [(span.text, span.start_s, span.end_s) for span in best.tokens] == [
+            ("a", 0, 0.04),
+            ("b", 0.04, found.audio_s),  # nothing follows
+        ]
 
     @given(
         text=st.text("abcd", min_size=1, max_size=4),

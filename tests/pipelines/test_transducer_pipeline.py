@@ -31,8 +31,9 @@ from tritone.errors import BundleError, InputError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import compile_search, is_compiled
+from tritone.pipelines.kinds import compile_search, kind_named
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import PARAMETERS, SearchOptions
@@ -116,8 +117,9 @@ def test_tokens_have_the_time_and_probability_of_the_frame_that_said_them(
     for way in WAYS.values():
         (found,) = offline.recognize([transducer_waveform("-ab--c")], [way])
         assert [(each.text, each.start_s, each.end_s) for each in found.tokens] == [
-            (letter, pytest.approx(frame * FRAME_S), pytest.approx((frame + 1) * FRAME_S))
-            for letter, frame in (("a", 1), ("b", 2), ("c", 5))
+            ("a", pytest.approx(1 * FRAME_S), pytest.approx(2 * FRAME_S)),
+            ("b", pytest.approx(2 * FRAME_S), pytest.approx(5 * FRAME_S)),  # until the next one
+            ("c", pytest.approx(5 * FRAME_S), pytest.approx(min(6 * FRAME_S + MAX_LINGER_S, found.audio_s))),
         ]
         assert [each.confidence for each in found.tokens] == pytest.approx([CONFIDENCE] * 3, abs=1e-4)
         late = play(streaming, "-ab--c---", options=way)[-1]
@@ -382,7 +384,7 @@ def test_a_pipeline_that_warms_up_has_everything_compiled(bundle: Bundle, mode: 
     pipeline.warm_up()
     assert pipeline.num_open == 0
     compile_search("transducer", mode)
-    assert is_compiled("transducer", mode)
+    assert kind_named("transducer").compiler(mode)
 
 
 def test_a_bundle_that_lacks_a_part_is_told_when_it_is_opened(bundle: Bundle, tmp_path: Path) -> None:

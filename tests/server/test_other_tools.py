@@ -7,7 +7,6 @@ PERF_ANALYZER and AB say; without them the tests are skipped.
 import os
 import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,13 +17,12 @@ import pytest
 from serving import quiet_options
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.bench.perf_analyzer import PerfAnalyzer
-from tritone.bench.perf_input import PerfInput, write_ab_input, write_inputs
+from tritone.bench.perf_input import PerfInput, write_inputs
 from tritone.bench.plan import Point
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.errors import InputError
-from tritone.loadtest.findings.statistics import ServerWatch
-from tritone.loadtest.requests.offline import LoadOptions, measure_closed
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.workload import Workload
 from tritone.repository import ModelOptions, build_repository
@@ -151,19 +149,3 @@ def test_both_generators_agree_on_a_model_of_known_speed(
         assert each.throughput == pytest.approx(1 / nap_s, rel=0.1)
         assert each.latency is not None
         assert each.latency.p50_ms == pytest.approx(1000 * nap_s * concurrency, rel=0.1)
-
-
-def test_apachebench_sends_the_body_that_we_write(served: TritonServer, tmp_path: Path) -> None:
-    target = target_of(served, "http")
-    written = write_ab_input(target, toy_waveform("hello"), tmp_path)
-    command = [str(needed("ab")), *written.command(requests=50, concurrency=4)[1:]]
-    with ServerWatch(target) as watch:
-        before = watch.look()
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        after = watch.look()
-    assert done.returncode == 0, done.stderr
-    assert re.search(r"Failed requests:\s+0\n", done.stdout), done.stdout
-    assert "Non-2xx" not in done.stdout
-    assert before is not None
-    assert after is not None
-    assert before.until(after).requests == 50

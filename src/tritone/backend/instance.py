@@ -4,11 +4,15 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
+from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds import Kind
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.search.options import SearchOptions
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,12 @@ class Instance:
     placement: Placement
     max_batch: int
     warmups: int
+
+    def defaults(self, kind: Kind) -> Any:
+        """How requests are answered that ask for nothing else, as a kind's pipeline takes it; None: it has no such."""
+        if kind.options is SearchOptions:
+            return self.search
+        return self.settings.embed_options() if kind.options is EmbedOptions else None
 
 
 def read_instance(args: Mapping[str, str]) -> Instance:

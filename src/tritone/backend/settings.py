@@ -14,10 +14,9 @@ from typing import Any, Literal, get_args, get_type_hints
 
 from tritone.errors import InputError
 from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
+from tritone.pipelines.kinds.base import Stage
 from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 
-Mode = Literal["offline", "streaming", "embedding"]
-Stage = Literal["features", "acoustic", "decoder"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 

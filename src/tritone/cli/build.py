@@ -1,23 +1,20 @@
 """`tritone build`: bundles to a Triton model repository."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from tritone.cli.shared.described_options import takes_options
 from tritone.pipelines.embed_options import EmbedFields
 from tritone.pipelines.kinds import compile_search
-from tritone.repository import EnsembleOptions, ModelOptions, build_repository, compiled_searches, parse_stages
+from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
-from tritone.repository.ensemble import TensorNames, native_backends
+from tritone.repository.ensemble import TensorNames
 from tritone.repository.instances import Device
 from tritone.search.fields import described
 from tritone.search.options import MODEL_PARAMETERS, used_by
-from tritone.server import has_backends
-
-Layout = Literal["fused", "ensemble"]
-Acoustic = Literal["native", "python"]
+from tritone.server.layout import Acoustic, Layout, ensemble_options
 
 DEFAULTS = ModelOptions()
 WINDOWS = described(EmbedFields)
@@ -33,7 +30,7 @@ def build(
     ] = None,
     mode: Annotated[
         Modes,
-        typer.Option(help="What to serve: NAME offline, NAME-streaming streaming. Alone, a streaming --name is exact."),
+        typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
@@ -47,9 +44,7 @@ def build(
     threads: Annotated[int, typer.Option(help="CPU threads of an instance; 0 shares the cores.")] = DEFAULTS.threads,
     max_batch_size: Annotated[int, typer.Option(help="Most requests in one call.")] = DEFAULTS.max_batch_size,
     preferred_batch_sizes: Annotated[str, typer.Option(help="Batch sizes worth waiting for, like 8,16.")] = "",
-    queue_delay_ms: Annotated[
-        float, typer.Option(help="How long to wait for a batch to fill.")
-    ] = DEFAULTS.queue_delay_ms,
+    queue_delay_ms: Annotated[float, typer.Option(help="Longest wait for a batch to fill.")] = DEFAULTS.queue_delay_ms,
     queue_limit: Annotated[
         int,
         typer.Option(help="Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."),
@@ -83,7 +78,7 @@ def build(
     acoustic: Annotated[
         Acoustic | None,
         typer.Option(
-            help="Ensemble: who runs the network, Triton's native backend for its runtime, or python, our own. "
+            help="Ensemble: what runs the network, Triton's native backend for its runtime, or python, our own. "
             "Default: native if a tritonserver with that backend is found here."
         ),
     ] = None,
@@ -121,15 +116,15 @@ def build(
             stream_idle_timeout_s=stream_idle_timeout_s,
             **behaviour,
         )
-        stages = None
-        if layout == "ensemble":
-            if mode == "streaming":
-                raise ValueError("--layout ensemble is for whole utterances; --mode streaming builds none of them")
-            native = has_backends(native_backends(bundles, options)) if acoustic is None else acoustic == "native"
-            placed = parse_stages(stage or [], options.usual_instances)
-            stages = EnsembleOptions(stages=placed, native=native, tensors=tensors)
-        elif stage or acoustic or tensors != "triton":
-            raise ValueError("--stage, --acoustic and --tensors are for --layout ensemble")
+        stages = ensemble_options(
+            bundles,
+            options,
+            layout,
+            stages=stage or (),
+            acoustic=acoustic,
+            tensors=tensors,
+            streaming=mode == "streaming",
+        )
         built = build_repository(
             bundles, output, names=name or None, modes=mode, options=options, layout=stages, link=link, force=force
         )

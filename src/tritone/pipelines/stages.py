@@ -8,7 +8,7 @@ One after the other they are `OfflinePipeline`, whose parts they share. A *job* 
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,47 +16,28 @@ import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Role
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits, plan_batches
 from tritone.pipelines.graphs.blocks import Blocks
-from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.base import MODES, SearchSettings
+from tritone.pipelines.graphs.runner import WARM_UP_S, Filled, GraphRunner, Outputs
+from tritone.pipelines.graphs.work_log import WorkLog
+from tritone.pipelines.isolation import isolated
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import utterance
-from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
-WARM_UP_S = 30.0  # of the longest audio that a stage is warmed up with
+Tensors = Mapping[str, Array]
+
 STEPS_PER_OCTAVE = 16  # lengths that features have, between each length and its double
 
 
-class _GraphPipeline:
-    """What the two stages that run a graph have in common."""
-
-    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, placement: Placement) -> None:
-        self.bundle = bundle
-        self.work = WorkLog(bundle.manifest.sample_rate)
-        self.artifact, self._graph = open_chosen(bundle, role, placement)
-        self.limits = limits or BatchLimits.for_device(placement.device, bundle.num_bytes(self.artifact))
-        self._crew = Crew(self._graph.concurrency)
-
-    def _batches(self, lengths: Sequence[int]) -> list[Batch]:
-        """Group rows of equal lengths, in samples."""
-        return plan_batches(lengths, self.limits, sample_rate=self.bundle.manifest.sample_rate, equal=True)
-
-    def _map(self, run: Callable[[Batch], CallWork], batches: Sequence[Batch]) -> None:
-        start = time.perf_counter()
-        calls = self._crew.map(run, batches)
-        self.work.add(calls, time.perf_counter() - start)
-
-
-class FeaturePipeline(_GraphPipeline):
+class FeaturePipeline:
     """Makes features of whole utterances, padded to few different lengths: servers batch what has one shape.
 
     Has no state between calls; may be called from several threads.
@@ -79,58 +60,70 @@ class FeaturePipeline(_GraphPipeline):
             min_padded_s: the shortest that it is padded to, where the network has a least size.
             steps_per_octave: how many lengths there are, see `BatchLimits`.
         """
-        super().__init__(bundle, "features", limits, placement)
-        self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
-        self.limits = self._blocks.within(self.limits)
+        self.bundle = bundle
+        self.runner = GraphRunner(bundle, "features", placement, limits=limits)
+        self.work = self.runner.work
+        self._blocks = self.runner.blocks
         self._steps = steps_per_octave
         self._least, self._most = (
             int(seconds * bundle.manifest.sample_rate) for seconds in (min_padded_s, max_audio_s)
         )
 
     def check(self, waveform: Waveform) -> None:
-        """See `OfflinePipeline.check`, and for embeddings `Blocks.check_embeddable`."""
+        """Make sure that the graph takes a waveform, and that its kind has a result for audio so short.
+
+        Raises:
+            InputError: it does not; says what would do.
+        """
         self._blocks.check(len(waveform))
-        if self.bundle.manifest.kind == "embedding":
+        if not kind_of(self.bundle).allows_silence:
             self._blocks.check_embeddable(len(waveform))
 
-    def extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[dict[str, Array]]:
+    def run(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors | TritoneError]:
         """Make features of the waveforms of some jobs, each (samples,) float32, checked with `check_waveform`.
 
         Returns:
             For each job `features` (rows, frames, bins) float32 and `num_samples` (rows,) int64, those of the audio
-            with its tail, and 0 where it is too short for one frame of the encoder.
+            with its tail, and 0 where it is too short for one frame of the encoder; or the error that it caused.
         """
+        return isolated(self._extract, jobs)
+
+    def warm_up(self) -> None:
+        """Run silence of several lengths, so that the first real request finds everything ready."""
+        longest = int(min(self._most, min(WARM_UP_S, self._blocks.max_audio_s) * self._blocks.sample_rate))
+        lengths = self._blocks.lengths_to_warm_up(longest, self._steps)
+        self.runner.warm_up(lengths, lambda length: self._extract([[np.zeros(length, np.float32)]]))
+
+    def _extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors]:
         rows = [(index, waveform) for index, job in enumerate(jobs) for waveform in job]
         lengths = [self._padded(job) for job in jobs]
         found: list[Array] = [np.empty(0)] * len(rows)
         counts = np.zeros(len(rows), np.int64)
 
-        def run(batch: Batch) -> CallWork:
-            start = time.perf_counter()
+        def fill(batch: Batch) -> Filled:
             heard = [rows[each][1] for each in batch.indices]
             heard = [each if self._blocks.is_audible(len(each)) else each[:0] for each in heard]
-            inputs = self._blocks.fill(self._graph.empty, heard, batch.num_samples)
-            inputs["num_samples"][[len(each) == 0 for each in heard]] = 0
-            filled = time.perf_counter()
-            (features,) = self._graph(inputs, ("features",))
-            computed = time.perf_counter()
-            for each, row, count in zip(batch.indices, features, inputs["num_samples"].tolist(), strict=True):
-                found[each], counts[each] = row, count
-            audio = sum(map(len, heard))
-            return CallWork(audio, inputs["waveform"].size - audio, computed - filled, 0.0, computed - start)
+            filled = self.runner.filled(heard, batch.num_samples)
+            filled.inputs["num_samples"][[len(each) == 0 for each in heard]] = 0
+            counts[list(batch.indices)] = filled.inputs["num_samples"]
+            return filled
 
-        self._map(run, self._batches([lengths[index] for index, _ in rows]))
+        def take(batch: Batch, outputs: Outputs) -> None:
+            for each, row in zip(batch.indices, outputs["features"], strict=True):
+                found[each] = row
+
+        self.runner.run(
+            self._batches([lengths[index] for index, _ in rows]),
+            fill,
+            lambda batch, inputs: self.runner.compute(inputs, ("features",)),
+            take,
+        )
         return [
             {"features": together(found[first:end]), "num_samples": counts[first:end]} for first, end in _spans(jobs)
         ]
 
-    def warm_up(self) -> None:
-        """Run silence of several lengths, so that the first real request finds everything ready."""
-        most = min(WARM_UP_S, self._blocks.max_audio_s)
-        longest = min(self._most, int(most * self._blocks.sample_rate))
-        for length in self._blocks.lengths_to_warm_up(longest, self._steps):
-            self.extract([[np.zeros(length, np.float32)]])
-        self.work.take()
+    def _batches(self, lengths: Sequence[int]) -> list[Batch]:
+        return plan_batches(lengths, self.runner.limits, sample_rate=self._blocks.sample_rate, equal=True)
 
     def _padded(self, job: Sequence[Waveform]) -> int:
         longest = max((len(each) for each in job if self._blocks.is_audible(len(each))), default=0)
@@ -141,65 +134,81 @@ class FeaturePipeline(_GraphPipeline):
         return padded if self._blocks.max_samples is None else min(padded, self._blocks.max_samples)
 
 
-class AcousticPipeline(_GraphPipeline):
+class AcousticPipeline:
     """Runs the network on features. Has no state between calls; may be called from several threads."""
 
     def __init__(
         self,
         bundle: Bundle,
+        outputs: Sequence[str],
         *,
         placement: Placement = ON_CPU,
         limits: BatchLimits | None = None,
     ) -> None:
-        """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`."""
-        super().__init__(bundle, "acoustic", limits, placement)
+        """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`.
+
+        Args:
+            outputs: what is wanted of the graph; `num_frames` among it where it has an output for each frame.
+        """
+        self.bundle = bundle
+        self.runner = GraphRunner(bundle, "acoustic", placement, limits=limits)
+        self.work = self.runner.work
+        self._outputs = tuple(outputs)
+        self._kind = kind_of(bundle)
         self._shift = bundle.manifest.features.frame_shift
 
-    def compute(self, jobs: Sequence[Mapping[str, Array]], outputs: Sequence[str]) -> list[dict[str, Array]]:
+    def run(self, jobs: Sequence[Tensors]) -> list[Tensors | TritoneError]:
         """Run the network.
 
         Args:
             jobs: `features` (rows, frames, bins) and `num_samples` (rows,) each. Features of equal lengths share
                 calls; none are padded, since only who made them knows what with.
-            outputs: what is wanted of the graph; `num_frames` among it where it says something of each frame.
 
         Returns:
-            For each job the outputs, without what is beyond the frames of all its rows.
+            For each job the outputs, without what is beyond the frames of all its rows; or the error that it caused.
         """
-        rows = [(features, count) for job in jobs for features, count in zip(*_heard(job), strict=True)]
-        found: list[dict[str, Array]] = [{} for _ in rows]
+        return isolated(self._compute, jobs)
 
-        def run(batch: Batch) -> CallWork:
-            start = time.perf_counter()
+    def warm_up(self, max_audio_s: float) -> None:
+        """Run silence of several lengths, so that the first real request finds everything ready."""
+        manifest = self.bundle.manifest
+        frames = int(min(max_audio_s, WARM_UP_S) * manifest.sample_rate) // self._shift
+        least = -(-manifest.encoder.min_samples // self._shift) + 1
+        sizes = [frames]
+        while sizes[-1] > 2 * least:
+            sizes.append(sizes[-1] // 2)
+
+        def run(frames: int) -> None:
+            block = np.zeros((1, max(frames, least), manifest.features.num_mel_bins), np.float32)
+            self._compute([{"features": block, "num_samples": np.array([(block.shape[1] - 1) * self._shift])}])
+
+        self.runner.warm_up(sizes, run)
+
+    def _compute(self, jobs: Sequence[Tensors]) -> list[Tensors | TritoneError]:
+        rows = [(features, count) for job in jobs for features, count in zip(*_heard(job), strict=True)]
+        found: list[Tensors] = [{} for _ in rows]
+
+        def fill(batch: Batch) -> Filled:
             inputs = {
                 "features": together([rows[each][0] for each in batch.indices]),
                 "num_samples": np.array([rows[each][1] for each in batch.indices], np.int64),
             }
-            filled = time.perf_counter()
-            results = self._graph(inputs, outputs)
-            computed = time.perf_counter()
-            for place, each in enumerate(batch.indices):
-                found[each] = {name: array[place] for name, array in zip(outputs, results, strict=True)}
             audio = int(inputs["num_samples"].sum())
-            total = len(batch.indices) * batch.num_samples
-            return CallWork(audio, max(0, total - audio), computed - filled, 0.0, computed - start)
+            return Filled(inputs, audio, max(0, len(batch.indices) * batch.num_samples - audio))
 
-        self._map(run, self._batches([len(features) * self._shift for features, _ in rows]))
-        return [self._joined(found[first:end]) for first, end in _spans([job["features"] for job in jobs])]
+        def take(batch: Batch, outputs: Outputs) -> None:
+            for row, each in enumerate(batch.indices):
+                found[each] = {name: array[row] for name, array in outputs.items()}
 
-    def warm_up(self, outputs: Sequence[str], max_audio_s: float) -> None:
-        """Run silence of several lengths, so that the first real request finds everything ready."""
-        features = self.bundle.manifest.features
-        frames = int(min(max_audio_s, WARM_UP_S) * self.bundle.manifest.sample_rate) // self._shift
-        least = -(-self.bundle.manifest.encoder.min_samples // self._shift) + 1
-        while True:
-            block = np.zeros((1, max(frames, least), features.num_mel_bins), np.float32)
-            samples = np.array([(block.shape[1] - 1) * self._shift])
-            self.compute([{"features": block, "num_samples": samples}], outputs)
-            if frames <= 2 * least:
-                break
-            frames //= 2
-        self.work.take()
+        lengths = [len(features) * self._shift for features, _ in rows]
+        self.runner.run(
+            plan_batches(lengths, self.runner.limits, sample_rate=self.bundle.manifest.sample_rate, equal=True),
+            fill,
+            lambda batch, inputs: self.runner.compute(inputs, self._outputs),
+            take,
+        )
+        joined = (self._joined(found[first:end]) for first, end in _spans([job["features"] for job in jobs]))
+        return [self._kind.checked(outputs) for outputs in joined]
 
     @staticmethod
     def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -264,7 +273,9 @@ class DecodingPipeline:
         self.limits = limits or BatchLimits.for_device(placement.device)
         self.work = WorkLog(bundle.manifest.sample_rate)
         self._handed = tuple(handed)
-        self.searching = open_searching(bundle, _Handed(self._handed), search, placement)
+        kind = speech_kind(bundle)
+        self.searching = kind.open_searching(bundle, _Handed(self._handed), search, placement)
+        self._modes = kind.modes
         self._blocks = Blocks(bundle.manifest)
         manifest = bundle.manifest
         self._frame = manifest.features.frame_shift * manifest.encoder.subsampling_rate
@@ -277,7 +288,7 @@ class DecodingPipeline:
     def check(self, options: SearchOptions) -> SearchOptions:
         """See `Searching.check`; raises `InputError` too if the search needs what the network does not hand over."""
         lacking = set(self.searching.outputs([options])) - set(self._handed)
-        if lacking and options.mode in MODES[self.bundle.manifest.kind]:
+        if lacking and options.mode in self._modes:
             # Whether the whole bundle has an attention decoder cannot be seen here: a stage has what it needs alone.
             condition = ", if it has an attention decoder" if options.mode == "rescoring" else ""
             raise InputError(
@@ -287,8 +298,15 @@ class DecodingPipeline:
             )
         return self.searching.check(options)
 
-    def decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
-        """Search the rows of some jobs, whose options are checked; returns the transcripts of each job's rows."""
+    def run(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript] | TritoneError]:
+        """Search the rows of some jobs, whose options are checked.
+
+        Returns:
+            For each job the transcripts of its rows, or the error that it caused.
+        """
+        return isolated(self._decode, jobs)
+
+    def _decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
         rows = [_Row(job, index) for job in jobs for index in range(len(job.num_samples))]
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in rows]
         heard = [place for place, row in enumerate(rows) if row.num_frames and self._is_audible(row)]
@@ -325,7 +343,7 @@ class DecodingPipeline:
         return ids
 
     def warm_up(self) -> None:
-        """See `Searching.warm_up`."""
+        """Compile and open all that the default options need, so that no request waits for it."""
         self.searching.warm_up()
 
     def _is_audible(self, row: "_Row") -> bool:

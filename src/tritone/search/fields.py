@@ -45,6 +45,11 @@ class Option:
             raise InputError(f"{self.name} must be {self.bounds}, got {value}")
 
     @property
+    def flag(self) -> str:
+        """What a command line has for another value than the default."""
+        return f"--{'no-' if self.default is True else ''}{self.name.replace('_', '-')}"
+
+    @property
     def bounds(self) -> str:
         """The bounds in words."""
         if self.least == -self.most:

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from tritone.search.options import PARAMETERS, SearchMode, idle_options, used_by
+from tritone.search.options import MODEL_PARAMETERS, PARAMETERS, SearchMode, idle_options, used_by
 
 # Options that commands take as requests have them; hotwords and timestamps have a form of their own in each command.
 
@@ -25,13 +25,9 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def check_used(names: Iterable[str], mode: SearchMode) -> None:
-    """Make sure that a search of this mode looks at all these options.
-
-    Raises:
-        typer.BadParameter: it does not.
-    """
+    """Make sure that a search of this mode looks at all these options; raises `typer.BadParameter` if it does not."""
     if idle := idle_options(names, mode):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in idle)
+        flags = ", ".join(MODEL_PARAMETERS[name].flag for name in idle)
         raise typer.BadParameter(f"{flags} has no effect with --search {mode}; add --search {used_by(idle)}")
 
 

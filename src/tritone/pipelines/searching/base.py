@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
@@ -21,15 +21,7 @@ from tritone.pipelines.searching.search import News, Search, advance
 from tritone.runtime.graph import Array
 from tritone.search.beam.prefix_tree import HISTORY
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import (
-    CTC_MODES,
-    PARAMETERS,
-    TRANSDUCER_MODES,
-    LmUnit,
-    SearchMode,
-    SearchOptions,
-    foreign_options,
-)
+from tritone.search.options import PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
 
 if TYPE_CHECKING:
     from tritone.search.ngram.model import NgramModel
@@ -38,7 +30,6 @@ if TYPE_CHECKING:
 DEFAULT_LM_WEIGHT = 0.5
 DEFAULTS = SearchOptions()
 MAX_SCORERS = 64  # kept for further requests with the same weights and hotwords
-MODES: Mapping[str, tuple[SearchMode, ...]] = {"ctc": CTC_MODES, "transducer": TRANSDUCER_MODES}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,33 +41,27 @@ class SearchSettings:
     lm_unit: LmUnit = "auto"  # what its words are, see `Scorer.build`
 
 
-def obstacle(bundle: Bundle, mode: str) -> str | None:
-    """Why a model cannot search in this mode, with the way out; None if it can."""
-    kind = bundle.manifest.kind
-    if mode not in MODES[kind]:
-        return f"this is a model of kind {kind}, which searches with {', '.join(MODES[kind])}, not with {mode}"
-    if mode == "rescoring" and not bundle.has("decoder"):
-        return (
-            "this model has no attention decoder, so it cannot search with rescoring. Use greedy or prefix-beam, or "
-            "export the checkpoint again: a model with an attention decoder gets one"
-        )
-    return None
-
-
-def roles_for(bundle: Bundle, mode: str) -> tuple[Role, ...]:
-    """The graphs beside the encoder that searching in this mode needs."""
-    if bundle.manifest.kind == "transducer":
-        return "predictor", "joiner"
-    return ("decoder",) if mode == "rescoring" else ()
-
-
 class Searching(ABC):
     """Turns outputs of a network into hypotheses. May be called from several threads.
 
     `options`: of requests that ask for nothing else, checked.
     """
 
+    modes: ClassVar[tuple[SearchMode, ...]]
     options: SearchOptions
+
+    @classmethod
+    def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
+        """Why a model cannot search in a mode, with the way out; None if it can."""
+        if mode in cls.modes:
+            return None
+        kind = bundle.manifest.kind
+        return f"this is a model of kind {kind}, which searches with {', '.join(cls.modes)}, not with {mode}"
+
+    @classmethod
+    @abstractmethod
+    def roles(cls, mode: str) -> tuple[Role, ...]:
+        """The graphs beside the encoder that searching in a mode needs."""
 
     def __init__(self, bundle: Bundle, settings: SearchSettings | None = None, *, threads: int | None = None) -> None:
         """Prepare for a bundle.
@@ -97,7 +82,7 @@ class Searching(ABC):
         self._spellings = bundle.vocabulary.spellings
         self._settings = settings
         self._lm = None if settings.lm is None else _read_lm(settings.lm)
-        if reason := obstacle(bundle, settings.options.mode):
+        if reason := self.obstacle(bundle, settings.options.mode):
             raise BundleError(f"{bundle.path}: {reason}.")
         self._scorer_of = lru_cache(MAX_SCORERS)(self._build_scorer)
 
@@ -174,7 +159,7 @@ class Searching(ABC):
 
     def _filled(self, options: SearchOptions) -> SearchOptions:
         """Options with the model's numbers for those left open."""
-        if reason := obstacle(self._bundle, options.mode):
+        if reason := self.obstacle(self._bundle, options.mode):
             raise InputError(reason)
         kind = self._bundle.manifest.kind
         if foreign := foreign_options(options, kind):

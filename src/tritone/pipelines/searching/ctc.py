@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
@@ -18,7 +19,7 @@ from tritone.runtime.graph import Array
 from tritone.search.beam.prefix_tree import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.options import SearchMode, SearchOptions
+from tritone.search.options import CTC_MODES, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -101,6 +102,21 @@ def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> 
 
 class CtcSearching(Searching):
     """Searches outputs of CTC models."""
+
+    modes = CTC_MODES
+
+    @classmethod
+    def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
+        if mode == "rescoring" and not bundle.has("decoder"):
+            return (
+                "this model has no attention decoder, so it cannot search with rescoring. Use greedy or prefix-beam, "
+                "or export the checkpoint again: a model with an attention decoder gets one"
+            )
+        return super().obstacle(bundle, mode)
+
+    @classmethod
+    def roles(cls, mode: str) -> tuple[Role, ...]:
+        return ("decoder",) if mode == "rescoring" else ()
 
     def __init__(
         self,

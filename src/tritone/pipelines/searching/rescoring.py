@@ -30,10 +30,10 @@ MAX_SCORES = 2**23  # of one graph call, hypotheses * tokens * frames (or tokens
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is known of an utterance: `encoder_out` (frames, output_dim) float32, and its hypotheses, best first."""
+    """An utterance whose hypotheses are to be ranked."""
 
-    encoder_out: Array
-    hypotheses: Sequence[Hypothesis]
+    encoder_out: Array  # (frames, output_dim) float32
+    hypotheses: Sequence[Hypothesis]  # best first
     options: SearchOptions
 
 
@@ -64,13 +64,13 @@ class Rescorer:
         self._max_hypotheses = most[1][1] if most[1] else sys.maxsize
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
-        """Score the hypotheses of some utterances anew.
+        """Rank the hypotheses of some utterances by the decoder.
 
         Returns:
             For each utterance its hypotheses, best first; equal scores keep their order.
 
         Raises:
-            InputError: an utterance is longer than the decoder takes, which only engines refuse.
+            InputError: an utterance is longer than the decoder takes; only TensorRT engines have such a limit.
         """
         if (longest := max((len(each.encoder_out) for each in candidates), default=0)) > self.max_frames:
             raise InputError(
@@ -128,7 +128,7 @@ class Rescorer:
         return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
 
     def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array]:
-        """Scores (utterances, hypotheses) by the left and, where somebody wants it, the right decoder; else zeros."""
+        """Scores (utterances, hypotheses) by the left decoder, and by the right one if any options need it, else 0."""
         num_frames = np.array([len(each.encoder_out) for each in candidates], dtype=np.int64)
         width = max(len(each.hypotheses) for each in candidates)
         num_tokens = np.zeros((len(candidates), width), dtype=np.int64)

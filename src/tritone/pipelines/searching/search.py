@@ -28,6 +28,9 @@ class News(NamedTuple):
     tail: Sequence[Token] = ()
 
 
+NOTHING = News()
+
+
 class Search(ABC):
     """A search under way. Not for several threads at once.
 
@@ -110,6 +113,8 @@ class GreedySearch(Search):
         self._tokens += tokens
 
     def news(self) -> News:
+        if len(self._tokens) == self._num_reported and not self._replaces_last:
+            return NOTHING
         first = self._num_reported - self._replaces_last
         news = News(self._tokens[first:], self._replaces_last)
         self._num_reported, self._replaces_last = len(self._tokens), False

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
@@ -16,7 +17,7 @@ from tritone.pipelines.searching.base import Searching, SearchSettings
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
 from tritone.runtime.graph import Array
 from tritone.search.beam.prefix_tree import HISTORY
-from tritone.search.options import SearchOptions
+from tritone.search.options import TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.fast_beam import FastBeam, advance_fast
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
 from tritone.search.transducer.modified_beam import ModifiedBeam, advance_modified
@@ -133,6 +134,12 @@ def _frames(outputs: Mapping[str, Array], rows: Sequence[int]) -> tuple[Array, A
 
 class TransducerSearching(Searching):
     """Searches outputs of transducers."""
+
+    modes = TRANSDUCER_MODES
+
+    @classmethod
+    def roles(cls, mode: str) -> tuple[Role, ...]:
+        return "predictor", "joiner"
 
     def __init__(
         self,
