@@ -306,7 +306,7 @@ def test_the_command_wants_a_checkpoint_with_its_config_or_a_folder_or_onnx(fold
 
     assert "give --checkpoint and --config, or a --model" in said("--checkpoint", str(folder / "avg_model.pt"))
     assert "leave out --checkpoint, --config and --onnx" in said("--model", str(folder), "--config", "c.yaml")
-    assert "the window is hamming or povey" in said("--model", str(folder), "--window", "hann")
+    assert "'hann' is not hamming or povey" in said("--model", str(folder), "--window", "hann")
     assert "--threshold" in said("--model", str(folder), "--threshold", "1.5")
     assert "such as 1 or 32768" in said("--model", str(folder), "--sample-scale", "0")
 

@@ -260,7 +260,7 @@ def test_the_command_imports_and_says_what_is_for_checkpoints_alone(model: Path,
     for more, said in (
         (["--precision", "fp16", "--stages"], "--stages, --precision is for checkpoints"),
         (["--runtimes", "torch"], "is for onnxruntime and tensorrt, not for torch"),
-        (["--window", "hann"], "the window is hamming or povey"),
+        (["--window", "hann"], "'hann' is not hamming or povey"),
     ):
         done = CliRunner().invoke(app, [*arguments, *more])
         assert done.exit_code == 2
