@@ -269,16 +269,16 @@ def test_bad_files_have_their_error_and_the_others_their_vector(
 def test_a_runtime_that_breaks_on_one_file_breaks_that_one_alone(
     bundle: Path, voices: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ):
-    from tritone.pipelines.embedding import EmbeddingPipeline
+    from tritone.pipelines.graphs.runner import GraphRunner
 
-    real, bad = EmbeddingPipeline.run, len(voices[next(iter(voices))])
+    real, bad = GraphRunner.run_waveforms, len(voices[next(iter(voices))])
 
-    def fragile(self: EmbeddingPipeline, waveforms, options=None):  # type: ignore[no-untyped-def]
+    def fragile(self: GraphRunner, waveforms, outputs_for, take):  # type: ignore[no-untyped-def]
         if any(len(waveform) == bad for waveform in waveforms):
             raise RuntimeError("no memory")
-        return real(self, waveforms, options)
+        real(self, waveforms, outputs_for, take)
 
-    monkeypatch.setattr(EmbeddingPipeline, "run", fragile)
+    monkeypatch.setattr(GraphRunner, "run_waveforms", fragile)
     outcomes = {each.source: each for each in opened(f"{bundle},threads=1").run(voices)}
     broken = outcomes.pop(next(iter(voices)))
     assert isinstance(broken.error, OperatorError)

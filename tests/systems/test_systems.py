@@ -18,6 +18,7 @@ from tritone.audio import read_ahead
 from tritone.audio.waveform import Waveform
 from tritone.errors import AudioError, BundleError, InputError, OperatorError, ServerBusyError
 from tritone.pipelines import sources
+from tritone.pipelines.graphs.runner import GraphRunner
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.result import Partial, TranscriptResult
 from tritone.systems import (
@@ -266,14 +267,14 @@ def test_a_runtime_that_breaks_on_one_file_of_a_batch_fails_for_this_file_alone(
     toy_bundle: Path, speech: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     recognizer = tritone.load(toy_bundle)
-    recognize, bad = OfflinePipeline.recognize, len(toy_waveform(TEXTS[0]))
+    run, bad = GraphRunner.run_waveforms, len(toy_waveform(TEXTS[0]))
 
-    def breaking(self: OfflinePipeline, waveforms: Any, options: Any = None) -> list[Transcript]:
+    def breaking(self: GraphRunner, waveforms: Any, outputs_for: Any, take: Any) -> None:
         if any(len(waveform) == bad for waveform in waveforms):
             raise RuntimeError("out of memory")
-        return recognize(self, waveforms, options)
+        run(self, waveforms, outputs_for, take)
 
-    monkeypatch.setattr(OfflinePipeline, "recognize", breaking)
+    monkeypatch.setattr(GraphRunner, "run_waveforms", breaking)
     outcomes = sorted(BundleSystem(recognizer).run(speech), key=lambda outcome: outcome.index)
     assert [None if each.transcript is None else each.transcript.text for each in outcomes] == [
         None,
@@ -297,7 +298,7 @@ def test_a_batch_shares_its_time_by_the_length_of_the_audio(
         clock.sleep(6.0)
         return [Transcript("") for _ in waveforms]
 
-    monkeypatch.setattr(OfflinePipeline, "recognize", slow)
+    monkeypatch.setattr(OfflinePipeline, "run", slow)
     outcomes = list(BundleSystem(recognizer).run(speech))
     assert [outcome.latency_s for outcome in outcomes] == pytest.approx([6.0, 6.0, 6.0])
     assert sum(outcome.compute_s for outcome in outcomes) == pytest.approx(6.0)
@@ -319,9 +320,7 @@ def test_a_bundle_holds_the_audio_of_one_batch_and_of_what_is_read_ahead(
 
     monkeypatch.setattr("tritone.audio.inputs.read_audio", reading)
     monkeypatch.setattr(read_ahead, "ROOM_S", 5.0)
-    monkeypatch.setattr(
-        OfflinePipeline, "recognize", lambda self, waveforms, options: [Transcript("")] * len(waveforms)
-    )
+    monkeypatch.setattr(OfflinePipeline, "run", lambda self, waveforms, options: [Transcript("")] * len(waveforms))
     recognizer = tritone.load(toy_bundle)
     count = sum(1 for _ in BundleSystem(recognizer, concurrency=10).run(f"{n}.wav" for n in range(1000)))
     assert count == 1000
@@ -341,7 +340,7 @@ def test_a_batch_of_long_files_has_few_of_them(toy_bundle: Path, monkeypatch: py
     monkeypatch.setattr(
         "tritone.audio.inputs.read_audio", lambda path, rate, **_: np.zeros(int(float(path) * rate), np.float32)
     )
-    monkeypatch.setattr(OfflinePipeline, "recognize", count)
+    monkeypatch.setattr(OfflinePipeline, "run", count)
     system = BundleSystem(tritone.load(toy_bundle), concurrency=4)
     assert len(list(system.run(["1", "1", "1", "9", ".5", ".5", ".5", ".5"]))) == 8
     assert batches == [3, 1, 4]
