@@ -191,7 +191,7 @@ def _bundle(published: Published, bundles: Path) -> str:
     path = bundles / f"{published.model}-{'-'.join((*published.runtimes, *published.precisions))}"
     size = ModelSize(blocks=12, **CONFORMERS[published.model])
     options = {"name": published.model, "runtimes": published.runtimes, "precisions": published.precisions}
-    return str(kept_bundle(path, lambda: random_bundle(size, path, **options)).path)
+    return str(kept_bundle(path, lambda: random_bundle(size, path, **options)).path)  # type: ignore[arg-type]
 
 
 def main() -> None:

@@ -109,7 +109,7 @@ def against_rivals(speech: Speech, repeats: int, setup: Setup) -> list[Finding]:
         for name, search in found.items():
             quality[name] = _quality(batch, [search(row) for row in batch])
             one[name] = lambda search=search, batch=batch: [search(row) for row in batch]  # type: ignore[misc]
-            pools.append(Processes(search, batch, CORES))
+            pools.append(Processes(search, list(batch), CORES))
             both[name] = pools[-1]
         tables = {"one thread": alternate(one, repeats), "both cores": alternate(both, repeats)}
         for pool in pools:

@@ -264,7 +264,7 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
             found: Array = form(features).float().cpu().numpy()  # which waits for the device
         return found
 
-    forms = {"plain": partial(run, network)}
+    forms: dict[str, Call] = {"plain": partial(run, network)}
     if given.compiled:
         mode = "default" if given.device == "cpu" else "reduce-overhead"  # CUDA graphs
         forms["plain compiled"] = partial(run, torch.compile(network, dynamic=False, mode=mode))

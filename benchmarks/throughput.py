@@ -135,8 +135,10 @@ class _Bare:
 
     def texts(self) -> list[str]:
         texts = {}
+        vocabulary = self._bundle.manifest.vocabulary
+        assert vocabulary is not None
         for block, (log_probs, num_frames) in zip(self._blocks, self.run(), strict=True):
-            found = ctc_greedy(log_probs, num_frames, self._bundle.manifest.vocabulary.blank_id)
+            found = ctc_greedy(log_probs, num_frames, vocabulary.blank_id)
             for member, tokens in zip(block.members, found, strict=True):
                 texts[member] = self._bundle.vocabulary.text([token.id for token in tokens])
         return [texts[index] for index in sorted(texts)]

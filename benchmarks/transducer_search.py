@@ -104,7 +104,7 @@ def measure(path: Path, *, batch: int, seconds: float, repeats: int) -> list[Fin
                     note,
                     f"Seconds, onnxruntime, fp32, {CORES} threads; it says {tokens_per_s:.1f} tokens a second.",
                     f"Encoder at {batch * seconds / min(row['encoder'] for row in rows):.0f} × real time at best; "
-                    f"vocabulary of {bundle.manifest.vocabulary.size}.",
+                    f"vocabulary of {len(bundle.vocabulary.tokens)}.",
                 ],
             )
         )

@@ -196,6 +196,7 @@ def test_the_shipped_clips_are_speech_with_a_reference():
         assert 0.5 < len(read_audio(clip.path, 16000)) / 16000 < 30
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not shipped_bundles(), reason="no bundles are in this checkout")
 def test_the_shipped_models_recognise_the_shipped_clips_offline_and_streaming():
     result = CliRunner().invoke(app, ["demo"])

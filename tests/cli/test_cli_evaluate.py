@@ -59,6 +59,7 @@ def clips(tmp_path: Path) -> list[str | Path]:
     return ["--manifest", tmp_path / "clips.json", "--data-dir", SHIPPED_CLIPS]
 
 
+@pytest.mark.slow
 def test_the_shipped_bundle_on_the_shipped_clips_has_the_error_rate_that_jiwer_counts(
     clips: list[str | Path], tmp_path: Path
 ):

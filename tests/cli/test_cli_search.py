@@ -215,7 +215,7 @@ def test_an_evaluation_of_a_server_can_say_how_to_search(served_toy: TritonServe
 
 def test_a_load_test_asks_no_parameters_of_who_would_not_look_at_them(wire_server: TritonServer):
     for address in (wire_server.grpc_address, f"http://{wire_server.http_address}"):
-        code, _, err = run("bench", "--url", address, "--parameters", "search=prefix-beam,beam=3")
+        code, _, err = run("bench", "--url", address, "--model", "count", "--parameters", "search=prefix-beam,beam=3")
         assert code == 1
         assert "model 'count' takes no search parameters, such as beam, search" in err
     assert run("bench", "--url", "a", "--parameters", "beems=3")[0] == 2

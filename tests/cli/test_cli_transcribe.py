@@ -154,12 +154,12 @@ def test_lists_that_say_nothing_or_too_much_are_told_before_anything_runs(tmp_pa
         assert (code, out) == (2, "")
         assert complaint in " ".join(err.replace("│", " ").split())
     (tmp_path / "m.json").write_text('{"path": "/a.wav"}')
-    for arguments, complaint in (
+    for paths, complaint in (
         ([tmp_path], "no audio in the folder"),
         (["--manifest", tmp_path / "gone.json"], "cannot read"),
         (["--manifest", tmp_path / "m.json", "--data-dir", tmp_path], "m.json:1: the audio is an absolute path"),
     ):
-        code, out, err = run(*arguments, "--url", "localhost:1")
+        code, out, err = run(*paths, "--url", "localhost:1")
         assert (code, out) == (1, "")
         assert complaint in err
 

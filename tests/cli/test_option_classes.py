@@ -35,7 +35,7 @@ def run(*arguments: str) -> tuple[int, str, str]:
     @app.command()
     @takes_option_classes(leave_out=("left",))
     def show(hidden: Annotated[int, typer.Argument()], outer: Outer) -> None:
-        print(hidden, outer)
+        typer.echo(f"{hidden} {outer}")
 
     result = CliRunner().invoke(app, list(arguments))
     return result.exit_code, result.stdout, result.stderr

@@ -4,6 +4,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import soundfile
@@ -36,7 +37,7 @@ def commands() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("document", "line"), commands())
 def test_every_tritone_command_in_the_documents_is_accepted(document: str, line: str):
-    command = typer.main.get_command(app)
+    command: Any = typer.main.get_command(app)
     _, *words = shlex.split(line, comments=True)
     # `tritone bench` has subcommands and is a command itself.
     while hasattr(command, "get_command") and not (command.invoke_without_command and words[0].startswith("-")):

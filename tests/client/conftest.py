@@ -1,4 +1,4 @@
-"""One server with toy models for all tests of the client, and clients for both protocols."""
+"""Clients for both protocols."""
 
 from collections.abc import Iterator
 
@@ -6,14 +6,6 @@ import pytest
 
 from tritone.client import Client
 from tritone.server import TritonServer
-from wire_toys import toy_server
-
-
-@pytest.fixture(scope="session")
-def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    models = ("count", "running", "other", "scale", "speaker", "lone")
-    with toy_server(tmp_path_factory.mktemp("repository"), *models) as server:
-        yield server
 
 
 @pytest.fixture(params=["grpc", "http"])

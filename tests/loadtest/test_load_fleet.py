@@ -45,7 +45,7 @@ class Break:
 class Die:
     def run(self, link: Link) -> None:
         link.ready()
-        print("famous last words", file=sys.stderr, flush=True)
+        os.write(sys.stderr.fileno(), b"famous last words\n")
         os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -154,8 +154,11 @@ def test_warm_up_waits_for_the_first_answers_of_a_cold_server():
 
 def test_ticks_of_several_processes_add_up():
     one, other = window([0.1, 0.2], 1.0), window([0.3], 1.1)
-    one.add_text(0, "a"), other.add_text(0, "a"), other.add_text(1, "b")
-    one.add_error("busy"), other.add_error("busy", 2)
+    one.add_text(0, "a")
+    other.add_text(0, "a")
+    other.add_text(1, "b")
+    one.add_error("busy")
+    other.add_error("busy", 2)
     one.cpu_s, other.cpu_s = {0: 0.5}, {1: 0.25}
     one.absorb(other)
     assert list(one.latencies) == [0.1, 0.2, 0.3]

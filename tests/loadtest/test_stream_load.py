@@ -405,7 +405,7 @@ def test_a_rare_pause_of_the_generator_is_shown_but_spoils_nothing():
 def test_what_counts_as_drift_depends_on_the_chunk(chunk_ms: int, limit_ms: float):
     for late_ms, drifted in ((0.9 * limit_ms, False), (1.1 * limit_ms, True)):
         cost = late_ms / 1000
-        simulation = Simulation(lambda request: Later(0.0, "x"), send_s=lambda request, cost=cost: cost)
+        simulation = Simulation(lambda request: Later(0.0, "x"), send_s=lambda request, cost=cost: cost)  # type: ignore[misc]
         found = measure(simulation, [recording(5 * chunk_ms)], seconds=30 * chunk_ms / 1000, chunk_s=chunk_ms / 1000)
         assert found.has_drifted is drifted
 

@@ -8,6 +8,7 @@ import pytest
 from parity.front_end import export_case, export_icefall_case, export_jasper_case, export_wespeaker_case
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
 from shared import Shared
+from tritone.bundle.manifest import Runtime
 
 KINDS = {
     "wenet_case": "wenet",
@@ -28,7 +29,6 @@ KINDS = {
     "wespeaker_features_case": "wespeaker_features",
 }
 EXPORTS = {
-    "train.yaml": export_case,
     "pretrained.pt": export_icefall_case,
     "checkpoint.pt": export_jasper_case,
     "avg_model.pt": export_wespeaker_case,
@@ -54,10 +54,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 @pytest.fixture(scope="session")
-def exported(shared: Shared) -> Callable[[Case], Path]:
+def exported(shared: Shared) -> Callable[..., Path]:
     """Bundles of golden cases that take features in place of samples; each is exported once for all tests."""
 
-    def bundle(case: Case) -> Path:
+    def bundle(case: Case, runtime: Runtime = "onnxruntime") -> Path:
+        """Of WeNet's cases the bundle for a runtime, of others one for all of theirs."""
+        if (case.path / "train.yaml").is_file():
+            return shared(f"{case.name}-{runtime}", lambda folder: export_case(case, folder / "bundle", runtime))
         export = next(export for file, export in EXPORTS.items() if (case.path / file).is_file())
         return shared(case.name, lambda folder: export(case, folder / "bundle"))
 

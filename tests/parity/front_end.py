@@ -56,7 +56,7 @@ def streaming_sizes(case: Case) -> tuple[int, int]:
     return int(case.expected["chunk_size"]), int(case.expected["num_left_chunks"])
 
 
-def export_case(case: Case, output: Path) -> Path:
+def export_case(case: Case, output: Path, runtime: Runtime) -> Path:
     streaming = "chunk_size" in case.expected
     chunk_size, left_chunks = streaming_sizes(case) if streaming else (16, 5)
     return export_wenet(
@@ -67,7 +67,7 @@ def export_case(case: Case, output: Path) -> Path:
         streaming=streaming,
         chunk_size=chunk_size,
         left_chunks=left_chunks,
-        runtimes=("onnxruntime", "torch"),
+        runtimes=(runtime,),
         make_front_end=_for_wenet,
     ).bundle.path
 

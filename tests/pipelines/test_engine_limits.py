@@ -329,7 +329,7 @@ class FakeContext:
     def _array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         memory = (ctypes.c_byte * size).from_address(self.addresses[name])
-        return np.frombuffer(memory, dtype).reshape(shape)
+        return np.frombuffer(memory, dtype).reshape(shape)  # type: ignore[call-overload]
 
 
 TENSORS = {"x": "FLOAT", "n": "INT64", "doubled": "FLOAT", "counts": "INT64"}

@@ -109,7 +109,7 @@ def test_a_weight_of_zero_leaves_out_scores_that_are_not_finite(
     )
     rescorer = Rescorer(bundle, placement=Placement(threads=1))
     scores = {"left_scores": np.array([left], np.float32), "right_scores": np.array([right], np.float32)}
-    rescorer._graph = lambda _, wanted: [scores[name] for name in wanted]
+    rescorer._graph = lambda _, wanted: [scores[name] for name in wanted]  # type: ignore[assignment]
     (ranked,) = rescorer([given])
     assert [each.score for each in ranked] == expected
 

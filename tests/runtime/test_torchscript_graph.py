@@ -17,6 +17,7 @@ from tritone.bundle import Bundle
 from tritone.errors import BundleError, ExportError, OperatorError
 from tritone.families.export.torch_script import save_script
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import Placement
 from tritone.repository import build_repository
 from tritone.runtime import TensorSpec, obstacle, open_graph
 
@@ -285,4 +286,4 @@ def test_a_bundles_scripts_run_only_where_somebody_asks_for_them(
         build_repository([bundle], tmp_path / "repository", modes="offline")
     assert not (tmp_path / "repository").exists()
     with pytest.raises(pytest.fail.Exception, match="it was loaded"):
-        open_chosen(alone, "encoder", runtime="torchscript")
+        open_chosen(alone, "encoder", Placement(runtime="torchscript"))

@@ -117,7 +117,7 @@ def by_definition(
 
         lowest = max(map(best, alive.values())) - beam
         reached: dict[Any, dict[Words, float]] = defaultdict(dict)
-        ends: dict[Any, dict[Words, float]] = {}
+        ends: dict[Any, tuple[dict[Words, float], float]] = {}
         for state, sequences in alive.items():
             row = rows[state[0]]
             leader = max(sequences, key=lambda said: total(said, sequences[said]))

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -36,7 +37,7 @@ def serve() -> Iterator[Serve]:
 
     def start(*arguments: object) -> "subprocess.Popen[str]":
         command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", *map(str, arguments)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started.append(subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
         return started[-1]
 

@@ -192,7 +192,7 @@ def test_a_system_that_cannot_be_used_leaves_the_list_of_failures_as_it_was(tmp_
     system = Told()
     system.fails = {"2": AudioError("bad")}
     embed_corpus(recordings(1, 2), system, tmp_path)
-    system.prepare = lambda warm_up=False: (_ for _ in ()).throw(ValueError("no such device"))  # type: ignore[method-assign]
+    system.prepare = lambda warm_up=False: (_ for _ in ()).throw(ValueError("no such device"))  # type: ignore[method-assign, misc]
     with pytest.raises(InputError, match="told: no such device"):
         embed_corpus(recordings(1, 2), system, tmp_path)
     assert [each["id"] for each in failures(tmp_path)] == ["u2"]
@@ -269,16 +269,16 @@ def test_bad_files_have_their_error_and_the_others_their_vector(
 def test_a_runtime_that_breaks_on_one_file_breaks_that_one_alone(
     bundle: Path, voices: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
 ):
-    from tritone.pipelines.graphs.runner import GraphRunner
+    from tritone.pipelines.embedding import EmbeddingPipeline
 
-    real, bad = GraphRunner.run_waveforms, len(voices[next(iter(voices))])
+    real, bad = EmbeddingPipeline._embed, len(voices[next(iter(voices))])
 
-    def fragile(self: GraphRunner, waveforms, outputs_for, take):  # type: ignore[no-untyped-def]
-        if any(len(waveform) == bad for waveform in waveforms):
+    def fragile(self: EmbeddingPipeline, jobs):  # type: ignore[no-untyped-def]
+        if any(len(window) == bad for windows in jobs for window in windows):
             raise RuntimeError("no memory")
-        real(self, waveforms, outputs_for, take)
+        return real(self, jobs)
 
-    monkeypatch.setattr(GraphRunner, "run_waveforms", fragile)
+    monkeypatch.setattr(EmbeddingPipeline, "_embed", fragile)
     outcomes = {each.source: each for each in opened(f"{bundle},threads=1").run(voices)}
     broken = outcomes.pop(next(iter(voices)))
     assert isinstance(broken.error, OperatorError)

@@ -1,6 +1,6 @@
 """Results that many tests need and that take long: each is made once a run, by the worker that needs it first.
 
-A worker that needs one which another is making waits for it. Results are pickled, so that files are best given by path.
+A worker that needs one which another is making waits for it. Results are pickled; files are best given by path.
 """
 
 import pickle

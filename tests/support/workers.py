@@ -1,4 +1,4 @@
-"""How pytest-xdist spreads tests over its workers: by file, and by folder where the tests of a folder share a server.
+"""How pytest-xdist spreads tests over its workers: by file, or by what the tests of several files share.
 
 The longest come first, so that the last to finish finishes soon after the others.
 """
@@ -8,7 +8,16 @@ from typing import Any
 import pytest
 
 LONGEST = ("server", "families", "parity", "cli", "client", "e2e", "loadtest", "training")  # folders, in this order
-SERVED = ("server", "cli", "client")  # folders with one server for their tests
+# How the paths of files begin whose tests share a server or exports -> its name.
+TOGETHER = {
+    "tests/server/": "server",
+    "tests/cli/": "toys on the wire",
+    "tests/client/": "toys on the wire",
+    "tests/families/icefall/": "exports of icefall",
+    "tests/families/wenet/": "exports of WeNet",
+    "tests/parity/test_served": "golden exports of WeNet",
+    "tests/parity/test_wenet": "golden exports of WeNet",
+}
 
 
 def rank(item: pytest.Item) -> int:
@@ -20,8 +29,7 @@ def rank(item: pytest.Item) -> int:
 def scope(nodeid: str) -> str:
     """What a test shares with those that run on the same worker, one after the other."""
     file = nodeid.split("::")[0]
-    folder = file.split("/")[1]  # after tests/
-    return folder if folder in SERVED else file
+    return next((shared for begin, shared in TOGETHER.items() if file.startswith(begin)), file)
 
 
 def make_scheduler(config: pytest.Config, log: Any) -> Any:

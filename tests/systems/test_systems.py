@@ -18,7 +18,6 @@ from tritone.audio import read_ahead
 from tritone.audio.waveform import Waveform
 from tritone.errors import AudioError, BundleError, InputError, OperatorError, ServerBusyError
 from tritone.pipelines import sources
-from tritone.pipelines.graphs.runner import GraphRunner
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.result import Partial, TranscriptResult
 from tritone.systems import (
@@ -267,14 +266,14 @@ def test_a_runtime_that_breaks_on_one_file_of_a_batch_fails_for_this_file_alone(
     toy_bundle: Path, speech: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     recognizer = tritone.load(toy_bundle)
-    run, bad = GraphRunner.run_waveforms, len(toy_waveform(TEXTS[0]))
+    recognize, bad = OfflinePipeline._recognize, len(toy_waveform(TEXTS[0]))
 
-    def breaking(self: GraphRunner, waveforms: Any, outputs_for: Any, take: Any) -> None:
-        if any(len(waveform) == bad for waveform in waveforms):
+    def breaking(self: OfflinePipeline, jobs: Any) -> list[Transcript]:
+        if any(len(waveform) == bad for waveform, _ in jobs):
             raise RuntimeError("out of memory")
-        run(self, waveforms, outputs_for, take)
+        return recognize(self, jobs)
 
-    monkeypatch.setattr(GraphRunner, "run_waveforms", breaking)
+    monkeypatch.setattr(OfflinePipeline, "_recognize", breaking)
     outcomes = sorted(BundleSystem(recognizer).run(speech), key=lambda outcome: outcome.index)
     assert [None if each.transcript is None else each.transcript.text for each in outcomes] == [
         None,

@@ -30,7 +30,7 @@ def build(
     ] = None,
     mode: Annotated[
         Modes,
-        typer.Option(help="What to serve: NAME offline, NAME-streaming streaming. Alone, a streaming --name is exact."),
+        typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
@@ -44,9 +44,7 @@ def build(
     threads: Annotated[int, typer.Option(help="CPU threads of an instance; 0 shares the cores.")] = DEFAULTS.threads,
     max_batch_size: Annotated[int, typer.Option(help="Most requests in one call.")] = DEFAULTS.max_batch_size,
     preferred_batch_sizes: Annotated[str, typer.Option(help="Batch sizes worth waiting for, like 8,16.")] = "",
-    queue_delay_ms: Annotated[
-        float, typer.Option(help="How long to wait for a batch to fill.")
-    ] = DEFAULTS.queue_delay_ms,
+    queue_delay_ms: Annotated[float, typer.Option(help="Longest wait for a batch to fill.")] = DEFAULTS.queue_delay_ms,
     queue_limit: Annotated[
         int,
         typer.Option(help="Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."),
@@ -80,7 +78,7 @@ def build(
     acoustic: Annotated[
         Acoustic | None,
         typer.Option(
-            help="Ensemble: who runs the network, Triton's native backend for its runtime, or python, our own. "
+            help="Ensemble: what runs the network, Triton's native backend for its runtime, or python, our own. "
             "Default: native if a tritonserver with that backend is found here."
         ),
     ] = None,

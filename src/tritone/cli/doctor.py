@@ -18,10 +18,10 @@ STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red"}
 def doctor(
     options: ServerOptions,
     server: Annotated[
-        Path | None, typer.Option(help="tritonserver to look at; found as by `serve` if not given.")
+        Path | None, typer.Option(help="tritonserver to check; searched as by `serve` if not given.")
     ] = None,
 ) -> None:
-    """Check what a server needs here.
+    """Check that a server can run here.
 
     Reports for each thing that `tritone serve` needs whether it is there, and how to mend it. Exit code 1 if one is
     broken.

@@ -28,14 +28,14 @@ SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second wou
 def embed(
     output_directory: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; made if need be."),
+        typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; created if missing."),
     ],
     wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+        typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
     ] = None,
     bundle: Annotated[
         str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
@@ -44,7 +44,7 @@ def embed(
         str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")
     ] = None,
     protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help=f"With --url: requests in flight ({EMBEDDING_CONCURRENCY} if not given).")
@@ -64,25 +64,25 @@ def embed(
         str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
     ] = None,
     max_audio_s: Annotated[
-        float | None, typer.Option(min=0, help="With --bundle: longest recording taken (300 if not given).")
+        float | None, typer.Option(min=0, help="With --bundle: longest recording accepted (300 if not given).")
     ] = None,
     window_s: Annotated[
         float | None,
-        typer.Option(min=0, help="Embed what is longer in windows of so many seconds, and take their mean."),
+        typer.Option(min=0, help="Embed longer audio in windows of this many seconds, and average them."),
     ] = None,
     shift_s: Annotated[
-        float | None, typer.Option(min=0, help="From one window to the next; their length if not given.")
+        float | None, typer.Option(min=0, help="Distance from one window to the next; their length if not given.")
     ] = None,
     shard_size: Annotated[int, typer.Option(min=1, help="Vectors in one archive.")] = DEFAULT_SHARD_SIZE,
     force: Annotated[
-        bool, typer.Option("--force", help="Begin anew if another model, or other options, made what is in DIR.")
+        bool, typer.Option("--force", help="Start again if another model, or other options, made the vectors in DIR.")
     ] = False,
 ) -> None:
     """Turn recordings into speaker embeddings, in Kaldi archives.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
-    --manifest, or --data-dir. What DIR has already is not embedded again: after an interrupt or a crash, the same
-    command goes on with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
+    With a running server (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
+    --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a crash, the same
+    command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
     recording has its vector.
     """
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
@@ -199,7 +199,7 @@ def _report(result: BulkResult) -> None:
     speed = f": {_speed(status)}" if status.embedded else ""
     say(f"embedded {status.embedded} of {status.total}{there}{speed}")
     say(f"{result.scp} lists them{others}")
-    again = "The same command goes on with the rest."
+    again = "The same command continues with the rest."
     if result.interrupted:
         say(f"interrupted. {again}")
         raise typer.Exit(INTERRUPTED)

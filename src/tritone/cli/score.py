@@ -35,7 +35,7 @@ def score(
     ] = None,
     enroll: Annotated[
         Path | None,
-        typer.Option(metavar="SPK2UTT", help="What is enrolled is the mean of utterances: 'name utt utt ...' a line."),
+        typer.Option(metavar="SPK2UTT", help="Enrolled models are means of utterances: 'name utt utt ...' a line."),
     ] = None,
     cal_mean: Annotated[
         Path | None,
@@ -55,7 +55,7 @@ def score(
         typer.Option(help="With --cohort: the nearest --top-n of it (asnorm, if not given) or all (snorm)."),
     ] = None,
     top_n: Annotated[
-        int | None, typer.Option(min=2, help=f"With asnorm: speakers of the cohort looked at ({DEFAULT_TOP_N}).")
+        int | None, typer.Option(min=2, help=f"With asnorm: number of nearest cohort speakers ({DEFAULT_TOP_N}).")
     ] = None,
     output: Annotated[
         Path | None,
@@ -63,13 +63,13 @@ def score(
     ] = None,
     det: Annotated[Path | None, typer.Option(help="Draw the DET curve: a .png or .svg.")] = None,
     p_target: Annotated[
-        list[float] | None, typer.Option(help="Of minDCF: how probable a target is (0.01); repeatable.")
+        list[float] | None, typer.Option(help="For minDCF: prior probability of a target (0.01); repeatable.")
     ] = None,
-    c_miss: Annotated[float, typer.Option(help="Of minDCF: the cost of a miss.")] = 1.0,
-    c_fa: Annotated[float, typer.Option(help="Of minDCF: the cost of a false alarm.")] = 1.0,
+    c_miss: Annotated[float, typer.Option(help="For minDCF: the cost of a miss.")] = 1.0,
+    c_fa: Annotated[float, typer.Option(help="For minDCF: the cost of a false alarm.")] = 1.0,
     spk2utt: Annotated[
         Path | None,
-        typer.Option(help="Who speaks in the trials, 'speaker utt ...' a line: intervals are then by speaker."),
+        typer.Option(help="Speakers of the trials, 'speaker utt ...' a line: intervals are then by speaker."),
     ] = None,
     intervals: Annotated[
         bool, typer.Option("--intervals/--no-intervals", help="95 % confidence intervals by resampling.")

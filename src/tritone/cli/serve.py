@@ -21,11 +21,11 @@ def serve(
     repo: Annotated[Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it.")],
     extra: Annotated[
         list[str] | None,
-        typer.Argument(metavar="-- TRITON_ARG", help="Further arguments for tritonserver, as they are."),
+        typer.Argument(metavar="-- TRITON_ARG", help="Further arguments for tritonserver, passed unchanged."),
     ] = None,
     *,
     options: ServerOptions,
-    server: Annotated[Path | None, typer.Option(help="tritonserver to run; found by itself if not given.")] = None,
+    server: Annotated[Path | None, typer.Option(help="tritonserver to run; searched if not given.")] = None,
 ) -> None:
     """Run Triton on a model repository.
 

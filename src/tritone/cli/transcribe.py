@@ -28,7 +28,7 @@ def transcribe(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels are averaged. Of a folder all audio in it.",
+            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
         ),
     ] = None,
     wavscp: recordings.WavScp = None,
@@ -36,14 +36,14 @@ def transcribe(
     data_dir: recordings.DataDir = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+        typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
     ] = None,
     bundle: Annotated[
         str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
     protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
@@ -61,7 +61,7 @@ def transcribe(
     ] = None,
     max_audio_s: Annotated[
         float | None,
-        typer.Option(min=0, help="With --bundle: longest file taken (300 if not given); streaming has no limit."),
+        typer.Option(min=0, help="With --bundle: longest file accepted (300 if not given); streaming has no limit."),
     ] = None,
     lm: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
@@ -71,16 +71,16 @@ def transcribe(
         int | None, typer.Option(help="With --bundle and --streaming: new frames in a step; its own if not given.")
     ] = None,
     left_chunks: Annotated[
-        int | None, typer.Option(help="With --bundle and --streaming: past chunks a step sees; -1 for all.")
+        int | None, typer.Option(help="With --bundle and --streaming: past chunks a step attends to; -1 for all.")
     ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
     ] = False,
-    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: as fast as it was spoken.")] = False,
+    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[
-        bool, typer.Option("--details", help="Add confidence, and of a stream the segments with their times.")
+        bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     **search: Any,

@@ -21,12 +21,12 @@ class WindowPlan:
     min_requests: int = 50
     stable_windows: int = 3  # in a row that must agree, or all if there are fewer
     max_windows: int = field(
-        default=10, metadata={"help": "Windows of a point until it is given up as unstable.", "min": 1}
+        default=10, metadata={"help": "Most windows of a point before it counts as unstable.", "min": 1}
     )
     tolerance: float = field(
         default=0.10,
         metadata={
-            "help": "How far windows that agree may be from their mean, in percent.",
+            "help": "Largest deviation of stable windows from their mean, in percent.",
             "flags": ["--stability"],
             "percent": True,
         },
@@ -74,9 +74,9 @@ class LoadOptions:
         default_factory=Normalization,
         metadata={
             "help": {
-                "case": "For the WER: what to make of letter case.",
-                "punctuation": "For the WER: what to do with punctuation.",
-                "units": "For the WER: what it counts, as for `tritone evaluate`.",
+                "case": "For the WER: treatment of letter case.",
+                "punctuation": "For the WER: treatment of punctuation.",
+                "units": "For the WER: units to count, as for `tritone evaluate`.",
             }
         },
     )

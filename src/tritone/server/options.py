@@ -19,9 +19,7 @@ class ServerOptions:
     control: bool = field(default=False, metadata={"help": "Let clients load and unload models while the server runs."})
     log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
     # From start to ready, model loading and warm-up included.
-    start_timeout_s: float = field(
-        default=300.0, metadata={"help": "Give up if the models are not ready after this long."}
-    )
+    start_timeout_s: float = field(default=300.0, metadata={"help": "Time limit for the models to be ready."})
     drain_s: int = 10  # how long requests in flight and open streams may go on after SIGTERM
     stop_timeout_s: float = 30.0  # from SIGTERM to SIGKILL, longer than `drain_s`
     extra: tuple[str, ...] = ()  # more arguments for tritonserver, as they are

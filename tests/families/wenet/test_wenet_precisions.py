@@ -255,8 +255,8 @@ def test_drift_of_a_decoder_is_the_change_of_scores_per_token(network: Any) -> N
 
 def test_every_narrow_graph_is_checked_on_real_audio(report: ExportReport) -> None:
     assert set(report.drifts) == {f"{role}.{each}.onnx" for role in ("encoder", "decoder") for each in ("fp16", "int8")}
-    assert report.drifts["encoder.fp16.onnx"].count == 654, "frames of the demo's ten clips"
-    assert report.drifts["decoder.int8.onnx"].count == 20, "scores of a hypothesis for each, in both directions"
+    assert report.drifts["encoder.fp16.onnx"].count == 654, "frames of the demo's ten clips"  # type: ignore[attr-defined]
+    assert report.drifts["decoder.int8.onnx"].count == 20, "scores of a hypothesis for each, in both directions"  # type: ignore[attr-defined]
     assert report.drifts["encoder.fp16.onnx"].moved < 0.01
     for role in ("encoder", "decoder"):
         half, eighth = (report.drifts[f"{role}.{each}.onnx"] for each in ("fp16", "int8"))

@@ -63,11 +63,11 @@ def bench(
         str | None, typer.Option(help="A running server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
     ] = None,
     bundle: Annotated[
-        str | None, typer.Option(help="Serve this bundle here for the time: a folder, or a shipped one by name.")
+        str | None, typer.Option(help="Serve this bundle during the run: a folder, or a shipped one by name.")
     ] = None,
     build: Builds = None,
     model: Annotated[str | None, typer.Option(help="The model, if several are served.")] = None,
-    protocol: Annotated[Protocol | None, typer.Option(help="What to speak: grpc if --url does not say.")] = None,
+    protocol: Annotated[Protocol | None, typer.Option(help="Protocol; grpc if --url has no scheme.")] = None,
     parameters: Annotated[
         str | None,
         typer.Option(
@@ -85,18 +85,18 @@ def bench(
     tool: Annotated[
         Tool, typer.Option(help="The load generator: Tritone's own, or NVIDIA's perf_analyzer.")
     ] = "tritone",
-    perf_analyzer: Annotated[Path | None, typer.Option(help="The program perf_analyzer; on PATH if not given.")] = None,
+    perf_analyzer: Annotated[Path | None, typer.Option(help="perf_analyzer; found on PATH if not given.")] = None,
     outputs: Outputs,
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Marks the figures, e.g. runtime=torch; repeatable. See `report`."),
+        typer.Option(metavar="NAME=VALUE", help="Label of the figures, e.g. runtime=torch; repeatable. See `report`."),
     ] = None,
 ) -> None:
     """Measure the load that a served model sustains.
 
     Sends load and reports throughput, latency, what the server did, and the word error rate of the same run. Prints a
     table; --output writes a page with plots. Without --rate and --streaming a number of requests is kept in flight.
-    Exit code 0 only if no request failed; 130 after Ctrl-C, with a report on what is there.
+    Exit code 0 only if no request failed; 130 after Ctrl-C, with a report on the finished part.
     """
     if context.invoked_subcommand is not None:
         _refuse_options(context)
@@ -176,7 +176,7 @@ def report(
 ) -> None:
     """Join reports into one, with one set of plots.
 
-    Tell their figures apart by labels (`--label batching=static`, `--label batching=dynamic`); what is equal gets the
+    Distinguish their figures by labels (`--label batching=static`, `--label batching=dynamic`); equal labels get the
     file's name as a label.
     """
     outputs.check()
@@ -224,11 +224,11 @@ def input(
     output: Annotated[Path, typer.Option(metavar="DIR", help="The folder of the files.")],
     mode: Annotated[
         Literal["offline", "streaming", "both"],
-        typer.Option(help="Which to write: offline_input.json, online_input.json or both."),
+        typer.Option(help="Files to write: offline_input.json, online_input.json or both."),
     ] = "both",
     chunk_ms: Annotated[float, typer.Option(min=1, help="Audio in a chunk of a stream.")] = 1000 * DEFAULT_CHUNK_S,
-    first_chunk_ms: Annotated[float | None, typer.Option(min=1, help="Of the first chunk, if it differs.")] = None,
-    sample_rate: Annotated[int, typer.Option(min=1, help="Of the model, in Hz.")] = 16000,
+    first_chunk_ms: Annotated[float | None, typer.Option(min=1, help="The first chunk, if it differs.")] = None,
+    sample_rate: Annotated[int, typer.Option(min=1, help="Sample rate of the model, in Hz.")] = 16000,
     base64: Annotated[bool, typer.Option("--base64", help="Samples as base64: smaller files, read faster.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random: lengths, files.")] = 0,
 ) -> None:

@@ -46,11 +46,9 @@ class LoadChoice:
     ] = None
     batch_size: Annotated[str, typer.Option(metavar="LIST", help="Utterances in one request, e.g. 1,8.")] = "1"
     streaming: Annotated[bool, typer.Option("--streaming", help="Measure live streams in real time.")] = False
-    streams: Annotated[
-        str | None, typer.Option(metavar="LOADS", help="Streams that are open at once, e.g. 50,100,200.")
-    ] = None
+    streams: Annotated[str | None, typer.Option(metavar="LOADS", help="Streams open at once, e.g. 50,100,200.")] = None
     max_load: Annotated[
-        int | None, typer.Option("--max-streams", "--max-load", min=1, help="The most that a search tries.")
+        int | None, typer.Option("--max-streams", "--max-load", min=1, help="Largest load that a search tries.")
     ] = None
 
     def check(self, context: typer.Context) -> None:
@@ -76,9 +74,9 @@ class LimitChoice:
 
     latency_limit_ms: Annotated[
         float | None,
-        typer.Option(help="Try no higher load once latency is beyond. Of streams: of chunks and final texts."),
+        typer.Option(help="Stop at the load that exceeds this latency. Streams: of chunks and final texts."),
     ] = None
-    percentile: Annotated[Percentile, typer.Option(help="Which latency the limit is for.")] = "p95"
+    percentile: Annotated[Percentile, typer.Option(help="Latency that the limit applies to.")] = "p95"
     max_wer: Annotated[float | None, typer.Option(min=0, metavar="PERCENT", help="Fail if a WER is higher.")] = None
 
     def limit(self, audio: Audio) -> Limit | None:

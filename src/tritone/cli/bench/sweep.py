@@ -49,7 +49,7 @@ def sweep(
         str | None,
         typer.Option(
             metavar="LIST",
-            help="dynamic: the server makes batches; static: clients send full ones. Or both, to compare.",
+            help="dynamic: the server forms batches; static: clients send full ones; or both.",
         ),
     ] = None,
     vary: Annotated[
@@ -60,14 +60,14 @@ def sweep(
     search: Annotated[
         Search, typer.Option(help="grid tries all combinations; coordinate changes one option at a time.")
     ] = "grid",
-    protocol: Annotated[Protocol, typer.Option(help="What to speak.")] = "grpc",
+    protocol: Annotated[Protocol, typer.Option(help="Protocol of the requests.")] = "grpc",
     load: LoadChoice,
     limits: LimitChoice,
     audio: AudioChoice,
     method: LoadOptions,
     outputs: Outputs,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the report of --output or --json; what failed is tried again.")
+        bool, typer.Option("--resume", help="Continue the report of --output or --json; failed points are tried again.")
     ] = False,
 ) -> None:
     """Find the best way to serve a bundle.

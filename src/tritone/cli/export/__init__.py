@@ -32,7 +32,7 @@ def icefall(
         ),
     ] = "bundle",
 ) -> None:
-    """Export a conformer (pruned_transducer_stateless 2 to 5) or zipformer2, waveform in; tensors tell its sizes."""
+    """Export a conformer (pruned_transducer_stateless 2 to 5) or zipformer2, waveform in; tensors have its sizes."""
     if layout == "bundle":
         export("icefall", values, "log probability; vectors and logits of a transducer")
         return

@@ -23,7 +23,7 @@ DEFAULT_BUNDLE = "demo-speaker"
 
 Url = Annotated[
     str | None,
-    typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+    typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
 ]
 Model = Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")]
 BundleName = Annotated[
@@ -33,7 +33,7 @@ BundleName = Annotated[
 Device = Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")]
 Threshold = Annotated[
     float | None,
-    typer.Option(min=-1, max=1, help="Cosine above which two voices are one speaker's; the bundle's if not given."),
+    typer.Option(min=-1, max=1, help="Cosine above which voices are the same speaker's; the bundle's if not given."),
 ]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="The folder of enrolled speakers.")]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -85,14 +86,14 @@ class TranscriptPrinter:
             else:
                 message = str(result.error)
                 known = result.source in message
-                print(f"error: {message if known else f'{result.source}: {message}'}", file=sys.stderr, flush=True)
+                typer.echo(f"error: {message if known else f'{result.source}: {message}'}", err=True)
         elif self._as_json:
             self._line({"path": result.source} | self._fields(result.transcript))
         else:
             transcript = result.transcript
-            print(f"{result.source}\t{transcript.text}" if self._names else transcript.text, flush=True)
+            typer.echo(f"{result.source}\t{transcript.text}" if self._names else transcript.text)
             for line in self._more(transcript):
-                print(line, flush=True)
+                typer.echo(line)
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
@@ -123,7 +124,7 @@ class TranscriptPrinter:
         return any(self._details or segment.alternatives for segment in transcript.ended)
 
     def _line(self, record: dict[str, Any]) -> None:
-        print(json.dumps(record, ensure_ascii=False), flush=True)
+        typer.echo(json.dumps(record, ensure_ascii=False))
 
 
 def _readings(transcript: Transcript) -> Iterator[str]:

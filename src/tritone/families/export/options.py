@@ -60,13 +60,13 @@ class ExportOptions:
     runtimes: Annotated[
         Sequence[Runtime],
         Option(
-            "What to write graphs for: onnxruntime, torch, torchscript, tensorrt or several; the first is the default."
+            "Runtimes of the graphs: onnxruntime, torch, torchscript, tensorrt or several; the first is the default."
         ),
     ] = ("onnxruntime",)
     precisions: Annotated[
         Sequence[Precision],
         Option(
-            "What the graphs compute in, one or several: fp32, fp16, int8 (onnxruntime alone), bf16 (torch and "
+            "Precision of the graphs, one or several: fp32, fp16, int8 (onnxruntime only), bf16 (torch and "
             "torchscript).",
             names=("--precision",),
         ),
@@ -80,9 +80,9 @@ class ExportOptions:
     ] = None
     max_drift: Annotated[
         float | None,
-        Option("Largest share of probability, 0 to 1, that such a graph may move per frame. Default: 0.05.", least=0),
+        Option("Largest change of probability per frame, 0 to 1, of such a graph. Default: 0.05.", least=0),
     ] = None
-    force: Annotated[bool, Option("Write such a graph even if it moves more.")] = False
+    force: Annotated[bool, Option("Write such a graph even if it drifts more.")] = False
     progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class ConvolutionOptions(ExportOptions):
     precisions: Annotated[
         Sequence[Precision],
         Option(
-            "What the graphs compute in, one or several: fp32, fp16, bf16 (torch and torchscript).",
+            "Precision of the graphs, one or several: fp32, fp16, bf16 (torch and torchscript).",
             names=("--precision",),
         ),
     ] = ("fp32",)

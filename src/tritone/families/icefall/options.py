@@ -46,7 +46,7 @@ class IcefallOptions(RecognizerOptions):
     causal: Annotated[
         bool | None,
         Option(
-            "Whether a conformer was trained with causal convolution: its tensors do not tell. Default: no.",
+            "Whether a conformer was trained with causal convolution; its tensors do not show it. Default: no.",
             names=("--causal/--no-causal",),
         ),
     ] = None

@@ -14,10 +14,10 @@ class JasperOptions(ConvolutionOptions, RecognizerOptions):
     checkpoint: Annotated[
         Path, Option("Upstream's Jasper_…_checkpoint.pt, or a .nemo archive, which holds the config too.")
     ]
-    config: Annotated[Path | None, Option("Upstream's config, a .yaml; needed but for .nemo.")] = None
-    ema: Annotated[
-        bool, Option("Take the averaged weights, if the checkpoint has them.", names=("--ema/--no-ema",))
-    ] = True
+    config: Annotated[Path | None, Option("Upstream's config, a .yaml; optional with .nemo.")] = None
+    ema: Annotated[bool, Option("Use the averaged weights, if the checkpoint has them.", names=("--ema/--no-ema",))] = (
+        True
+    )
     masked: Annotated[
         bool | None,
         Option(

@@ -28,12 +28,10 @@ class WespeakerOptions(ConvolutionOptions):
     window: Annotated[Window, Option("Window of the features: hamming, or povey for weights of 3D-Speaker.")] = (
         "hamming"
     )
-    sample_scale: Annotated[
-        float, Option("What samples in [-1, 1] are multiplied with first; 1 for weights of 3D-Speaker.")
-    ] = SAMPLE_SCALE
+    sample_scale: Annotated[float, Option("Factor for samples in [-1, 1]; 1 for weights of 3D-Speaker.")] = SAMPLE_SCALE
     threshold: Annotated[
-        float | None, Option("Cosine above which two voices are one speaker's; kept in the bundle.", least=-1, most=1)
+        float | None, Option("Cosine above which voices are the same speaker's; kept in the bundle.", least=-1, most=1)
     ] = None
     max_drift: Annotated[
-        float | None, Option("How far such a graph may turn embeddings, as mean of 1 - cosine. Default: 0.01.", least=0)
+        float | None, Option("Limit on the rotation of embeddings, as mean of 1 - cosine. Default: 0.01.", least=0)
     ] = None
