@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 from serving import quiet_options
 from tritone.bundle import Bundle, BundleWriter
 from tritone.bundle.manifest import Encoder, Features, Manifest, Provenance
-from tritone.errors import BundleError, OperatorError
+from tritone.client import Client
+from tritone.errors import BundleError, InputError, OperatorError
 from tritone.pipelines.kinds import kind_named, kind_of
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
 from tritone.server import TritonServer
@@ -162,6 +163,10 @@ def test_a_kind_of_another_package_is_built_and_served(tmp_path: Path) -> None:
             asked(client, tone[:9])
         with pytest.raises(triton.InferenceServerException, match="unknown request parameter"):
             asked(client, tone, volume=11)
+        with Client(server.grpc_address) as ours:
+            loud, click = ours.infer([tone.astype(np.float32), np.ones(9, np.float32)], parameters={"factor": 4})
+        assert loud.get()["LOUDNESS"].tolist() == [1.0]
+        assert isinstance(click.error, InputError)
 
 
 @pytest.mark.usefixtures("package")

@@ -1,4 +1,4 @@
-"""What Triton tells a starting model about itself: its bundle, its device, its share of the threads."""
+"""What a starting model learns from Triton about itself: its bundle, its device, its share of the threads."""
 
 import json
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""What a served model is told: the parameters of its `config.pbtxt`, written by `repository/`, read by `backend/`.
+"""The settings of a served model: parameters of its `config.pbtxt`, written by `repository/`, read by `backend/`.
 
     Settings  <->  {"max_audio_s": "120.0", "search": "greedy", ...}
 

@@ -1,8 +1,8 @@
 """Offline recognition in three stages, each of which may be somewhere else.
 
     FeaturePipeline    waveforms                              ->  features, num_samples
-    AcousticPipeline   features, num_samples                  ->  what the network says of them
-    DecodingPipeline   what the network said, num_samples     ->  transcripts
+    AcousticPipeline   features, num_samples                  ->  outputs of the network
+    DecodingPipeline   outputs of the network, num_samples    ->  transcripts
 
 One after the other they are `OfflinePipeline`, whose parts they share. A *job* is what one client sent: some rows.
 """
@@ -247,7 +247,7 @@ class _Row:
 
 
 @dataclass(frozen=True)
-class _Handed:
+class _Passed:
     outputs: Collection[str]
 
 
@@ -257,7 +257,7 @@ class DecodingPipeline:
     def __init__(
         self,
         bundle: Bundle,
-        handed: Collection[str],
+        passed: Collection[str],
         *,
         placement: Placement = ON_CPU,
         search: SearchSettings | None = None,
@@ -266,15 +266,15 @@ class DecodingPipeline:
         """Prepare for a bundle; arguments and errors as of `OfflinePipeline`.
 
         Args:
-            handed: the outputs of the network that jobs have.
+            passed: the outputs of the network that jobs have.
             placement: of the graphs that the search itself needs.
         """
         self.bundle = bundle
         self.limits = limits or BatchLimits.for_device(placement.device)
         self.work = WorkLog(bundle.manifest.sample_rate)
-        self._handed = tuple(handed)
+        self._passed = tuple(passed)
         kind = speech_kind(bundle)
-        self.searching = kind.open_searching(bundle, _Handed(self._handed), search, placement)
+        self.searching = kind.open_searching(bundle, _Passed(self._passed), search, placement)
         self._modes = kind.modes
         self._blocks = Blocks(bundle.manifest)
         manifest = bundle.manifest
@@ -286,8 +286,12 @@ class DecodingPipeline:
         return self.searching.options
 
     def check(self, options: SearchOptions) -> SearchOptions:
-        """See `Searching.check`; raises `InputError` too if the search needs what the network does not hand over."""
-        lacking = set(self.searching.outputs([options])) - set(self._handed)
+        """The same options, after checking that the search can have them.
+
+        Raises:
+            InputError: they ask for what the model does not have, or need outputs that the network does not pass on.
+        """
+        lacking = set(self.searching.outputs([options])) - set(self._passed)
         if lacking and options.mode in self._modes:
             # Whether the whole bundle has an attention decoder cannot be seen here: a stage has what it needs alone.
             condition = ", if it has an attention decoder" if options.mode == "rescoring" else ""

@@ -28,7 +28,7 @@ from tritone.search.options import SearchOptions
 # model is asked and can refuse with the limit. A refused stream holds its candidate until END or the idle time, so the
 # spare ones bound how many refusals fit in that time; a candidate costs Triton about 600 bytes.
 SPARE_CANDIDATES = 4096
-# Our clock shall end an idle stream before Triton's does: our message says why, Triton's only that START is missing.
+# Our clock ends an idle stream before Triton's does: our message says why, Triton's only that START is missing.
 IDLE_GRACE_S = 5.0
 WARMUP_S = 10.0  # of silence
 # Options of models by the class of their requests' options, and whose they are.

@@ -2,12 +2,12 @@
 
     NAME             ensemble of the others: what clients ask, as they would ask the one model of the usual layout
     NAME-features    WAV, WAV_LENS -> features, num_samples
-    NAME-acoustic    features, num_samples -> what the network says
-    NAME-decoder     what the network says, WAV_LENS -> TRANSCRIPTS, DETAILS
+    NAME-acoustic    features, num_samples -> outputs of the network
+    NAME-decoder     outputs of the network, WAV_LENS -> TRANSCRIPTS, DETAILS
 
-A speaker model has no decoder: what its network says is EMBEDDINGS already.
+A speaker model has no decoder: the output of its network is EMBEDDINGS.
 
-A stage hands on what the model's own way to search needs, and nothing else: of a large vocabulary the log-probabilities
+A stage passes on what the model's own search mode needs, and nothing else: of a large vocabulary the log-probabilities
 are many times the features.
 """
 

@@ -109,7 +109,7 @@ def decoder_config(
     *,
     class_ids: bool = False,
 ) -> Any:
-    """What the network says to transcripts, and with `class_ids` to the best token of each frame."""
+    """Outputs of the network to transcripts, and with `class_ids` to the best token of each frame."""
     kind, sample_rate = kind_of(bundle), bundle.manifest.sample_rate
     settings = settings_of("offline", options, kind, sample_rate=sample_rate, files=places(options))
     outputs = [as_output(each) for each in kind.outputs(bundle)]
@@ -182,7 +182,7 @@ def _unragged(inputs: Iterable[Tensor]) -> list[Any]:
 
 
 def _settings(stage: Stage, options: ModelOptions, bundle: Bundle) -> Settings:
-    """Of a stage that does not search: whatever is said of it is left out."""
+    """Settings of a stage that does not search, with the usual search options."""
     usual = SearchParameters()
     searching = {name: getattr(usual, name) for name in SearchParameters.__dataclass_fields__}
     settings = settings_of("offline", options, kind_of(bundle), sample_rate=bundle.manifest.sample_rate)

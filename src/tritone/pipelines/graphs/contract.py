@@ -1,6 +1,6 @@
 """Whether a graph is what its manifest and its kind ask for: names, types and shapes of its inputs and outputs.
 
-A bundle may come from a stranger. What does not fit is told when the pipeline is opened, not by the first request.
+A bundle may come from a stranger. What does not fit is reported when the pipeline is opened, not by the first request.
 """
 
 from collections.abc import Iterator, Mapping
