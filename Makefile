@@ -1,15 +1,19 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
-# make test    all tests, then the checks of `make lint`
+# make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer is fetched for some of them
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
 #
-# PYTHON=... chooses the interpreter (3.10 to 3.12) and PIP_ARGS=... adds options to every `pip install`.
+# PYTHON=... chooses the interpreter (3.10 to 3.12), PIP_ARGS=... adds options to pip, and WORKERS=...
+# says how many processes share the tests.
 
 SHELL := /bin/sh
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt $(PIP_ARGS)
+WORKERS := 2
+PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 # The first of these that is in range and can make an environment.
 CANDIDATES := $(or $(PYTHON),python3 python3.11 python3.12 python3.10)
@@ -17,13 +21,17 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo test venv lint clean same-python
+.PHONY: demo test test-all venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
 
 test: $(VENV)/.full
-	$(BIN)/python -m pytest
+	$(PYTEST) -m 'not slow'
+	$(MAKE) --no-print-directory lint
+
+test-all: $(VENV)/.full $(BIN)/perf_analyzer
+	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
 lint: $(VENV)/.full
@@ -45,6 +53,17 @@ $(VENV)/.light: pyproject.toml constraints.txt | $(BIN)/python same-python
 $(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python same-python
 	$(PIP) --editable '.[export,dev]'
 	@touch $@ $(VENV)/.light
+
+# An old wheel of tritonclient carries the program, for x86-64 Linux. Its client is not installed: ours is newer.
+# Where the wheel cannot be had the tests of perf_analyzer are skipped, and say so.
+PERF_ANALYZER_IN := tritonclient-2.34.0.data/data/bin/perf_analyzer
+$(BIN)/perf_analyzer: | $(BIN)/python
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	{ $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: $(PIP_ARGS) \
+		--platform manylinux1_x86_64 --dest "$$folder" tritonclient==2.34.0 && \
+	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
+	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \
+	echo "perf_analyzer was not fetched: its tests will be skipped (docs/perf-analyzer.md says where else it is)." >&2
 
 $(BIN)/python:
 	@python=$$($(FIND_PYTHON)); \

@@ -22,7 +22,8 @@ from tritone.bench.plan import Point
 from tritone.bundle import Bundle
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.loadtest.findings.result import Measurement
-from tritone.loadtest.requests.offline import LoadOptions, measure_closed
+from tritone.loadtest.options import LoadOptions
+from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import Workload, speech_workload

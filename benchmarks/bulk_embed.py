@@ -23,17 +23,18 @@ import numpy as np
 import soundfile
 
 from benchmarks.measure import Bystanders, Finding, Setup, median_ratio, save, text_row, timed, to_markdown
+from benchmarks.models.random_bundle import RANDOM_BUNDLES
 from benchmarks.published import TRITONE
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.loadtest.workload.embeddings import cosine
+from tritone.pipelines.embedder import BATCH_INPUTS, BATCH_S
 from tritone.pipelines.graphs.batching import BatchLimits, plan_batches
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.speakers.archive import read_vectors
-from tritone.systems.embedding_bundled import PILE_FILES, PILE_S
 
 CORPORA = ("an4", "librispeech_mini", "speech_commands")  # 16 kHz
 BAR = 0.85  # of the bare network's throughput
@@ -59,14 +60,14 @@ def main() -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--bar", type=float, default=BAR)
     parser.add_argument("--output", type=Path, help="JSON file; a page is written beside it")
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     given = parser.parse_args()
     if given.bundle:
         bundle = Bundle.open(given.bundle)
     else:
-        from benchmarks.models.speaker import kept_bundle
+        from benchmarks.models.speaker import kept_speaker
 
-        bundle = kept_bundle(given.size, given.bundles, given.runtime, given.precision)
+        bundle = kept_speaker(given.size, given.bundles, given.runtime, given.precision)
     with tempfile.TemporaryDirectory(prefix="tritone-bulk-") as folder:
         paths = unpack(given.data, given.corpora.split(","), given.count, Path(folder) / "audio")
         if given.flac:
@@ -219,7 +220,7 @@ def _piles(waveforms: Sequence[Waveform], rate: int) -> list[list[int]]:
     for index, waveform in enumerate(waveforms):
         piles[-1].append(index)
         waiting += len(waveform)
-        if len(piles[-1]) >= PILE_FILES or waiting >= PILE_S * rate:
+        if len(piles[-1]) >= BATCH_INPUTS or waiting >= BATCH_S * rate:
             piles.append([])
             waiting = 0
     return [pile for pile in piles if pile]

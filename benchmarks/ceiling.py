@@ -24,11 +24,10 @@ from tritone.bundle import Bundle
 from tritone.client.endpoint import Endpoint, Protocol
 from tritone.errors import OperatorError
 from tritone.loadtest.findings.result import Measurement
-from tritone.loadtest.requests.offline import LoadOptions, measure_closed
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.streams.measure import measure_streams
-from tritone.loadtest.streams.run import StreamOptions
 from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import Workload, speech_workload
 from tritone.server import TritonServer
@@ -113,7 +112,7 @@ def stream_ceiling(echo: TritonServer, setup: Setup) -> Finding:
     rows: list[dict[str, Cell]] = []
     borne = 0
     for count in STREAMS:
-        options = StreamOptions(
+        options = LoadOptions(
             chunk_ms=CHUNK_MS, windows=STREAM_WINDOWS, metrics_url=f"http://{echo.options.address('metrics')}/metrics"
         )
         with Bystanders() as bystanders:

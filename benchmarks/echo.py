@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tritone.bundle import Bundle
 from tritone.repository.config import ModelOptions, model_config, to_text, warmup_files
 from tritone.server import ServerOptions, TritonServer, free_ports
 
@@ -49,7 +50,7 @@ def write_models(repository: Path, options: ModelOptions = OPTIONS) -> None:
     """Write both models into a repository."""
     for name in (OFFLINE, STREAMING):
         model = repository / name
-        config = model_config(name, "offline" if name == OFFLINE else "streaming", options, sample_rate=SAMPLE_RATE)
+        config = model_config(name, "offline" if name == OFFLINE else "streaming", options, Bundle.open("demo-asr"))
         for folder in ("1", "warmup"):
             (model / folder).mkdir(parents=True)
         (model / "config.pbtxt").write_text(to_text(config), encoding="utf-8")

@@ -49,7 +49,7 @@ def ensemble_over_fused(bundle: Bundle, setup: Setup, options: ModelOptions | No
 
             if (said := texts(ENSEMBLE)) != texts(FUSED) or len(set(said)) < COUNT // 4:
                 raise SystemExit("the two layouts say different things, or the same to everything: nothing is timed")
-            sides = {f"{name} s": lambda name=name: texts(name) for name in (FUSED, ENSEMBLE)}  # type: ignore[misc]
+            sides = {f"{name} s": lambda name=name: texts(name) for name in (FUSED, ENSEMBLE)}
             rows = alternate(sides, REPEATS)
     ratio, basis = median_ratio(rows, f"{FUSED} s", f"{ENSEMBLE} s")
     for row in rows:

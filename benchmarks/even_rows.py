@@ -8,7 +8,6 @@ process; CPU time of the process is what counts, which others on the machine dis
 """
 
 import argparse
-import tempfile
 import time
 from pathlib import Path
 
@@ -16,8 +15,8 @@ import numpy as np
 import onnxruntime
 
 from benchmarks.models.plain_speaker import PlainNetwork, write_onnx
-from benchmarks.models.speaker import SIZES, config_of, kept_bundle, random_network
-from benchmarks.models.wenet import names_of
+from benchmarks.models.random_bundle import RANDOM_BUNDLES, names_of
+from benchmarks.models.speaker import SIZES, config_of, kept_speaker, random_network
 from tritone.families.wespeaker.config import parse_config
 from tritone.runtime import open_graph
 
@@ -31,9 +30,9 @@ def main() -> None:
     parser.add_argument("--batches", type=names_of, default="1,8")
     parser.add_argument("--threads", type=names_of, default="1,2")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     given = parser.parse_args()
-    bundle = kept_bundle(given.size, given.bundles, "onnxruntime", "fp32")
+    bundle = kept_speaker(given.size, given.bundles, "onnxruntime", "fp32")
     plain = given.bundles / f"plain-{given.size}.onnx"
     if not plain.is_file():
         write_onnx(PlainNetwork(random_network(parse_config(config_of(given.size)))), plain, FRAMES)

@@ -12,7 +12,6 @@ for each length of audio.
 import argparse
 import gc
 import json
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
@@ -22,10 +21,12 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import CALM_PERCENT, ROOT, Bystanders, timed_in_turn
+from benchmarks.models.random_bundle import RANDOM_BUNDLES
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.loadtest.workload.speech import Tape
 from tritone.pipelines import open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
@@ -55,7 +56,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="of every time: its median counts")
     parser.add_argument("--most-s", type=float, default=30.0, help="no more repeats of a point after this long")
     parser.add_argument("--output", type=Path, help="folder of the page (default: docs/performance/jasper-DEVICE)")
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     parser.add_argument("--from", dest="source", type=Path, help="write the page of this folder again")
     given = parser.parse_args()
     output = given.source or given.output or ROOT / "docs" / "performance" / f"jasper-{given.device.split(':')[0]}"
@@ -69,14 +70,13 @@ def main() -> None:
 def _measure(given: argparse.Namespace, path: Path) -> None:
     """Measure all points; the file is complete after each, so that an end by Ctrl-C keeps what there is."""
     from benchmarks.models.jasper import random_bundle
+    from benchmarks.models.random_bundle import kept_bundle
 
     runtimes, precisions = given.runtimes.split(","), given.precisions.split(",")
     name = f"jasper-{given.blocks}-{'-'.join((*runtimes, *precisions))}"
     folder = given.bundles / name
-    if not folder.is_dir():
-        print(f"exporting {name} with random weights ...", flush=True)
-        random_bundle(given.blocks, folder, name=name, runtimes=runtimes, precisions=precisions, stages=True)
-    bundle = Bundle.open(folder)
+    options: dict[str, Any] = {"name": name, "runtimes": runtimes, "precisions": precisions, "stages": True}
+    bundle = kept_bundle(folder, lambda: random_bundle(given.blocks, folder, **options))
     content: dict[str, Any] = {
         "blocks": given.blocks,
         "device": given.device,
@@ -104,7 +104,7 @@ def _points(bundle: Bundle, artifact: Artifact, given: argparse.Namespace) -> It
     tape = Tape.shipped(rate)
     lengths = [float(part) for part in given.seconds.split(",")]
     chosen: dict[str, Any] = {"runtime": artifact.runtime, "precision": artifact.precision}
-    pipeline = open_offline(bundle, **chosen, device=given.device, max_audio_s=max(lengths) + 1)
+    pipeline = open_offline(bundle, placement=Placement(**chosen, device=given.device), max_audio_s=max(lengths) + 1)
     network, features = (
         open_graph(bundle.file(bundle.artifacts(role, **chosen)[0].files[0]), given.device)
         for role in ("acoustic", "features")

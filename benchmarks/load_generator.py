@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from benchmarks.measure import ROOT, Finding, save, to_markdown
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import WindowPlan
 
 OUTPUT = ROOT / "docs" / "performance" / "load-generator.json"
 TITLE = "The load generator, checked"

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.measure import ROOT
+from benchmarks.models.random_bundle import RANDOM_BUNDLES
 from tritone.bundle.manifest import Precision, Runtime
 
 OUTPUT = ROOT / "docs" / "performance"
@@ -184,18 +185,13 @@ def publish(name: str, reports: Sequence[Path], output: Path) -> None:
 def _bundle(published: Published, bundles: Path) -> str:
     if published.model not in CONFORMERS:
         return published.model
-    path = bundles / f"{published.model}-{'-'.join((*published.runtimes, *published.precisions))}"
-    if not path.is_dir():
-        from benchmarks.models.wenet import ModelSize, random_bundle
+    from benchmarks.models.random_bundle import kept_bundle
+    from benchmarks.models.wenet import ModelSize, random_bundle
 
-        random_bundle(
-            ModelSize(blocks=12, **CONFORMERS[published.model]),
-            path,
-            name=published.model,
-            runtimes=published.runtimes,
-            precisions=published.precisions,
-        )
-    return str(path)
+    path = bundles / f"{published.model}-{'-'.join((*published.runtimes, *published.precisions))}"
+    size = ModelSize(blocks=12, **CONFORMERS[published.model])
+    options = {"name": published.model, "runtimes": published.runtimes, "precisions": published.precisions}
+    return str(kept_bundle(path, lambda: random_bundle(size, path, **options)).path)  # type: ignore[arg-type]
 
 
 def main() -> None:
@@ -205,7 +201,7 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=OUTPUT, help="where their pages go")
     parser.add_argument("--keep", type=Path, help="keep each run's JSON here and write no page")
     parser.add_argument("--from", dest="source", type=Path, help="make the page from JSON kept there; measure nothing")
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     given = parser.parse_args()
     if given.list:
         for name, published in SETS.items():

@@ -25,6 +25,7 @@ from tritone.bundle import Bundle
 from tritone.bundle.manifest import Artifact
 from tritone.loadtest.workload.speech import Tape
 from tritone.pipelines import Step, open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
@@ -113,8 +114,8 @@ def _names(artifact: Artifact, device: str) -> Row:
     return {"runtime": artifact.runtime, "precision": artifact.precision, "device": device}
 
 
-def _options(artifact: Artifact, device: str) -> dict[str, Any]:
-    return {"runtime": artifact.runtime, "precision": artifact.precision, "device": device}
+def _placement(artifact: Artifact, device: str) -> Placement:
+    return Placement(device=device, runtime=artifact.runtime, precision=artifact.precision)
 
 
 class _Reference:
@@ -128,7 +129,9 @@ class _Reference:
         self.inputs = _block(bundle, self.audio[:8])
         path = bundle.artifact("encoder", precision="fp32")
         self.log_probs, self.num_frames = open_graph(path)(self.inputs, ["log_probs", "num_frames"])
-        self.texts = [each.text for each in open_offline(bundle, precision="fp32").recognize(self.audio)]
+        self.texts = [
+            each.text for each in open_offline(bundle, placement=Placement(precision="fp32")).recognize(self.audio)
+        ]
 
 
 def _agreement(bundle: Bundle, artifact: Artifact, device: str, reference: _Reference) -> Row:
@@ -140,7 +143,7 @@ def _agreement(bundle: Bundle, artifact: Artifact, device: str, reference: _Refe
         raise SystemExit(f"{artifact.files[0]} on {device} counts other frames than the reference")
     valid = np.arange(log_probs.shape[1]) < num_frames[:, None]
     difference = np.abs(log_probs - reference.log_probs)[valid]
-    found = open_offline(bundle, **_options(artifact, device)).recognize(reference.audio)
+    found = open_offline(bundle, placement=_placement(artifact, device)).recognize(reference.audio)
     equal = [one.text == text for one, text in zip(found, reference.texts, strict=True)]
     return {
         **_names(artifact, device),
@@ -156,7 +159,7 @@ def _offline(
 ) -> Iterator[Row]:
     rate, rng = bundle.manifest.sample_rate, np.random.default_rng(1)
     tape = Tape.shipped(rate)
-    pipeline = open_offline(bundle, **_options(artifact, device), max_audio_s=max(lengths) + 1)
+    pipeline = open_offline(bundle, placement=_placement(artifact, device), max_audio_s=max(lengths) + 1)
     graph = open_graph(bundle.file(artifact.files[0]), device)
     outputs = CtcSearching(bundle, graph).outputs([SearchOptions()])
     for seconds in lengths:
@@ -183,7 +186,9 @@ def _streaming(bundle: Bundle, artifact: Artifact, device: str, batches: Sequenc
     rate, rng = bundle.manifest.sample_rate, np.random.default_rng(2)
     tape = Tape.shipped(rate)
     shift = settings.shift_samples
-    pipeline = open_streaming(bundle, **_options(artifact, device), capacity=max(batches), max_batch=max(batches))
+    pipeline = open_streaming(
+        bundle, placement=_placement(artifact, device), capacity=max(batches), max_batch=max(batches)
+    )
     for streams in batches:
         slots = [pipeline.open() for _ in range(streams)]
         # Then every further step has exactly one window of each stream to run.

@@ -4,7 +4,7 @@
 
 The log-probabilities are made up (`posteriors.py`): peaky ones as trained models give, and flat ones that are harder.
 How to get the other libraries is told in `rivals.py`; without them their part is left out. The encoder is a random one
-(`random_model.py`, needs `tritone[export]`); `--bundle` names one that was exported before. Prints every repeat, adds
+(`models/wenet.py`, needs `tritone[export]`); `--bundle` names one that was exported before. Prints every repeat, adds
 its findings to FILE.json and the page beside it.
 """
 
@@ -109,7 +109,7 @@ def against_rivals(speech: Speech, repeats: int, setup: Setup) -> list[Finding]:
         for name, search in found.items():
             quality[name] = _quality(batch, [search(row) for row in batch])
             one[name] = lambda search=search, batch=batch: [search(row) for row in batch]  # type: ignore[misc]
-            pools.append(Processes(search, batch, CORES))
+            pools.append(Processes(search, list(batch), CORES))
             both[name] = pools[-1]
         tables = {"one thread": alternate(one, repeats), "both cores": alternate(both, repeats)}
         for pool in pools:

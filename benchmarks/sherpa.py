@@ -70,8 +70,8 @@ class Model:
             tokens=self.folder / "tokens.txt",
             output=self.folder / "bundle",
             streaming=self.causal,
-            chunk_size=CHUNK if self.causal else None,
-            left_context=LEFT if self.causal else None,
+            chunk_size=CHUNK // 2 if self.causal else None,  # in encoder frames
+            left_context=LEFT // 2 if self.causal else None,
         ).bundle
 
     @cached_property
@@ -81,7 +81,7 @@ class Model:
         sizes = {"chunk_size": CHUNK, "left_context": LEFT} if self.causal else {}
         network = self._network
         tokens = read_tokens(self.folder / "tokens.txt")
-        write_sherpa_layout(network, folder, tokens, streaming=self.causal, **sizes)
+        write_sherpa_layout(network, folder, tokens, streaming=self.causal, **sizes)  # type: ignore[arg-type]
         return {"tokens": str(folder / "tokens.txt")} | {
             name: str(next(folder.glob(f"{name}*.onnx"))) for name in ("encoder", "decoder", "joiner")
         }

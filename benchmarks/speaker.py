@@ -25,19 +25,20 @@ from typing import Any
 import numpy as np
 
 from benchmarks.measure import CALM_PERCENT, MIN_CALM, ROOT, Bystanders, is_calm, text_row, timed_in_turn
+from benchmarks.models.random_bundle import RANDOM_BUNDLES
+from tritone.bench.build_options import BuildOptions
 from tritone.bench.generator import find_target
 from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
 from tritone.client import Client
-from tritone.loadtest.requests.offline import LoadOptions, measure_closed
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.embeddings import cosine
 from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import Workload
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
-from tritone.repository import ModelOptions
 from tritone.runtime import open_graph
 from tritone.runtime.graph import Array
 
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--compiled", action=argparse.BooleanOptionalAction, default=True, help="torch.compile too")
     parser.add_argument("--cores", type=int, help="CPU cores for everything together (default: all)")
     parser.add_argument("--output", type=Path, help="folder of the page (default: docs/performance/speaker-DEVICE)")
-    parser.add_argument("--bundles", type=Path, default=Path(tempfile.gettempdir()) / "tritone-random-bundles")
+    parser.add_argument("--bundles", type=Path, default=RANDOM_BUNDLES)
     parser.add_argument("--from", dest="source", type=Path, help="write the page of this folder again")
     given = parser.parse_args()
     output = given.source or given.output or ROOT / "docs" / "performance" / f"speaker-{given.device}"
@@ -95,7 +96,7 @@ def main() -> None:
 
 def _measure(given: argparse.Namespace, path: Path) -> None:
     """Measure all points; the file is complete after each, so that an end by Ctrl-C keeps what there is."""
-    from benchmarks.models.speaker import kept_bundle
+    from benchmarks.models.speaker import kept_speaker
 
     options = _options(given)
     content: dict[str, Any] = {
@@ -114,7 +115,7 @@ def _measure(given: argparse.Namespace, path: Path) -> None:
         "rows": [],
     }
     for size in given.sizes.split(","):
-        bundle = kept_bundle(size, given.bundles, given.runtime, given.precision)
+        bundle = kept_speaker(size, given.bundles, given.runtime, given.precision)
         for row in _points(size, bundle, options, given):
             print(text_row(row), flush=True)
             content["rows"].append(row)
@@ -128,10 +129,10 @@ def _arguments(given: argparse.Namespace) -> list[str]:
     return words if given.compiled else [*words, "--no-compiled"]
 
 
-def _options(given: argparse.Namespace) -> ModelOptions:
+def _options(given: argparse.Namespace) -> BuildOptions:
     on_cpu = given.device == "cpu"
     instances = given.instances or 2
-    return ModelOptions(
+    return BuildOptions(
         instances=instances,
         threads=given.threads or (max(1, len(os.sched_getaffinity(0)) // instances) if on_cpu else 0),
         device="cpu" if on_cpu else "gpu",
@@ -144,7 +145,7 @@ def _options(given: argparse.Namespace) -> ModelOptions:
     )
 
 
-def _points(size: str, bundle: Bundle, options: ModelOptions, given: argparse.Namespace) -> Iterator[Row]:
+def _points(size: str, bundle: Bundle, options: BuildOptions, given: argparse.Namespace) -> Iterator[Row]:
     rate, rng = bundle.manifest.sample_rate, np.random.default_rng(1)
     tape = Tape.shipped(rate)
     audio = np.stack([tape.cut(SAMPLES, rng) for _ in range(BATCH)])
@@ -199,7 +200,7 @@ def _load_options(given: argparse.Namespace, metrics_url: str) -> LoadOptions:
 
 
 @contextmanager
-def _serving(bundle: Bundle, options: ModelOptions) -> Iterator[tuple[Target, Client, str]]:
+def _serving(bundle: Bundle, options: BuildOptions) -> Iterator[tuple[Target, Client, str]]:
     with (
         serve_bundle(bundle.path, options, mode="offline") as served,
         Client(f"grpc://{served.grpc_address}") as client,
@@ -263,7 +264,7 @@ def _plain_torch(size: str, ready: Array, given: argparse.Namespace) -> dict[str
             found: Array = form(features).float().cpu().numpy()  # which waits for the device
         return found
 
-    forms = {"plain": partial(run, network)}
+    forms: dict[str, Call] = {"plain": partial(run, network)}
     if given.compiled:
         mode = "default" if given.device == "cpu" else "reduce-overhead"  # CUDA graphs
         forms["plain compiled"] = partial(run, torch.compile(network, dynamic=False, mode=mode))

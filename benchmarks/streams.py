@@ -19,11 +19,11 @@ from benchmarks.served import MODEL, serving
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.client import Endpoint
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.streams.measure import play_streams
 from tritone.loadtest.streams.pacing import Column
-from tritone.loadtest.streams.run import StreamOptions, StreamRun, cut_windows
+from tritone.loadtest.streams.run import StreamRun, cut_windows
 from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines import Step, open_streaming
@@ -96,7 +96,7 @@ def _run(server: TritonServer, count: int, workload: Workload) -> dict[str, Cell
     windows = WindowPlan(
         warmup_s=WARM_UP_S, window_s=STREAM_S / WINDOWS, min_requests=1, stable_windows=WINDOWS, max_windows=WINDOWS
     )
-    options = StreamOptions(
+    options = LoadOptions(
         chunk_ms=1000 * CHUNK_S, start_spread_s=RAMP_S, windows=windows, processes=1, seed=count, drain_s=60
     )
     with _CpuMeter(server.pid) as cpu:

@@ -21,6 +21,7 @@ from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, open_offline
 from tritone.pipelines.graphs.batching import plan_batches
+from tritone.pipelines.graphs.placement import Placement
 from tritone.search import ctc_greedy
 
 CONCURRENCY = 8
@@ -69,7 +70,7 @@ def grpc_over_pipeline(bundle: Bundle, setup: Setup) -> Finding:
 
 def pipeline_over_onnxruntime(bundle: Bundle, setup: Setup) -> Finding:
     """Throughput of the pipeline, divided by that of its graph alone on the same padded batches."""
-    pipeline = open_offline(bundle, runtime="onnxruntime")
+    pipeline = open_offline(bundle, placement=Placement(runtime="onnxruntime"))
     audio = _utterances(pipeline.sample_rate)
     bare = _Bare(bundle, pipeline, audio)
     _require_equal(bare.texts(), _texts(pipeline, audio), "bare onnxruntime")
@@ -116,7 +117,7 @@ class _Bare:
             lengths = [len(waveform) + tail for waveform in part]
             plan = plan_batches(
                 lengths,
-                pipeline.limits,
+                pipeline.runner.limits,
                 sample_rate=pipeline.sample_rate,
                 min_samples=bundle.manifest.encoder.min_samples,
             )
@@ -134,8 +135,10 @@ class _Bare:
 
     def texts(self) -> list[str]:
         texts = {}
+        vocabulary = self._bundle.manifest.vocabulary
+        assert vocabulary is not None
         for block, (log_probs, num_frames) in zip(self._blocks, self.run(), strict=True):
-            found = ctc_greedy(log_probs, num_frames, self._bundle.manifest.vocabulary.blank_id)
+            found = ctc_greedy(log_probs, num_frames, vocabulary.blank_id)
             for member, tokens in zip(block.members, found, strict=True):
                 texts[member] = self._bundle.vocabulary.text([token.id for token in tokens])
         return [texts[index] for index in sorted(texts)]

@@ -2,7 +2,7 @@
 
     python -m benchmarks.transducer_search [--models zipformer-m,conformer-m] [--bundle DIR] [--output FILE]
 
-Random models of upstream's sizes (`random_transducer.py`, needs `tritone[export]`) hear made-up speech in 32 utterances
+Random models of upstream's sizes (`models/transducer.py`, needs `tritone[export]`) hear made-up speech in 32 utterances
 of ten seconds; `--bundle` names one that was exported before. Encoder and searches take turns on the same two cores.
 Prints every repeat, adds its findings to FILE.json and renews the page beside it.
 """
@@ -19,6 +19,7 @@ import numpy as np
 
 from benchmarks.measure import ROOT, Finding, Setup, alternate, median_ratio, save, to_markdown
 from tritone.bundle import Bundle
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.transducer import GraphNetwork
 from tritone.runtime import open_graph
 from tritone.search.transducer.batch import advance_beams
@@ -41,7 +42,7 @@ class Searches:
     """The three ways of searching in a batch of encoder outputs, each from nothing but a warm predictor cache."""
 
     def __init__(self, bundle: Bundle, encoder_out: np.ndarray, num_frames: np.ndarray) -> None:
-        self.cache = PredictorCache(GraphNetwork(bundle, threads=CORES))
+        self.cache = PredictorCache(GraphNetwork(bundle, placement=Placement(threads=CORES)))
         self.encoder_out, self.num_frames = encoder_out, num_frames
 
     def greedy(self) -> Tokens:
@@ -104,7 +105,7 @@ def measure(path: Path, *, batch: int, seconds: float, repeats: int) -> list[Fin
                     note,
                     f"Seconds, onnxruntime, fp32, {CORES} threads; it says {tokens_per_s:.1f} tokens a second.",
                     f"Encoder at {batch * seconds / min(row['encoder'] for row in rows):.0f} × real time at best; "
-                    f"vocabulary of {bundle.manifest.vocabulary.size}.",
+                    f"vocabulary of {len(bundle.vocabulary.tokens)}.",
                 ],
             )
         )
@@ -112,14 +113,10 @@ def measure(path: Path, *, batch: int, seconds: float, repeats: int) -> list[Fin
 
 
 def export(model: str, folder: Path) -> Path:
-    """Export a random model of one of the sizes of `random_transducer.py`."""
-    from benchmarks.models.transducer import write_checkpoint
-    from tritone.families.icefall.export import export_icefall
+    """Export a random model of one of the sizes of `models/transducer.py`."""
+    from benchmarks.models.transducer import random_bundle
 
-    write_checkpoint(model, folder / "checkpoint")
-    checkpoint = folder / "checkpoint" / "pretrained.pt"
-    export_icefall(checkpoint=checkpoint, tokens=checkpoint.with_name("tokens.txt"), output=folder / model)
-    return folder / model
+    return random_bundle(model, folder / model).path
 
 
 def main() -> int:

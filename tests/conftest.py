@@ -1,8 +1,25 @@
-"""Fixtures for all tests. Pytest has tests/support on its path, so tests import the toy model with `import toy`."""
+"""Fixtures for all tests, and how a run is spread over workers.
+
+    tests/<room>/     those of src/tritone/<room>; tensorrt/ is the name of NVIDIA's package, hence engines/
+    tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
+    tests/e2e/        shipped models on real speech, and the notebook
+    tests/training/   recipes and the accuracy page, of training/ and benchmarks/
+    tests/support/    what tests import by its bare name, for pytest has the folder on its path:
+        toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
+        wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
+        liars, serving                                  models that answer wrongly; a raw client, facts about servers
+        sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
+        simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
+        shared, workers                                 results made once a run; which tests stay on one worker
+
+`make test` leaves out what is marked `slow`, `make test-all` runs it too.
+"""
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # Before anything loads OpenMP, for children too. Networks of a few thousand weights gain nothing from a second thread,
 # and threads that wait for each other by spinning make tests many times slower where others use the machine as well.
@@ -12,11 +29,20 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import hypothesis
 import pytest
 
+import workers
+from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.server import TritonServer
+from wire_toys import toy_server
 
 # The same examples in every run, and no time limit per example: test machines are busy.
 hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tritone")
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    return shared_of(tmp_path_factory)
 
 
 @pytest.fixture(scope="session")
@@ -31,6 +57,14 @@ def toy_bundle_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_toy_bundle(tmp_path_factory.mktemp("both") / "toy", runtimes=("onnxruntime", "torch"))
 
 
+@pytest.fixture(scope="session")
+def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """Toy models that answer with arithmetic."""
+    models = ("count", "running", "other", "scale", "speaker", "lone")
+    with toy_server(tmp_path_factory.mktemp("repository"), *models) as server:
+        yield server
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden",
@@ -41,12 +75,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-LAST = {"families", "parity"}  # folders of tests that wait for work in the background
-
-
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the others first."""
-    items.sort(key=lambda item: not LAST.isdisjoint(item.path.parts))
+    items.sort(key=workers.rank)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    return workers.make_scheduler(config, log)
 
 
 def pytest_configure() -> None:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tritone.backend import wire
 from tritone.client import transport
+from tritone.pipelines import wire
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
-FOR_ALL = {"errors", "transcript"}  # modules beside the rooms that every room may use
+FOR_ALL = {"errors", "paths", "result", "transcript"}  # modules beside the rooms that every room may use
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )
@@ -87,7 +87,7 @@ def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
 
 def test_a_family_is_known_to_the_command_line_alone_and_knows_nothing_of_serving() -> None:
     assert {other for _, room, other in edges() if room == "families" and other in ROOMS} <= {
-        *("families", "bundle", "audio", "runtime")
+        *("families", "bundle", "audio", "runtime", "corpus")
     }
     assert {room for _, room, other in edges() if other == "families"} <= {"cli", "families"}
 

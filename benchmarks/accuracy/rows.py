@@ -26,6 +26,7 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.pipelines import Step, open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.report.stamp import Stamp
 from tritone.search.options import SearchOptions
@@ -194,12 +195,17 @@ def open_recognizer(bundle: Bundle, precision: str, left_chunks: int | None, lm:
     """Open a pipeline; what it gives takes waveforms and options to texts."""
     search = SearchSettings(lm=lm)
     if left_chunks is None:
-        offline = open_offline(bundle, precision=precision, search=search)
+        offline = open_offline(bundle, placement=Placement(precision=precision), search=search)
         return lambda waveforms, options: [
             each.text for each in offline.recognize(waveforms, [options] * len(waveforms))
         ]
     streaming = open_streaming(
-        bundle, precision=precision, chunk_size=CHUNK_SIZE, left_chunks=left_chunks, capacity=STREAMS, search=search
+        bundle,
+        placement=Placement(precision=precision),
+        chunk_size=CHUNK_SIZE,
+        left_chunks=left_chunks,
+        capacity=STREAMS,
+        search=search,
     )
 
     def recognize(waveforms: Sequence[Waveform], options: SearchOptions) -> list[str]:

@@ -24,6 +24,7 @@ from tritone.bundle import Bundle
 from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.score import Counts, pool, score_utterance
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.ctc import CtcSearching
 from tritone.report.stamp import Stamp
@@ -60,7 +61,7 @@ class Development:
         self._corpus = corpus
         self._vocabulary = bundle.vocabulary
         self._normalizer = Normalizer()
-        _, graph = open_chosen(bundle, "encoder", precision="fp32")
+        _, graph = open_chosen(bundle, "encoder", placement=Placement(precision="fp32"))
         self._searching = CtcSearching(bundle, graph, SearchSettings(lm=corpus.lm))
         self._results = self._encode(bundle, graph)
 

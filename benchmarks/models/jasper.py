@@ -7,19 +7,16 @@
 Needs `tritone[export]`.
 """
 
-import argparse
 import re
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
-from benchmarks.models.wenet import babble, names_of
+from benchmarks.models.random_bundle import export_random, options_parser
+from benchmarks.models.wenet import babble
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.jasper.config import ModelConfig, parse_config
 from tritone.families.jasper.export import export_jasper
 from tritone.families.jasper.features import LogMel
@@ -72,8 +69,8 @@ def config_of(blocks: str) -> dict[str, Any]:
     }
 
 
-def write_checkpoint(blocks: str, folder: Path, seed: int = 7) -> tuple[Path, Path]:
-    """Write a checkpoint and its config to `folder`, see `config_of`; returns both paths."""
+def write_checkpoint(blocks: str, folder: Path, seed: int = 7) -> dict[str, Path]:
+    """Write a checkpoint and its config to `folder`, see `config_of`; returns both paths by name."""
     content = config_of(blocks)
     config = parse_config(content)
     generator = torch.Generator().manual_seed(seed)
@@ -93,9 +90,10 @@ def write_checkpoint(blocks: str, folder: Path, seed: int = 7) -> tuple[Path, Pa
             state[f"{name}.weight"] /= (1 + len(panes)) ** 0.5
     _balance(config, state)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = folder / "jasper.pt", folder / "jasper.yaml"
-    torch.save({"epoch": 0, "step": 0, "best_wer": 1.0, "state_dict": state, "ema_state_dict": None}, paths[0])
-    paths[1].write_text(yaml.safe_dump(content), encoding="utf-8")
+    paths = {"checkpoint": folder / "jasper.pt", "config": folder / "jasper.yaml"}
+    content_of = {"epoch": 0, "step": 0, "best_wer": 1.0, "state_dict": state, "ema_state_dict": None}
+    torch.save(content_of, paths["checkpoint"])
+    paths["config"].write_text(yaml.safe_dump(content), encoding="utf-8")
     return paths
 
 
@@ -114,47 +112,16 @@ def _balance(config: ModelConfig, state: dict[str, torch.Tensor]) -> None:
     state["decoder.layers.0.bias"][config.blank_id] += BLANK_HEAD_START
 
 
-def random_bundle(
-    blocks: str,
-    output: Path,
-    *,
-    name: str = "random",
-    seed: int = 7,
-    runtimes: Sequence[Runtime] = ("onnxruntime",),
-    precisions: Sequence[Precision] = ("fp32",),
-    stages: bool = False,
-    force: bool = True,
-) -> Bundle:
-    """Export a random net, see `config_of`, into the bundle `output`; an older bundle there is replaced.
-
-    What random nets say changes more with precision than what trained ones say, hence `force`.
-    """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="random-jasper-", dir=output.parent) as folder:
-        checkpoint, config = write_checkpoint(blocks, Path(folder), seed)
-        return export_jasper(
-            checkpoint=checkpoint,
-            config=config,
-            output=output,
-            name=name,
-            runtimes=runtimes,
-            precisions=precisions,
-            stages=stages,
-            force=force,
-        ).bundle
+def random_bundle(blocks: str, output: Path, *, seed: int = 7, **options: Any) -> Bundle:
+    """Export a random net, see `config_of`; further arguments are those of `export_jasper`."""
+    return export_random(export_jasper, lambda folder: write_checkpoint(blocks, folder, seed), output, **options)
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write a bundle of a Jasper or QuartzNet with random weights.")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the bundle")
+    parser = options_parser("Write a bundle of a Jasper or QuartzNet with random weights.")
     parser.add_argument("--blocks", default="10x5dr", help="10x5dr (Jasper), 15x5 (QuartzNet), or others like these")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--runtimes", type=names_of, default="onnxruntime", help="onnxruntime, torch, torchscript")
-    parser.add_argument("--precisions", type=names_of, default="fp32", help="fp32, fp16, bf16 or several")
-    parser.add_argument("--stages", action="store_true", help="features and network as graphs of their own too")
     given = vars(parser.parse_args())
-    blocks, output = given.pop("blocks"), given.pop("output")
-    print(random_bundle(blocks, output, name=output.name, **given).path)
+    print(random_bundle(given.pop("blocks"), **given).path)
 
 
 if __name__ == "__main__":

@@ -8,9 +8,6 @@ Batch norms hold statistics of speech, so that numbers keep their size from laye
 differ from voice to voice. Needs `tritone[export]`.
 """
 
-import argparse
-import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +16,7 @@ import torch
 import yaml
 from torch import nn
 
-from benchmarks.models.wenet import names_of
+from benchmarks.models.random_bundle import export_random, kept_bundle, options_parser
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.wespeaker.config import ModelConfig, parse_config
@@ -65,13 +62,13 @@ def config_of(size: str) -> dict[str, Any]:
     }
 
 
-def write_checkpoint(size: str, folder: Path, seed: int = 7) -> tuple[Path, Path]:
-    """Write a checkpoint and its config to `folder`, see `config_of`; returns both paths."""
+def write_checkpoint(size: str, folder: Path, seed: int = 7) -> dict[str, Path]:
+    """Write a checkpoint and its config to `folder`, see `config_of`; returns both paths by name."""
     content = config_of(size)
     folder.mkdir(parents=True, exist_ok=True)
-    paths = folder / "avg_model.pt", folder / "config.yaml"
-    torch.save(random_network(parse_config(content), seed).state_dict(), paths[0])
-    paths[1].write_text(yaml.safe_dump(content), encoding="utf-8")
+    paths = {"checkpoint": folder / "avg_model.pt", "config": folder / "config.yaml"}
+    torch.save(random_network(parse_config(content), seed).state_dict(), paths["checkpoint"])
+    paths["config"].write_text(yaml.safe_dump(content), encoding="utf-8")
     return paths
 
 
@@ -92,56 +89,23 @@ def random_network(config: ModelConfig, seed: int = 7) -> SpeakerNetwork:
     return network.eval()
 
 
-def random_bundle(
-    size: str,
-    output: Path,
-    *,
-    name: str = "speaker",
-    seed: int = 7,
-    runtimes: Sequence[Runtime] = ("onnxruntime",),
-    precisions: Sequence[Precision] = ("fp32",),
-    stages: bool = False,
-    force: bool = True,
-) -> Bundle:
-    """Export a random network, see `config_of`, into the bundle `output`; an older bundle there is replaced.
-
-    What random networks say may change more with precision than what trained ones say, hence `force`.
-    """
-    output.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="random-speaker-", dir=output.parent) as folder:
-        checkpoint, config = write_checkpoint(size, Path(folder), seed)
-        return export_wespeaker(
-            checkpoint=checkpoint,
-            config=config,
-            output=output,
-            name=name,
-            runtimes=runtimes,
-            precisions=precisions,
-            stages=stages,
-            force=force,
-        ).bundle
+def random_bundle(size: str, output: Path, *, seed: int = 7, **options: Any) -> Bundle:
+    """Export a random network, see `config_of`; further arguments are those of `export_wespeaker`."""
+    return export_random(export_wespeaker, lambda folder: write_checkpoint(size, folder, seed), output, **options)
 
 
-def kept_bundle(size: str, folder: Path, runtime: Runtime, precision: Precision) -> Bundle:
+def kept_speaker(size: str, folder: Path, runtime: Runtime, precision: Precision) -> Bundle:
     """A bundle with stages for one runtime and precision, exported if `folder` does not have it yet."""
     path = folder / f"speaker-{size}-{runtime}-{precision}"
-    if not path.is_dir():
-        print(f"exporting {path.name} with random weights ...", flush=True)
-        random_bundle(size, path, name=size, runtimes=(runtime,), precisions=(precision,), stages=True)
-    return Bundle.open(path)
+    options: dict[str, Any] = {"name": size, "runtimes": (runtime,), "precisions": (precision,), "stages": True}
+    return kept_bundle(path, lambda: random_bundle(size, path, **options))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Write a bundle of a speaker model with random weights.")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the bundle")
+    parser = options_parser("Write a bundle of a speaker model with random weights.")
     parser.add_argument("--size", default="resnet34", choices=list(SIZES))
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--runtimes", type=names_of, default="onnxruntime", help="onnxruntime, torch, torchscript")
-    parser.add_argument("--precisions", type=names_of, default="fp32", help="fp32, fp16, bf16 or several")
-    parser.add_argument("--stages", action="store_true", help="features and network as graphs of their own too")
     given = vars(parser.parse_args())
-    size, output = given.pop("size"), given.pop("output")
-    print(random_bundle(size, output, name=output.name, **given).path)
+    print(random_bundle(given.pop("size"), **given).path)
 
 
 if __name__ == "__main__":

@@ -9,12 +9,16 @@ pieces does. Sizes are defaults of the recipes in icefall, egs/librispeech/ASR, 
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from benchmarks.models.random_bundle import export_random
 from benchmarks.models.wenet import babble
+from tritone.bundle import Bundle
 from tritone.families.icefall.conformer import ConformerConfig
+from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.graphs import feature_bins, make_fbank
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.stateless import PredictorConfig
@@ -90,6 +94,16 @@ def write_checkpoint(
     lines = "".join(f"{token} {index}\n" for index, token in enumerate(tokens))
     (folder / "tokens.txt").write_text(lines, encoding="utf-8")
     return model
+
+
+def random_bundle(size: str, output: Path, *, seed: int = 7, **options: Any) -> Bundle:
+    """Export a random model of one of `ENCODERS`; further arguments are those of `export_icefall`."""
+
+    def write(folder: Path) -> dict[str, Path]:
+        write_checkpoint(size, folder, causal=options.get("streaming", False), seed=seed)
+        return {"checkpoint": folder / "pretrained.pt", "tokens": folder / "tokens.txt"}
+
+    return export_random(export_icefall, write, output, **options)
 
 
 def pieces(count: int) -> list[str]:

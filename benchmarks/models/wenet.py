@@ -8,10 +8,7 @@ The CTC head is balanced on noise, so that the model says many different tokens 
 Needs `tritone[export]`.
 """
 
-import argparse
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +17,8 @@ import numpy.typing as npt
 import torch
 import yaml
 
+from benchmarks.models.random_bundle import export_random, options_parser
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import Precision, Runtime
 from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.export import export_wenet
@@ -80,8 +77,8 @@ class ModelSize:
         return [*SPECIAL, *plain][: self.vocab_size]
 
 
-def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> None:
-    """Write final.pt, train.yaml and units.txt of a random model to `folder`."""
+def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> dict[str, Path]:
+    """Write final.pt, train.yaml and units.txt of a random model to `folder`; returns their paths by name."""
     torch.manual_seed(seed)
     model = AsrModel(parse_config(size.config))
     with torch.no_grad():
@@ -96,42 +93,19 @@ def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> None:
         model.encoder.global_cmvn.istd.fill_(0.3)
         _balance(model)
     folder.mkdir(parents=True, exist_ok=True)
-    torch.save(model.state_dict(), folder / "final.pt")
-    (folder / "train.yaml").write_text(yaml.safe_dump(size.config), encoding="utf-8")
+    paths = {"checkpoint": folder / "final.pt", "config": folder / "train.yaml", "tokens": folder / "units.txt"}
+    torch.save(model.state_dict(), paths["checkpoint"])
+    paths["config"].write_text(yaml.safe_dump(size.config), encoding="utf-8")
     lines = "".join(f"{unit} {index}\n" for index, unit in enumerate(size.units))
-    (folder / "units.txt").write_text(lines, encoding="utf-8")
+    paths["tokens"].write_text(lines, encoding="utf-8")
+    return paths
 
 
-def random_bundle(
-    size: ModelSize,
-    output: Path,
-    *,
-    chunk_size: int = 16,
-    left_chunks: int = 5,
-    name: str = "random",
-    seed: int = 7,
-    runtimes: Sequence[Runtime] = ("onnxruntime",),
-    precisions: Sequence[Precision] = ("fp32",),
-    streaming: bool = True,
-    stages: bool = False,
-) -> Bundle:
-    """Export a random model into the bundle `output`; an older bundle there is replaced."""
-    with tempfile.TemporaryDirectory(prefix="random-model-") as folder:
-        files = Path(folder)
-        write_checkpoint(size, files, seed)
-        return export_wenet(
-            checkpoint=files / "final.pt",
-            config=files / "train.yaml",
-            tokens=files / "units.txt",
-            output=output,
-            streaming=streaming,
-            stages=stages,
-            chunk_size=chunk_size,
-            left_chunks=left_chunks,
-            name=name,
-            runtimes=runtimes,
-            precisions=precisions,
-        ).bundle
+def random_bundle(size: ModelSize, output: Path, *, seed: int = 7, streaming: bool = True, **options: Any) -> Bundle:
+    """Export a random model; further arguments are those of `export_wenet`."""
+    return export_random(
+        export_wenet, lambda folder: write_checkpoint(size, folder, seed), output, streaming=streaming, **options
+    )
 
 
 def babble(samples: int, seed: int) -> npt.NDArray[np.float32]:
@@ -158,25 +132,14 @@ def _balance(model: AsrModel) -> None:
 
 
 def main() -> None:
-    defaults = ModelSize()
-    parser = argparse.ArgumentParser(description="Write a bundle with random weights.")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the bundle")
-    for name in ("width", "blocks", "heads", "linear_units", "kernel", "vocab_size"):
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(defaults, name))
+    parser = options_parser("Write a bundle with random weights.")
+    sizes = [field.name for field in fields(ModelSize) if field.name != "mel_bins"]
+    for name in sizes:
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=getattr(ModelSize, name))
     parser.add_argument("--chunk-size", type=int, default=16, help="encoder frames of a streaming step")
     parser.add_argument("--left-chunks", type=int, default=5, help="past chunks that a streaming step sees")
-    parser.add_argument("--seed", type=int, default=7)
-    parser.add_argument("--runtimes", type=names_of, default="onnxruntime", help="onnxruntime, torch or both")
-    parser.add_argument("--precisions", type=names_of, default="fp32", help="fp32, fp16, bf16 or several, for torch")
     given = vars(parser.parse_args())
-    options = {key: given.pop(key) for key in ("output", "chunk_size", "left_chunks", "seed", "runtimes", "precisions")}
-    bundle = random_bundle(ModelSize(**given), name=options["output"].name, **options)
-    print(bundle.path)
-
-
-def names_of(text: str) -> tuple[str, ...]:
-    """Names separated by commas, as options have them."""
-    return tuple(text.split(","))
+    print(random_bundle(ModelSize(**{name: given.pop(name) for name in sizes}), **given).path)
 
 
 if __name__ == "__main__":

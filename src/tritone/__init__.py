@@ -98,7 +98,7 @@ def load(
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
         search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,
-            max_states, max_contexts: see `SearchOptions`; a call may ask for others.
+            max_states, max_contexts: how to search, see `SearchOptions`; a call may ask for others.
         lm: an n-gram language model, ARPA or KenLM binary, for all but greedy search.
         lm_unit: what its words are: `word`, `token`, or `auto` to find out.
         hotwords: phrases and their weights; a file of them, or text as in a request.
@@ -110,7 +110,7 @@ def load(
         BundleError: the bundle is missing, damaged or too new, or writes no text.
         InputError: an option of the search is out of range, or hotwords cannot be read.
         LanguageModelError: there is no such language model; one that is damaged is told when it is first needed.
-        ValueError: there is no such runtime or precision.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
     What the bundle or this machine does not have is told when a graph is first needed.
     """
@@ -118,9 +118,11 @@ def load(
 
     from tritone.bundle.bundle import Bundle
     from tritone.errors import LanguageModelError
+    from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.searching.base import SearchSettings
-    from tritone.search.options import SearchOptions, load_hotwords
+    from tritone.search.hotwords import load_hotwords
+    from tritone.search.options import SearchOptions
 
     opened = Bundle.open(bundle)
     opened.verify()  # damaged weights would not fail, they would give other words
@@ -143,10 +145,7 @@ def load(
     )
     return Recognizer(
         opened,
-        device=device,
-        threads=threads,
-        runtime=runtime,
-        precision=precision,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
         max_audio_s=max_audio_s,
         search=SearchSettings(options=options, lm=None if lm is None else Path(lm), lm_unit=lm_unit),
         chunk_size=chunk_size,
@@ -177,22 +176,20 @@ def load_embedder(
     Raises:
         BundleError: the bundle is missing, damaged or too new, or its model makes no embeddings.
         InputError: the windows are out of range.
-        ValueError: there is no such runtime or precision.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
     What the bundle or this machine does not have is told when the graph is first needed.
     """
     from tritone.bundle.bundle import Bundle
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
+    from tritone.pipelines.graphs.placement import Placement
 
     opened = Bundle.open(bundle)
     opened.verify()  # damaged weights would not fail, they would give other voices
     return Embedder(
         opened,
-        device=device,
-        threads=threads,
-        runtime=runtime,
-        precision=precision,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
         max_audio_s=max_audio_s,
         options=EmbedOptions(window_s=window_s, shift_s=shift_s),
     )

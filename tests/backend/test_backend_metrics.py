@@ -161,3 +161,14 @@ def test_a_triton_that_stops_taking_numbers_is_left_alone(module: Any, server: S
 )
 def test_an_outcome_tells_whose_turn_it_is(module: Any, result: object, outcome: str) -> None:
     assert module.outcome_of(result) == outcome
+
+
+def test_that_the_last_stream_has_ended_is_told_at_once(module: Any, server: Server) -> None:
+    metrics = metrics_of(module, server, streaming=True)
+    metrics.count(["ok"], WORK, 0.1, streams=226)
+    server.now += 0.01  # too soon after that to tell anything else
+    metrics.count(["ok"], WORK, 0.1, streams=100)
+    assert server.read(module.STREAMS) == 226
+    metrics.count(["ok"], WORK, 0.1, streams=0)
+    assert server.read(module.STREAMS) == 0
+    assert server.read(module.REQUESTS, "ok") == 3

@@ -124,7 +124,7 @@ def test_a_reader_is_warned_of_everything_that_makes_figures_worthless() -> None
     assert "1 of 2 measurements did not settle" in texts_of(report(measured(1), measured(2, stable=False)))[0]
     assert "load generator was busy" in texts_of(report(measured(1, client_cpu=1.0)))[0]
     assert texts_of(report(measured(1, client_cpu=1.5, client_processes=4))) == []
-    assert "nobody checked the texts" in texts_of(report(measured(1, wer=None)))[0]
+    assert "the texts were not checked" in texts_of(report(measured(1, wer=None)))[0]
     assert "3 recordings did not get the same text" in texts_of(report(measured(1, different_texts=3)))[0]
 
 

@@ -101,7 +101,7 @@ def test_bars_have_the_heights_of_the_parts_and_a_mark_at_p95() -> None:
     (series,) = series_of([measured(1, p50_ms=20.0), measured(4, p50_ms=30.0)])
     figure = latency_parts(series, "t")
     axes, right = figure.axes
-    tops = [sum(bar.patches[place].get_height() for bar in axes.containers) for place in (0, 1)]  # type: ignore[union-attr]
+    tops = [sum(bar.patches[place].get_height() for bar in axes.containers) for place in (0, 1)]  # type: ignore[attr-defined]
     assert tops == pytest.approx([22.0, 33.0])
     assert line(figure, "p95") == [(0, 40.0), (1, 60.0)]
     assert line(figure, "throughput", panel=1) == [(0, 10.0), (1, 40.0)]

@@ -1,27 +1,17 @@
 import itertools
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tritone.bench.build_options import BuildOptions, Value, parse_option
 from tritone.bench.plan import LatencyLimit
 from tritone.bench.ramp import Limit
-from tritone.bench.sweep import (
-    Grid,
-    Setting,
-    Sweep,
-    Trial,
-    Value,
-    judge,
-    known_trials,
-    parse_option,
-    run_sweep,
-    sweep_report,
-)
+from tritone.bench.sweep import Grid, Setting, Sweep, Trial, judge, known_trials, run_sweep, sweep_report
 from tritone.cli.main import app
 from tritone.errors import InputError, OperatorError, ServerSetupError
 from tritone.loadtest.findings.result import Latency, Measurement
@@ -67,7 +57,7 @@ def measured(throughput: float, p95_ms: float = 50.0, load: float = 1, failed: i
 
 
 def grid(**axes: Sequence[Value]) -> Grid:
-    return Grid(base=ModelOptions(), axes=axes)
+    return Grid(base=BuildOptions(), axes=axes)
 
 
 class Server:
@@ -126,7 +116,7 @@ def test_a_grid_that_cannot_be_tried_is_refused_before_anything_is_measured(
     axes: Mapping[str, Sequence[Value]], complaint: str
 ) -> None:
     with pytest.raises(ValueError, match=complaint):
-        Grid(base=ModelOptions(), axes=axes)
+        Grid(base=BuildOptions(), axes=axes)
 
 
 def test_the_highest_throughput_within_the_limit_wins_not_the_highest_of_all() -> None:
@@ -145,7 +135,7 @@ def test_the_highest_throughput_within_the_limit_wins_not_the_highest_of_all() -
 
 
 def test_a_measurement_with_failed_requests_never_wins() -> None:
-    setting = Setting(ModelOptions())
+    setting = Setting(BuildOptions())
     fast = measured(900, failed=500)
     assert judge(setting, [fast], None).best is None
     assert judge(setting, [fast, measured(3)], None).best == measured(3)
@@ -153,7 +143,7 @@ def test_a_measurement_with_failed_requests_never_wins() -> None:
 
 
 def test_a_load_that_was_measured_again_competes_as_the_search_for_the_largest_load_judges_it() -> None:
-    setting = Setting(ModelOptions())
+    setting = Setting(BuildOptions())
     late, good, restless = measured(90, p95_ms=101), measured(70), replace(measured(80), stable=False)
     assert judge(setting, [late, good], LIMIT).best == good
     assert judge(setting, [late, restless], LIMIT).best is None
@@ -163,7 +153,7 @@ def test_a_load_that_was_measured_again_competes_as_the_search_for_the_largest_l
 
 def test_the_largest_number_of_streams_wins() -> None:
     streams = [replace(measured(5, load=load), loop="streaming") for load in (10, 40, 20)]
-    trial = judge(Setting(ModelOptions()), streams, LIMIT)
+    trial = judge(Setting(BuildOptions()), streams, LIMIT)
     assert trial.best is not None
     assert (trial.best.load, trial.score) == (40, 40)
 
@@ -277,7 +267,7 @@ def test_going_along_the_axes_ends_where_no_single_change_is_better(scores: list
 
 
 def test_the_winners_command_line_builds_exactly_its_options(monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ModelOptions(instances=2, max_batch_size=16, queue_delay_ms=2.5, preferred_batch_sizes=(8, 16), threads=1)
+    options = BuildOptions(instances=2, max_batch_size=16, queue_delay_ms=2.5, preferred_batch_sizes=(8, 16), threads=1)
     built: list[ModelOptions] = []
 
     def build(*args: object, options: ModelOptions, **kwargs: object) -> list[object]:
@@ -286,17 +276,31 @@ def test_the_winners_command_line_builds_exactly_its_options(monkeypatch: pytest
 
     monkeypatch.setattr("tritone.cli.build.build_repository", build)
     monkeypatch.setattr("tritone.cli.build.compiled_searches", lambda path: set())
-    line = Setting(options).build_command("my model", "some where")
+    line = options.build_command("my model", "some where")
     assert shlex.split(line)[:5] == ["tritone", "build", "my model", "--output", "some where"]
     with pytest.raises(SystemExit) as ended:
         typer.main.get_command(app).main(shlex.split(line)[1:])
     assert ended.value.code == 0
-    assert built == [options]
+    names = [field.name for field in fields(ModelOptions)]
+    assert [getattr(built[0], name) for name in names] == [getattr(options, name) for name in names]
+
+
+def test_the_layout_is_an_option_to_vary_and_one_model_has_no_stages() -> None:
+    found = grid(layout=["fused", "ensemble"], acoustic=["native", "python"]).settings()
+    assert [(each.options.layout, each.options.acoustic) for each in found] == [
+        *(("fused", ""), ("ensemble", "native"), ("ensemble", "python"))
+    ]
+    assert parse_option("layout", "ensemble") == ("layout", "ensemble")
+    assert parse_option("stage", "acoustic=2@0,1,decoder=4") == ("stage", ("acoustic=2@0,1", "decoder=4"))
+    options = BuildOptions(layout="ensemble", stage=("acoustic=2@0,1", "decoder=4"))
+    assert options.build_command("m").endswith("--layout ensemble --stage acoustic=2@0,1 --stage decoder=4")
+    with pytest.raises(ValueError, match="layout must be fused or ensemble, got 'split'"):
+        BuildOptions(layout="split")  # type: ignore[arg-type]
 
 
 def test_options_at_their_defaults_are_left_out_of_the_command_line() -> None:
-    assert Setting(ModelOptions()).build_command("m") == "tritone build m --output REPO"
-    assert Setting(ModelOptions()).build_command("m", "r", "offline") == "tritone build m --output r --mode offline"
+    assert BuildOptions().build_command("m") == "tritone build m --output REPO"
+    assert BuildOptions().build_command("m", "r", "offline") == "tritone build m --output r --mode offline"
 
 
 @pytest.mark.parametrize(
@@ -329,9 +333,9 @@ def test_an_option_that_build_would_not_take_is_refused(name: str, text: str, co
 
 def test_the_table_of_a_sweep_ranks_those_within_the_limit_and_says_why_others_are_not() -> None:
     trials = [
-        judge(Setting(ModelOptions(instances=1)), [measured(7)], LIMIT),
-        judge(Setting(ModelOptions(instances=2)), [measured(70, p95_ms=101)], LIMIT),
-        judge(Setting(ModelOptions(instances=4)), [measured(9)], LIMIT),
+        judge(Setting(BuildOptions(instances=1)), [measured(7)], LIMIT),
+        judge(Setting(BuildOptions(instances=2)), [measured(70, p95_ms=101)], LIMIT),
+        judge(Setting(BuildOptions(instances=4)), [measured(9)], LIMIT),
     ]
     table = Sweep(grid=grid(instances=[1, 2, 4]), trials=trials).table("t")
     assert [(row.get("rank"), row["instances"], row.get("note")) for row in table.rows] == [

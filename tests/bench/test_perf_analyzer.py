@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tritone.bench.perf_analyzer import PerfAnalyzer, environment_of, find_perf_analyzer, read_report, run_perf_analyzer
+from tritone.bench.perf_analyzer import PerfAnalyzer, environment_of, find_perf_analyzer, read_report
 from tritone.bench.perf_input import PerfInput
 from tritone.bench.plan import Point
 from tritone.client.endpoint import Endpoint
 from tritone.errors import InputError, OperatorError, ServerUnreachableError
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import WindowPlan
 from tritone.loadtest.senders.wire import Target
 
 CLOSED = Point(loop="closed", load=4)
@@ -114,8 +114,9 @@ def test_utterances_of_a_batch_count_each(tmp_path: Path) -> None:
 
 def test_its_arguments_say_what_was_asked_for(tmp_path: Path) -> None:
     points = [CLOSED, Point(loop="poisson", load=12.5, batch_size=3)]
-    perf = tool(tmp_path, SUCCESS, extra=("--max-threads", "8"))
-    run_perf_analyzer(perf, points)
+    perf = tool(tmp_path, SUCCESS)
+    for point in points:
+        perf.measure(point)
     first, second = (dict(zip(each[::2], each[1::2], strict=False)) for each in calls(tmp_path))
     assert (first["-m"], first["-u"], first["-i"]) == ("demo", "localhost:1", "grpc")
     assert (first["--concurrency-range"], first["-b"], first["-p"], first["-r"]) == ("4", "1", "500", "4")
@@ -124,10 +125,7 @@ def test_its_arguments_say_what_was_asked_for(tmp_path: Path) -> None:
     assert first["-s"] == "22"
     assert first["--percentile"] == "95"
     assert (second["--request-rate-range"], second["--request-distribution"], second["-b"]) == ("12.5", "poisson", "3")
-    for each in calls(tmp_path):
-        assert each[-2:] == ["--max-threads", "8"]
     assert ["--async" in each for each in calls(tmp_path)] == [False, True]
-    assert perf.command(CLOSED)[1:3] == ["-m", "demo"]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +137,7 @@ def test_its_arguments_say_what_was_asked_for(tmp_path: Path) -> None:
     ],
 )
 def test_addresses_are_told_in_its_own_way(tmp_path: Path, url: str, arguments: list[str]) -> None:
-    command = tool(tmp_path, SUCCESS, url=url).command(CLOSED)
+    command = tool(tmp_path, SUCCESS, url=url)._arguments(CLOSED, tmp_path / "r.csv")
     place = command.index("-u")
     assert command[place : place + len(arguments)] == arguments
 

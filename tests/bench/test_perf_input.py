@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fresh import in_fresh_process
-from tritone.bench.perf_input import PIECE, AbInput, write_ab_input, write_inputs
+from tritone.bench.perf_input import PIECE, write_inputs
 from tritone.client.endpoint import Endpoint
 from tritone.errors import InputError, OperatorError
 from tritone.loadtest.senders.wire import Target
@@ -141,35 +141,3 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OperatorError, match=r"cannot write .*Not a directory"):
         write_inputs([noise(3)], tmp_path / "file" / "folder", sample_rate=RATE)
-
-
-def test_the_body_for_apachebench_is_a_binary_request(tmp_path: Path) -> None:
-    """Triton's binary tensor extension: JSON, then the tensors in the order in which it names them."""
-    samples = noise(100)
-    written = write_ab_input(HTTP, samples, tmp_path)
-    body = written.path.read_bytes()
-    (header,) = written.headers
-    length = int(header.removeprefix("Inference-Header-Content-Length: "))
-    request = json.loads(body[:length])
-    sizes = {each["name"]: each["parameters"]["binary_data_size"] for each in request["inputs"]}
-    assert [each["name"] for each in request["inputs"]] == ["WAV", "WAV_LENS"]
-    assert sizes == {"WAV": 400, "WAV_LENS": 4}
-    assert np.array_equal(np.frombuffer(body[length : length + 400], "<f4"), samples)
-    assert body[length + 400 :] == (100).to_bytes(4, "little")
-
-
-def test_the_command_for_apachebench_can_be_pasted_into_a_shell() -> None:
-    written = AbInput(path=Path("a b/ab_input.bin"), headers=("X: 5",), url="http://h:1/v2/models/m/infer")
-    assert str(written) == (
-        "ab -k -l -n 1000 -c 16 -p 'a b/ab_input.bin' -T application/octet-stream -H 'X: 5' http://h:1/v2/models/m/infer"
-    )
-    assert written.command(requests=5, concurrency=2)[3:7] == ["-n", "5", "-c", "2"]
-
-
-def test_apachebench_cannot_do_streams_or_grpc(tmp_path: Path) -> None:
-    grpc = Target(endpoint=Endpoint.parse("localhost:8001"), model="demo", sample_rate=RATE)
-    streaming = Target(endpoint=HTTP.endpoint, model="demo", sample_rate=RATE, streaming=True)
-    with pytest.raises(InputError, match="http://"):
-        write_ab_input(grpc, noise(10), tmp_path)
-    with pytest.raises(InputError, match="takes streams"):
-        write_ab_input(streaming, noise(10), tmp_path)

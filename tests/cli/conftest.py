@@ -1,4 +1,4 @@
-"""Servers for the commands: toy models that answer with arithmetic, and toy bundles as `tritone build` serves them."""
+"""A server for the commands: toy bundles as `tritone build` serves them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,13 +9,7 @@ from toy_speaker import write_toy_speaker
 from tritone.repository import build_repository
 from tritone.search.ctc.prefix_beam import compile_search
 from tritone.server import TritonServer
-from wire_toys import running_server, toy_server
-
-
-@pytest.fixture(scope="session")
-def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with toy_server(tmp_path_factory.mktemp("repository"), "count", "running") as server:
-        yield server
+from wire_toys import running_server
 
 
 @pytest.fixture(scope="session")

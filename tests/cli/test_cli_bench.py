@@ -17,7 +17,7 @@ import soundfile
 from typer.testing import CliRunner
 
 from serving import alive, descendants
-from toy import SAMPLE_RATE, toy_waveform
+from toy import SAMPLE_RATE, toy_waveform, write_toy_bundle
 from tritone.bench.generator import find_target
 from tritone.bench.serving import Served
 from tritone.cli.main import app
@@ -226,6 +226,8 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["sweep", "demo-asr", "--instances", "1,2"], "give the loads to measure, or a latency limit"),
         (["sweep", "x", "--instances", "0", "--concurrency", "1"], "instances must be a number above 0"),
         (["sweep", "x", "--vary", "colour=red", "--concurrency", "1"], "no option 'colour'"),
+        (["sweep", "x", "--vary", "layout=ensemble", "--streaming", "--streams", "1"], "layout=ensemble is for whole"),
+        (["--bundle", "x", "--build", "layout=split"], "layout must be fused or ensemble, got 'split'"),
         (["sweep", "x", "--batching", "lazy", "--concurrency", "1"], "static, dynamic or both, got 'lazy'"),
         (["sweep", "x", "--instances", "1", "--concurrency", "1", "--resume"], "--resume needs --output or --json"),
         (["compare", "a", "b", "--max-slowdown", "much"], "a percentage from 0 to below 100"),
@@ -297,6 +299,22 @@ def test_a_sweep_ranks_its_settings_prints_the_command_and_can_be_gone_on_with(t
     assert (code, "cannot be gone on with" in err) == (1, True)
 
 
+def test_a_sweep_serves_an_ensemble_where_its_layout_is_varied(tmp_path: Path):
+    bundle = write_toy_bundle(tmp_path / "staged", streaming=False, stages=True)
+    code, out, err = run(
+        *("sweep", bundle, "--vary", "layout=ensemble", "--build", "acoustic=python", "--build", "queue-delay-ms=20"),
+        *("--concurrency", 4, "--seconds", "0.5", *QUICK, "--json", tmp_path / "r.json"),
+    )
+    assert code == 0, err
+    assert "setting 1 of 1: layout ensemble" in err
+    assert "--layout ensemble --acoustic python" in out.splitlines()[-1]
+    (only,) = Report.read(tmp_path / "r.json").measurements
+    assert only.labels == {"layout": "ensemble"}
+    assert only.server is not None
+    assert only.server.mean_batch > 1
+    assert only.server.queue_ms > 0
+
+
 def test_a_sweep_in_which_nothing_keeps_the_limit_fails(
     toy_bundle: Path, served_toy: TritonServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -345,10 +363,9 @@ def test_a_comparison_is_a_gate_when_it_is_given_a_limit(measured: Path, tmp_pat
     assert run("compare", before, before, "--max-slowdown", "0")[0] == 0
 
 
-def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, served_toy: TritonServer, tmp_path: Path):
+def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, tmp_path: Path):
     code, out, err = run(
         *("input", "--manifest", speech, "--output", tmp_path, "--chunk-ms", 100),
-        *("--url", f"http://{served_toy.http_address}", *ASR),
     )
     assert code == 0, err
     offline = json.loads((tmp_path / "offline_input.json").read_text())
@@ -356,9 +373,8 @@ def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, served
     assert {"WAV", "WAV_LENS"} == set(offline["data"][0])
     assert len(json.loads((tmp_path / "online_input.json").read_text())["data"][0]) > 1  # chunks of a stream
     assert [line.split("\t")[0] for line in out.splitlines()] == [
-        str(tmp_path / name) for name in ("offline_input.json", "online_input.json", "ab_input.bin")
+        str(tmp_path / name) for name in ("offline_input.json", "online_input.json")
     ]
-    assert "ab -k" in out.splitlines()[-1]
 
 
 def test_input_files_are_made_of_a_folder_or_of_several_manifests(speech: Path, tmp_path: Path):

@@ -165,7 +165,7 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
         (["--url", "localhost:1", "--bundle", "x"], "not both"),
         (["--url", "localhost:1", "--device", "cpu"], "--device goes with --bundle"),
         (["--bundle", "x", "--model", "y"], "--model goes with --url"),
-        (["--bundle", "x"], "say what to embed"),
+        (["--bundle", "x"], "name what to embed"),
         (["--bundle", "x", "--wavscp", "a", "--manifest", "b"], "either --wavscp or --manifest"),
         (["--url", "ftp://x", "--wavscp", __file__], "unknown scheme"),
     ],

@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.cli.main import app
 from tritone.cli.shared.evaluation_printer import EvaluationPrinter
 from tritone.demo import SHIPPED_CLIPS, read_clips
+from tritone.result import TranscriptResult
 from tritone.server import TritonServer
 from tritone.systems.bundled import BundleSystem
-from tritone.systems.outcome import Outcome, Outcomes
 from tritone.transcript import Transcript
 from wire_toys import toy_server
 
@@ -59,6 +59,7 @@ def clips(tmp_path: Path) -> list[str | Path]:
     return ["--manifest", tmp_path / "clips.json", "--data-dir", SHIPPED_CLIPS]
 
 
+@pytest.mark.slow
 def test_the_shipped_bundle_on_the_shipped_clips_has_the_error_rate_that_jiwer_counts(
     clips: list[str | Path], tmp_path: Path
 ):
@@ -282,11 +283,13 @@ def test_chunks_of_no_length_are_wrong_usage(toy_bundle: Path, toys: list[str | 
 def test_sigterm_leaves_a_partial_report_as_ctrl_c_does(
     toy_bundle: Path, toys: list[str | Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    def end(self: BundleSystem, paths: Iterable[str], on_partial: object = None) -> Outcomes:
-        yield Outcome(index=0, path=next(iter(paths)), transcript=Transcript("hello world"), audio_s=1.0)
+    def end(
+        self: BundleSystem, paths: Iterable[str], on_partial: object = None
+    ) -> Generator[TranscriptResult, None, None]:
+        yield TranscriptResult(index=0, source=next(iter(paths)), value=Transcript("hello world"), audio_s=1.0)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr(BundleSystem, "transcribe", end)
+    monkeypatch.setattr(BundleSystem, "run", end)
     handler = signal.getsignal(signal.SIGTERM)
     code, out, err = run("--bundle", toy_bundle, *toys, "--json", tmp_path / "r.json")
     assert code == 130

@@ -156,3 +156,34 @@ def test_what_is_wrong_with_a_file_is_one_line(options: list[str], complaint: st
     code, out, err = run(*(each.format(lists) for each in options))
     assert (code, out) == (1, "")
     assert complaint.format(lists) in err
+
+
+def test_several_lists_of_trials_have_a_row_each_and_none_is_dropped(lists: Path) -> None:
+    (lists / "hard").write_text("a b target\na d nontarget\n")
+    both = ("--trials", lists / "trials", "--trials", lists / "hard", "--embeddings", lists / "x.scp")
+    code, out, err = run(*both, "--no-intervals", "--output", lists / "scores")
+    assert (code, err) == (0, f"wrote {lists}/scores/trials.score wrote {lists}/scores/hard.score")
+    rows = {words[0]: words[1:] for words in map(str.split, out.splitlines()) if words}
+    assert rows["trials.score"][:3] == ["2", "2", "25.000"]
+    assert rows["hard.score"][:3] == ["1", "1", "100.000"]  # the only target is below the only other
+    assert (lists / "scores" / "hard.score").read_text() == "a b 0.60000 target\na d 0.80000 nontarget\n"
+    code, out, _ = run(*both, "--no-intervals", "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(Path(each["trials"]).name, each["eer"]["value"]) for each in found] == [("trials", 0.25), ("hard", 1.0)]
+    again = run(*(word for name in ("trials", "hard") for word in ("--scores", lists / "scores" / f"{name}.score")))
+    assert again[0] == 0
+    assert ["trials.score" in again[1], "hard.score" in again[1]] == [True, True]
+
+
+def test_what_several_lists_cannot_have_is_said(lists: Path) -> None:
+    (lists / "other").mkdir()
+    (lists / "other" / "trials").write_text("a b target\na d nontarget\n")
+    given = ("--embeddings", lists / "x.scp", "--trials", lists / "trials")
+    for options, complaint in (
+        (("--trials", lists / "trials"), "a list is given twice"),
+        (("--trials", lists / "other" / "trials", "--det", lists / "d.png"), "--det draws one list"),
+        (("--trials", lists / "other" / "trials", "--output", lists / "s"), "two lists have the same name"),
+    ):
+        code, out, err = run(*given, *options)
+        assert (code, out) == (2, "")
+        assert complaint in err

@@ -2,7 +2,6 @@
 
 import json
 import re
-from dataclasses import fields
 from inspect import signature
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from typer.testing import CliRunner
 import tritone
 from toy import SAMPLE_RATE, toy_waveform
 from toy_transducer import transducer_waveform, write_toy_transducer
-from tritone.backend.settings import SearchParameters
 from tritone.cli.main import app
-from tritone.cli.shared.search_options import HELP, parse_parameters
+from tritone.cli.shared.search_options import parse_parameters
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
-from tritone.search.options import PARAMETERS
+from tritone.result import TranscriptResult
+from tritone.search.options import MODEL_PARAMETERS, PARAMETERS
 from tritone.server import TritonServer
-from tritone.systems import Outcome
 from tritone.transcript import Alternative, Span, Transcript
 
 BEAM = ["--search", "prefix-beam", "--beam", "8", "--nbest", "2"]
@@ -110,12 +108,14 @@ def test_options_that_do_not_fit_are_wrong_usage(options: list[str], complaint: 
 
 def test_whatever_a_request_may_ask_models_commands_and_load_have_an_option_for():
     asked = set(PARAMETERS)
-    assert set(HELP) == asked - {"hotwords", "timestamps"}  # these have a form of their own in each command
-    assert asked <= {field.name for field in fields(SearchParameters)}
+    assert asked <= set(MODEL_PARAMETERS)
     assert asked - {"timestamps"} <= set(signature(tritone.load).parameters)
-    for command in ("build", "transcribe"):
-        told = run(command, "--help")[1]
-        assert [name for name in asked if f"--{name.replace('_', '-')}" not in told] == []
+    for command, names in (("build", MODEL_PARAMETERS), ("transcribe", PARAMETERS)):
+        told = "".join(run(command, "--help")[1].split())
+        assert [name for name in names if f"--{name.replace('_', '-')}" not in told] == []
+        # These have a form of their own where a request is made.
+        named = names.keys() - {"hotwords", "timestamps"}
+        assert [name for name in named if "".join(names[name].help.split()) not in told] == []
 
 
 def test_a_transducer_has_options_of_its_own(tmp_path: Path):
@@ -148,7 +148,7 @@ def test_details_show_the_segments_of_a_stream(capsys: pytest.CaptureFixture[str
     found = Transcript("one two three", confidence=0.5, audio_s=3.75, segment=1, ended=segments)
     for as_json in (False, True):
         printer = TranscriptPrinter(num_files=1, as_json=as_json, timestamps=False, details=True)
-        printer.show(Outcome(index=0, path="a.wav", transcript=found))
+        printer.show(TranscriptResult(index=0, source="a.wav", value=found))
     *lines, record = capsys.readouterr().out.splitlines()
     assert lines == [
         "one two three",
@@ -166,7 +166,7 @@ def test_readings_of_a_segment_follow_it(capsys: pytest.CaptureFixture[str]):
     found = Transcript("one", audio_s=1.0, ended=(Transcript("one", audio_s=1.0, alternatives=readings),))
     for details in (True, False):  # without details there is no other place for them
         printer = TranscriptPrinter(num_files=1, as_json=False, timestamps=False, details=details)
-        printer.show(Outcome(index=0, path="a.wav", transcript=found))
+        printer.show(TranscriptResult(index=0, source="a.wav", value=found))
         lines = capsys.readouterr().out.splitlines()
         assert lines[-3:] == [
             "     1.00     1.00  [0] one",
@@ -215,7 +215,7 @@ def test_an_evaluation_of_a_server_can_say_how_to_search(served_toy: TritonServe
 
 def test_a_load_test_asks_no_parameters_of_who_would_not_look_at_them(wire_server: TritonServer):
     for address in (wire_server.grpc_address, f"http://{wire_server.http_address}"):
-        code, _, err = run("bench", "--url", address, "--parameters", "search=prefix-beam,beam=3")
+        code, _, err = run("bench", "--url", address, "--model", "count", "--parameters", "search=prefix-beam,beam=3")
         assert code == 1
         assert "model 'count' takes no search parameters, such as beam, search" in err
     assert run("bench", "--url", "a", "--parameters", "beems=3")[0] == 2

@@ -146,7 +146,7 @@ def test_folders_and_manifests_stand_for_the_files_in_them(toy_bundle: Path, spe
 
 def test_lists_that_say_nothing_or_too_much_are_told_before_anything_runs(tmp_path: Path):
     for arguments, complaint in (
-        ([], "say what to transcribe"),
+        ([], "name what to transcribe"),
         (["a.wav", "--manifest", "m"], "stand in place of files"),
         (["a.wav", "--data-dir", "d"], "stand in place of files"),
     ):
@@ -154,12 +154,12 @@ def test_lists_that_say_nothing_or_too_much_are_told_before_anything_runs(tmp_pa
         assert (code, out) == (2, "")
         assert complaint in " ".join(err.replace("│", " ").split())
     (tmp_path / "m.json").write_text('{"path": "/a.wav"}')
-    for arguments, complaint in (
+    for paths, complaint in (
         ([tmp_path], "no audio in the folder"),
         (["--manifest", tmp_path / "gone.json"], "cannot read"),
         (["--manifest", tmp_path / "m.json", "--data-dir", tmp_path], "m.json:1: the audio is an absolute path"),
     ):
-        code, out, err = run(*arguments, "--url", "localhost:1")
+        code, out, err = run(*paths, "--url", "localhost:1")
         assert (code, out) == (1, "")
         assert complaint in err
 
@@ -232,3 +232,19 @@ def test_the_limit_on_a_files_length_can_be_raised_here(toy_bundle: Path, speech
     code, _, err = run(speech[0], "--bundle", toy_bundle, "--max-audio-s", 0.1)
     assert (code, "the limit is 0.1 s" in err, "max_audio_s" in err) == (1, True, True)
     assert run(speech[0], "--bundle", toy_bundle, "--max-audio-s", 900)[:2] == (0, "hello world\n")
+
+
+def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path], tmp_path: Path):
+    listed = tmp_path / "wav.scp"
+    listed.write_text(f"one {speech[0].name}\ntwo {speech[2]}\n")
+    code, out, _ = run("--bundle", toy_bundle, "--wavscp", listed)
+    assert (code, out) == (0, f"{speech[0]}\thello world\n{speech[2]}\ttritone\n")
+    for wrong, complaint in (
+        ([listed], f"{listed} is a list of recordings and no audio; give it as --wavscp {listed}"),
+        (["list.jsonl"], "give it as --manifest list.jsonl"),
+        (["--wavscp", listed, "--manifest", "a.json"], "give either --wavscp or --manifest"),
+        ([speech[0], "--wavscp", listed], "stand in place of files"),
+    ):
+        code, out, err = run("--bundle", toy_bundle, *wrong)
+        assert (code, out) == (2, "")
+        assert "".join(complaint.split()) in "".join(err.replace("│", "").split())

@@ -14,7 +14,7 @@ from tritone.bundle import Bundle
 from tritone.cli.main import app
 from tritone.cli.shared import speaker_options
 from tritone.errors import InputError
-from tritone.systems import EmbeddingOutcome
+from tritone.result import EmbeddingResult
 
 VOICES = {"one": [3, 4], "other": [4, 3], "third": [0, 0, 1], "mixed": [1, 1]}  # shares of the toy's levels
 COSINE = 24 / 25  # of (3, 4) and (4, 3)
@@ -149,9 +149,9 @@ def test_wrong_use_of_a_store_is_told(options: list[str], code: int, complaint: 
 @pytest.mark.parametrize("value", [0.0, float("nan"), float("inf")])
 def test_an_embedding_without_a_direction_is_like_nothing(value: float) -> None:
     class Foreign:
-        def embed(self, paths: Iterable[str]) -> Iterator[EmbeddingOutcome]:
+        def run(self, paths: Iterable[str]) -> Iterator[EmbeddingResult]:
             for index, path in enumerate(paths):
-                yield EmbeddingOutcome(index=index, path=path, embedding=np.full(3, value, np.float32))
+                yield EmbeddingResult(index=index, source=path, value=np.full(3, value, np.float32))
 
     with pytest.raises(InputError, match=r"a\.wav: its embedding is zero or not finite"):
         speaker_options._vectors(Foreign(), [Path("a.wav")])  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""One server with toy models for all tests of the client, and clients for both protocols."""
+"""Clients for both protocols."""
 
 from collections.abc import Iterator
 
@@ -6,13 +6,6 @@ import pytest
 
 from tritone.client import Client
 from tritone.server import TritonServer
-from wire_toys import toy_server
-
-
-@pytest.fixture(scope="session")
-def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    with toy_server(tmp_path_factory.mktemp("repository"), "count", "running", "other", "speaker", "lone") as server:
-        yield server
 
 
 @pytest.fixture(params=["grpc", "http"])

@@ -79,9 +79,10 @@ def test_inputs_are_taken_only_as_far_as_the_concurrency_allows(client: Client):
     results.close()  # type: ignore[attr-defined]
 
 
-def test_a_single_input_and_no_concurrency_are_refused(client: Client):
-    with pytest.raises(ValueError, match="put the single one into a list"):
-        client.embed(np.zeros(5), "speaker")  # type: ignore[arg-type]
+def test_a_single_input_has_its_result_and_no_concurrency_is_refused(client: Client):
+    assert client.embed(np.ones(5), "speaker").vector.tolist() == [5, 5, -1, -1]
+    with pytest.raises(AudioError, match=r"absent\.wav"):
+        client.embed("absent.wav", "speaker")
     with pytest.raises(ValueError, match="at least 1, got 0"):
         client.embed([], "speaker", concurrency=0)
 

@@ -45,6 +45,15 @@ def slow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServ
         yield server
 
 
+@pytest.fixture(scope="module")
+def one_slot(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    repository = tmp_path_factory.mktemp("repository")
+    options = ModelOptions(max_streams=1, queue_delay_ms=0)
+    build_repository([toy_bundle], repository, modes="streaming", options=options)
+    with running_server(repository) as server:
+        yield server
+
+
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_refused_connection_names_the_address_and_the_way_out(protocol: str):
     complaint = f"{protocol}://127.0.0.1:1: list the models.*tritone serve"
@@ -114,11 +123,9 @@ def test_a_server_killed_in_the_middle_is_an_error_for_every_input_and_no_hang(t
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_more_streams_than_slots_are_busy_until_one_ends(tmp_path: Path, toy_bundle: Path, protocol: str):
-    options = ModelOptions(max_streams=1, queue_delay_ms=0)
-    build_repository([toy_bundle], tmp_path, modes="streaming", options=options)
+def test_more_streams_than_slots_are_busy_until_one_ends(one_slot: TritonServer, protocol: str):
     speech = toy_waveform("hello")
-    with running_server(tmp_path) as server, connect(server, protocol, timeout_s=30) as client:
+    with connect(one_slot, protocol, timeout_s=30) as client:
         with client.stream() as first:
             first.accept(speech)
             with client.stream() as second, pytest.raises(ServerBusyError, match=r"all 1 streams .* are taken"):
@@ -161,7 +168,7 @@ def test_a_model_of_the_other_kind_is_refused_with_those_that_fit(slow_server: T
 def test_a_request_that_its_transport_never_ends_is_given_up(
     wire_server: TritonServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritone.client.flights.LOST_AFTER_S", 0.05)
+    monkeypatch.setattr("tritone.client.requests.LOST_AFTER_S", 0.05)
     with Client(wire_server.grpc_address, timeout_s=30) as client:
         client.model("count")
         client.timeout_s = 0.05

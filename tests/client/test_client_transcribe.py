@@ -18,8 +18,9 @@ def test_ready_models_are_listed_with_their_kind_and_rate(client: Client):
     assert client.models() == [
         ModelInfo(name="count", kind="offline", sample_rate=8000, batched=True, has_details=True),
         ModelInfo(name="lone", kind="embedding", has_lengths=False, dim=4),
-        ModelInfo(name="other", kind="other", sample_rate=16000, batched=False, has_details=False),
+        ModelInfo(name="other", kind="other", sample_rate=16000, batched=False, has_lengths=False),
         ModelInfo(name="running", kind="streaming", sample_rate=16000, batched=True, has_details=False),
+        ModelInfo(name="scale", kind="other", has_lengths=False),
         ModelInfo(name="speaker", kind="embedding", has_windows=True, dim=4),
     ]
 
@@ -119,10 +120,21 @@ def test_inputs_are_taken_only_as_far_as_the_concurrency_allows(client: Client):
     results.close()  # type: ignore[attr-defined]
 
 
-def test_a_single_path_or_array_instead_of_a_list_is_refused(client: Client):
-    for single in ("a.wav", Path("a.wav"), np.zeros(5)):
-        with pytest.raises(ValueError, match="put the single one into a list"):
-            client.transcribe(single)  # type: ignore[arg-type]
+def test_a_single_path_or_array_has_its_result_or_raises(client: Client, tmp_path: Path):
+    soundfile.write(tmp_path / "a.wav", np.full(5, 0.5), 8000)
+    for single in (str(tmp_path / "a.wav"), tmp_path / "a.wav", np.full(5, 0.5)):
+        assert client.transcribe(single).text == "5 2.5"
+    with pytest.raises(AudioError, match=r"absent\.wav"):
+        client.transcribe(tmp_path / "absent.wav")
+    with pytest.raises(InputError, match="input 0: the first sample is too low"):
+        client.transcribe(np.full(3, -1.0))
+
+
+def test_an_array_of_two_axes_or_an_iterator_of_a_single_input_is_refused(client: Client):
+    with pytest.raises(ValueError, match="put a single one into a list"):
+        client.transcribe(np.zeros((5, 2)))
+    with pytest.raises(ValueError, match="put a single one into a list"):
+        client.transcribe_iter("a.wav")
 
 
 def test_concurrency_below_one_is_refused(client: Client):

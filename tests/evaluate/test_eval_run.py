@@ -4,7 +4,7 @@ import gc
 import json
 import tracemalloc
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,9 @@ from tritone.evaluate.result import Evaluation, Report
 from tritone.evaluate.run import Progress, Status, evaluate
 from tritone.evaluate.series import evaluate_each
 from tritone.report.stamp import Stamp
-from tritone.systems.outcome import Mode, Outcome, Outcomes, Partial, PartialListener
+from tritone.result import Partial, TranscriptResult
+from tritone.systems.streams import PartialListener
+from tritone.systems.system import Mode
 from tritone.transcript import Transcript
 
 REFERENCES = {
@@ -52,7 +54,7 @@ class FakeSystem:
         self.sent: list[str] = []
         self.prepared = 0
         self.closed = 0
-        self.outcomes: list[weakref.ref[Outcome]] = []
+        self.outcomes: list[weakref.ref[TranscriptResult]] = []
         self._answer = answers if callable(answers) else answers.__getitem__
         self._version = version
         self._partials = partials
@@ -64,7 +66,9 @@ class FakeSystem:
     def prepare(self, *, warm_up: bool = False) -> None:
         self.prepared += 1
 
-    def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
+    def run(
+        self, paths: Iterable[str], on_partial: PartialListener | None = None
+    ) -> Generator[TranscriptResult, None, None]:
         numbered = list(enumerate(paths)) if self._backwards else enumerate(paths)
         for index, path in reversed(numbered) if isinstance(numbered, list) else numbered:
             self.sent.append(path)
@@ -72,12 +76,12 @@ class FakeSystem:
             if isinstance(answer, type):
                 raise answer
             if isinstance(answer, TritoneError):
-                outcome = Outcome(index=index, path=path, error=answer, audio_s=2.0)
+                outcome = TranscriptResult(index=index, source=path, error=answer, audio_s=2.0)
             else:
-                outcome = Outcome(
+                outcome = TranscriptResult(
                     index=index,
-                    path=path,
-                    transcript=Transcript(answer),
+                    source=path,
+                    value=Transcript(answer),
                     audio_s=2.0,
                     latency_s=0.5,
                     compute_s=0.25,
@@ -149,8 +153,10 @@ def test_a_system_that_says_nothing_has_all_words_deleted_and_no_failures():
 
 def test_a_system_that_drops_utterances_does_not_get_away_with_it():
     class Forgetful(FakeSystem):
-        def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
-            for outcome in super().transcribe(paths):
+        def run(
+            self, paths: Iterable[str], on_partial: PartialListener | None = None
+        ) -> Generator[TranscriptResult, None, None]:
+            for outcome in super().run(paths):
                 if outcome.index != 1:
                     yield outcome
 
@@ -162,8 +168,10 @@ def test_a_system_that_drops_utterances_does_not_get_away_with_it():
 
 def test_a_system_that_answers_twice_is_counted_once():
     class Stutter(FakeSystem):
-        def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
-            for outcome in super().transcribe(paths):
+        def run(
+            self, paths: Iterable[str], on_partial: PartialListener | None = None
+        ) -> Generator[TranscriptResult, None, None]:
+            for outcome in super().run(paths):
                 yield outcome
                 yield outcome
 
@@ -220,9 +228,11 @@ def test_an_interrupt_in_the_callers_own_progress_gives_up_what_is_in_flight():
     left: list[bool] = []
 
     class Watched(FakeSystem):
-        def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
+        def run(
+            self, paths: Iterable[str], on_partial: PartialListener | None = None
+        ) -> Generator[TranscriptResult, None, None]:
             try:
-                yield from super().transcribe(paths)
+                yield from super().run(paths)
             finally:
                 left.append(True)
 
@@ -413,10 +423,12 @@ def test_a_stream_that_broke_has_no_stability(journal: Path):
     class Broken(FakeSystem):
         mode: Mode = "streaming"
 
-        def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
+        def run(
+            self, paths: Iterable[str], on_partial: PartialListener | None = None
+        ) -> Generator[TranscriptResult, None, None]:
             answers = (Partial(text="one", spoken_s=1.0, answered_s=1.5),)
             for index, path in enumerate(paths):
-                yield Outcome(index=index, path=path, error=ServerTimeoutError("slow"), partials=answers)
+                yield TranscriptResult(index=index, source=path, error=ServerTimeoutError("slow"), partials=answers)
 
     found = run(Broken({}), {"a": "one"})
     assert [row.stability for row in found.rows] == [None]

@@ -1,7 +1,6 @@
 """Small random WeNet models, as files in upstream's layout and as bundles."""
 
 import copy
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ import pytest
 import torch
 import yaml
 
-from background import background, be_patient
 from families.icefall_models import export_shared
+from shared import Shared
 from traces import kept_traces
 from tritone.bundle.bundle import Bundle
 from tritone.families.export.report import ExportReport
@@ -112,93 +111,49 @@ def export(folder: Path, output: Path, *, decoder: bool = False, **options: Any)
     ).bundle.path
 
 
-TRACED_AHEAD = {"causal_bundle", "torch_bundle", "complete_report"}
-
-
-def trace_ahead(traces: Path) -> None:
-    """Export the largest bundles, so that their traces are there when the tests export them."""
-    with kept_traces(traces), tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        causal = write_model(folder / "causal", with_cmvn)
-        export_causal(causal, folder / "1")
-        export_complete(write_model(folder / "complete", complete), folder / "2")
-        export_torch(causal, folder / "3")
-
-
-def traces_of(config: pytest.Config) -> Path:
-    folder = background(config).folder / "traces"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin with the exports that tests will ask for."""
-    items = [item for item in session.items if TRACED_AHEAD & set(getattr(item, "fixturenames", ()))]
-    for item in items:
-        be_patient(item)
-    if items and not session.config.option.collectonly:
-        background(session.config).begin(trace_ahead, trace_ahead, traces_of(session.config))
-    items = [item for item in session.items if "icefall_reports" in getattr(item, "fixturenames", ())]
-    for item in items:
-        be_patient(item)
-    if items and not session.config.option.collectonly:
-        background(session.config).begin(export_shared, export_shared, background(session.config).folder / "icefall")
-
-
 @pytest.fixture(scope="session", autouse=True)
-def _traces_are_kept(pytestconfig: pytest.Config) -> Iterator[None]:
-    with kept_traces(traces_of(pytestconfig)):
+def _traces_are_kept(shared: Shared) -> Iterator[None]:
+    with kept_traces(shared.folder):
         yield
 
 
 @pytest.fixture(scope="session")
-def _traced_ahead(pytestconfig: pytest.Config) -> None:
-    background(pytestconfig).result(trace_ahead)
-
-
-@pytest.fixture(scope="session")
-def icefall_reports(pytestconfig: pytest.Config) -> Mapping[str, ExportReport]:
+def icefall_reports(shared: Shared) -> Mapping[str, ExportReport]:
     """Exports of small icefall models; see `export_shared`."""
-    reports: Mapping[str, ExportReport] = background(pytestconfig).result(export_shared)
-    return reports
+    return shared("icefall", export_shared)
 
 
 @pytest.fixture(scope="session")
-def causal_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("causal"), with_cmvn)
+def causal_files(shared: Shared) -> Path:
+    return shared("causal", lambda folder: write_model(folder, with_cmvn))
 
 
 def export_causal(files: Path, output: Path, **options: Any) -> Path:
     return export(files, output, streaming=True, chunk_size=4, left_chunks=3, **options)
 
 
-def export_torch(files: Path, output: Path) -> Path:
-    return export_causal(files, output, runtimes=("torch",), precisions=("fp32", "fp16", "bf16"))
-
-
 @pytest.fixture(scope="session")
-def causal_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory, _traced_ahead: None) -> Path:
+def causal_bundle(causal_files: Path, shared: Shared) -> Path:
     """Chunks of 4 frames, 3 of them to the left."""
-    return export_causal(causal_files, tmp_path_factory.mktemp("bundle") / "b")
+    return shared("causal-onnx", lambda folder: export_causal(causal_files, folder / "b"))
 
 
 @pytest.fixture(scope="session")
-def torch_bundle(causal_files: Path, tmp_path_factory: pytest.TempPathFactory, _traced_ahead: None) -> Bundle:
+def torch_bundle(causal_files: Path, shared: Shared) -> Bundle:
     """The model of `causal_bundle` for torch, in every precision."""
-    return Bundle.open(export_torch(causal_files, tmp_path_factory.mktemp("bundle") / "b"))
+    options: dict[str, Any] = {"runtimes": ("torch",), "precisions": ("fp32", "fp16", "bf16")}
+    return Bundle.open(shared("causal-torch", lambda folder: export_causal(causal_files, folder / "b", **options)))
 
 
 @pytest.fixture(scope="session")
-def centred_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def centred_bundle(shared: Shared) -> Path:
     """A non-causal model, offline only: the form whose upstream results depend on padding."""
 
     def change(config: dict[str, Any]) -> None:
         with_cmvn(config)
         config["encoder_conf"] |= {"causal": False, "use_dynamic_chunk": False, "cnn_module_norm": "batch_norm"}
 
-    folder = write_model(tmp_path_factory.mktemp("centred"), change)
-    return export(folder, tmp_path_factory.mktemp("bundle") / "b")
+    return shared("centred", lambda folder: export(write_model(folder / "files", change), folder / "b"))
 
 
 def complete(config: dict[str, Any]) -> None:
@@ -211,16 +166,14 @@ def complete(config: dict[str, Any]) -> None:
 
 
 @pytest.fixture(scope="session")
-def complete_files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("complete"), complete)
+def complete_files(shared: Shared) -> Path:
+    return shared("complete", lambda folder: write_model(folder, complete))
 
 
 @pytest.fixture(scope="session")
-def complete_report(
-    complete_files: Path, tmp_path_factory: pytest.TempPathFactory, _traced_ahead: None
-) -> ExportReport:
+def complete_report(complete_files: Path, shared: Shared) -> ExportReport:
     """ONNX graphs of encoder and decoder in every precision, whatever they drift. The vocabulary has 30 tokens."""
-    return export_complete(complete_files, tmp_path_factory.mktemp("bundle") / "b")
+    return shared("complete-onnx", lambda folder: export_complete(complete_files, folder / "b"))
 
 
 def export_complete(files: Path, output: Path) -> ExportReport:

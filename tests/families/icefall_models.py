@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from tritone.families.export.drift import CLIPS
+from tritone.corpus.clips import read_clips
 from tritone.families.export.report import ExportReport
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.export import export_icefall
@@ -86,7 +86,7 @@ def export_shared(folder: Path) -> dict[str, ExportReport]:
     )
     # Half precision is slow on a CPU: one recording is enough of it.
     (folder / "audio").mkdir()
-    recording = sorted(CLIPS.glob("*.flac"))[0]
+    recording = read_clips()[0].path
     (folder / "audio" / recording.name).write_bytes(recording.read_bytes())
     scripts: dict[str, Any] = {"runtimes": ("torchscript",), "force": True, "check_audio": folder / "audio"}
     return {
@@ -99,7 +99,7 @@ def export_shared(folder: Path) -> dict[str, ExportReport]:
             head="ctc",
             tail_padding_ms=300,
             streaming=True,
-            chunk_size=CHUNK,
-            left_context=LEFT,
+            chunk_size=CHUNK // 2,  # encoder frames, of two of the network's
+            left_context=LEFT // 2,
         ),
     }

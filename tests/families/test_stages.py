@@ -16,6 +16,7 @@ from tritone.families.icefall.model import IcefallConfig
 from tritone.families.wenet.export import export_wenet
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.stages import AcousticPipeline, DecodingJob, DecodingPipeline, FeaturePipeline
 from tritone.runtime import Graph
 
@@ -31,9 +32,9 @@ def ragged() -> dict[str, np.ndarray]:
 
 
 def stages(bundle: Bundle, runtime: Runtime, precision: Precision = "fp32") -> tuple[Graph, Graph, Graph]:
-    chosen: dict[str, Any] = {"runtime": runtime, "precision": precision, "threads": 1}
+    placement = Placement(runtime=runtime, precision=precision, threads=1)
     encoder, features, acoustic = (
-        open_chosen(bundle, role, **chosen)[1]
+        open_chosen(bundle, role, placement)[1]
         for role in ("encoder", "features", "acoustic")  # type: ignore[arg-type]
     )
     return encoder, features, acoustic
@@ -125,16 +126,16 @@ def test_three_pipelines_say_what_the_one_says(wenet: Bundle, steps: int) -> Non
     """Whatever lengths are padded to, and whoever shares a batch."""
     waves = [babble(samples, seed=samples) for samples in (16000, 4321, 100, 9876, 24000, 700, 16001)]
     jobs = [waves[:3], waves[3:4], waves[4:]]
-    whole = open_offline(wenet, threads=1)
-    features = FeaturePipeline(wenet, threads=1, max_audio_s=1.6, steps_per_octave=steps)
-    acoustic = AcousticPipeline(wenet, threads=1)
+    whole = open_offline(wenet, placement=Placement(threads=1))
+    features = FeaturePipeline(wenet, placement=Placement(threads=1), max_audio_s=1.6, steps_per_octave=steps)
     handed = ("log_probs", "num_frames")
-    decoding = DecodingPipeline(wenet, handed, threads=1)
-    said = acoustic.compute(features.extract(jobs), handed)
+    acoustic = AcousticPipeline(wenet, handed, placement=Placement(threads=1))
+    decoding = DecodingPipeline(wenet, handed, placement=Placement(threads=1))
+    said = acoustic.run(features.run(jobs))
     asked = [
         DecodingJob(each, [len(wave) for wave in job], decoding.options) for each, job in zip(said, jobs, strict=True)
     ]
-    found = [transcript for job in decoding.decode(asked) for transcript in job]
+    found = [transcript for job in decoding.run(asked) for transcript in job]
     expected = whole.recognize(waves)
     assert len({each.text for each in expected}) > 4
     for one, other in zip(found, expected, strict=True):

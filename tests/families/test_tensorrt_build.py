@@ -43,12 +43,14 @@ def names(*roles: str, infix: str = "") -> set[str]:
     return {f"{role}{infix}.onnx" for role in roles}
 
 
+@pytest.mark.slow
 def test_of_wenet_in_float32(causal_bundle: Path, complete_report: ExportReport, tmp_path: Path) -> None:
     assert set(plans_of(Bundle.open(causal_bundle), tmp_path, ONE_SIZE)) == names("encoder", "streaming_encoder")
     decoder = plans_of(complete_report.bundle, tmp_path, roles=("decoder",))
     assert set(decoder) == names("decoder") | names("decoder", infix=".fp16")
 
 
+@pytest.mark.slow
 def test_of_wenet_in_float16_with_stages(causal_files: Path, tmp_path: Path) -> None:
     path = wenet.export_causal(causal_files, tmp_path / "b", stages=True, precisions=("fp16",))
     roles = ("streaming_encoder", "features", "acoustic")  # the last two are the encoder
@@ -71,6 +73,7 @@ def test_of_flexible_streams_that_see_all_of_the_past_or_none(left_chunks: int, 
     assert builder().build(bundle.file(artifact.files[0]), [ranges])
 
 
+@pytest.mark.slow
 def test_of_whole_utterances_with_centred_convolutions(centred_bundle: Path, tmp_path: Path) -> None:
     assert set(plans_of(Bundle.open(centred_bundle), tmp_path)) == names("encoder")
 
@@ -85,6 +88,7 @@ ZIPFORMER = icefall.IcefallConfig(  # a stack of lower frame rate is enough
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("report", "config", "options", "roles"),
     [
@@ -108,6 +112,7 @@ def test_of_icefall(
     assert set(plans_of(half, tmp_path)) == names(*roles, infix=".fp16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "masked"), [("jasper", True), ("quartznet", False)])
 def test_of_jasper_with_stages(kind: str, masked: bool, tmp_path: Path) -> None:
     checkpoint, config = jasper.write_model(tmp_path, jasper.small_config(kind))
@@ -117,6 +122,7 @@ def test_of_jasper_with_stages(kind: str, masked: bool, tmp_path: Path) -> None:
     assert set(plans_of(bundle, tmp_path)) == names(*roles) | names(*roles, infix=".fp16")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["resnet", "ecapa"])
 def test_of_speaker_models(kind: str, tmp_path: Path) -> None:
     """An engine of a ResNet; the others, which take long to build, are parsed alone."""

@@ -27,12 +27,12 @@ class Count:
 
     def run(self, link: Link) -> None:
         begin = link.ready()
-        link.tell(begin)
+        link.report(begin)
         number = self.first
         while not link.stopping.wait(0.01):
-            link.tell(number)
+            link.report(number)
             number += 1
-        link.tell(f"from {self.first}")
+        link.report(f"from {self.first}")
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Break:
 class Die:
     def run(self, link: Link) -> None:
         link.ready()
-        print("famous last words", file=sys.stderr, flush=True)
+        os.write(sys.stderr.fileno(), b"famous last words\n")
         os.kill(os.getpid(), signal.SIGKILL)
 
 

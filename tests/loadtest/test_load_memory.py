@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from simulation import TARGET
-from tritone.loadtest.requests.loops import ClosedJob, Desk
-from tritone.loadtest.requests.recorder import Recorder
-from tritone.loadtest.requests.windows import Tick, WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.loops import ClosedJob, RequestLoop
+from tritone.loadtest.requests.windows import Recorder, Tick
 from tritone.loadtest.senders.wire import Body, Reply
 
 
@@ -38,21 +38,21 @@ def sizes(held: object) -> dict[str, int]:
 
 def test_a_worker_holds_what_is_in_flight_and_one_tick_however_many_requests_it_sent(monkeypatch: pytest.MonkeyPatch):
     echo = Echo()
-    monkeypatch.setattr("tritone.loadtest.requests.loops.open_sender", lambda endpoint, connections: echo)
+    monkeypatch.setattr("tritone.loadtest.requests.loops.open_sender", lambda endpoint: echo)
     waveforms = list(enumerate(np.zeros((3, 50), dtype=np.float32)))
-    job = ClosedJob(number=0, target=TARGET, utterances=waveforms, concurrency=4)
-    with job._open() as desk:
-        desk.answered = lambda error: desk.send()
+    job = ClosedJob(index=0, target=TARGET, utterances=waveforms, options=LoadOptions(), concurrency=4)
+    with job._open() as loop:
+        loop.answered = lambda error: loop.send()
         for _ in range(job.concurrency):
-            desk.send()
+            loop.send()
         for _ in range(100):
             for _ in range(200):
                 echo.answer()
-            tick = desk.take()
+            tick = loop.take()
             assert (tick.sent, len(tick.latencies), tick.texts.total()) == (pytest.approx(200, abs=4), 200, 200)
-            assert len(echo.waiting) == desk.num_in_flight == 4
-            assert max(sizes(desk).values()) == 4
-    assert isinstance(desk, Desk)
+            assert len(echo.waiting) == loop.num_in_flight == 4
+            assert max(sizes(loop).values()) == 4
+    assert isinstance(loop, RequestLoop)
 
 
 def test_the_recorder_holds_the_last_windows_and_not_those_before():

@@ -16,7 +16,7 @@ from tritonclient.http._utils import _get_inference_request as _get_http_request
 from tritonclient.utils import serialize_byte_tensor
 
 from tritone.client import Endpoint, ModelInfo
-from tritone.loadtest.senders.wire import Body, Target, encode, error_kind, open_sender, read_strings
+from tritone.loadtest.senders.wire import Body, Target, encode, error_kind, read_strings
 
 SPEECH = [np.linspace(-1, 1, 5, dtype=np.float32), np.array([0.5, -0.25], np.float32)]
 
@@ -120,8 +120,6 @@ def test_what_cannot_be_one_request_is_refused():
     for wrong in (-1, 2**63):
         with pytest.raises(ValueError, match="sequence_id must be 1 to"):
             encode(target("grpc"), SPEECH[:1], sequence_id=wrong)
-    with pytest.raises(ValueError, match="connections must be at least 1"):
-        open_sender(target("grpc").endpoint, connections=0)
 
 
 @given(st.lists(st.text()))

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from simulation import LOST, RATE, TARGET, Later, Request, Simulation
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement, Report
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.senders.wire import Reply
-from tritone.loadtest.streams.measure import share_out
-from tritone.loadtest.streams.pacing import Column, Kind, Pace, Player
-from tritone.loadtest.streams.run import StreamOptions, StreamRun
+from tritone.loadtest.streams.measure import share_out, start_spread_s, stream_window_s
+from tritone.loadtest.streams.pacing import Column, Kind, Player
+from tritone.loadtest.streams.run import StreamRun
 from tritone.loadtest.workload.script import Script
 from tritone.loadtest.workload.workload import Workload
 from tritone.report.stamp import Stamp
@@ -39,8 +39,8 @@ def play(
 ) -> Player:
     """Play streams that begin at `starts` for some seconds."""
     script = Script(TARGET, recordings, chunk_s=chunk_s, order=range(len(recordings)))
-    pace = Pace(chunk_s=chunk_s, timeout_s=timeout_s, drain_s=drain_s)
-    player = Player(script, simulation, pace, clock=simulation, rng=np.random.default_rng(0))
+    options = LoadOptions(chunk_ms=1000 * chunk_s, timeout_s=timeout_s, drain_s=drain_s)
+    player = Player(script, simulation, options, clock=simulation, rng=np.random.default_rng(0))
     player.play([BEGIN + start for start in starts], lambda now: BEGIN + seconds)
     return player
 
@@ -320,7 +320,7 @@ def measure(
         target=TARGET,
         workload=Workload(seconds="toy", sample_rate=RATE, waveforms=recordings, references=references),
         streams=len(starts),
-        options=StreamOptions(chunk_ms=1000 * chunk_s, windows=WindowPlan(stable_windows=3)),
+        options=LoadOptions(chunk_ms=1000 * chunk_s, windows=WindowPlan(stable_windows=3)),
         processes=1,
         begin=BEGIN,
         end=BEGIN + seconds,
@@ -405,7 +405,7 @@ def test_a_rare_pause_of_the_generator_is_shown_but_spoils_nothing():
 def test_what_counts_as_drift_depends_on_the_chunk(chunk_ms: int, limit_ms: float):
     for late_ms, drifted in ((0.9 * limit_ms, False), (1.1 * limit_ms, True)):
         cost = late_ms / 1000
-        simulation = Simulation(lambda request: Later(0.0, "x"), send_s=lambda request, cost=cost: cost)
+        simulation = Simulation(lambda request: Later(0.0, "x"), send_s=lambda request, cost=cost: cost)  # type: ignore[misc]
         found = measure(simulation, [recording(5 * chunk_ms)], seconds=30 * chunk_ms / 1000, chunk_s=chunk_ms / 1000)
         assert found.has_drifted is drifted
 
@@ -465,7 +465,7 @@ def workload(*milliseconds: int) -> Workload:
 
 @given(streams=st.integers(1, 40), processes=st.integers(1, 8), utterances=st.integers(1, 20))
 def test_processes_share_streams_and_utterances_and_leave_none_out(streams, processes, utterances):
-    options = StreamOptions(chunk_ms=100, start_spread_s=4.0, processes=processes)
+    options = LoadOptions(chunk_ms=100, start_spread_s=4.0, processes=processes)
     jobs = share_out(TARGET, workload(*range(100, 100 + utterances)), streams, options)
     assert len(jobs) == min(processes, streams)
     starts = sorted(start for job in jobs for start in job.starts)
@@ -480,19 +480,19 @@ def test_processes_share_streams_and_utterances_and_leave_none_out(streams, proc
 
 
 def test_starts_are_spread_over_an_utterance_as_a_rule():
-    options = StreamOptions(chunk_ms=100)
-    assert options.spread_s(workload(3000, 5000)) == 4.0
-    assert options.spread_s(workload(50)) == 0.5  # five chunks
-    assert options.spread_s(workload(60_000)) == 10.0
+    options = LoadOptions(chunk_ms=100)
+    assert start_spread_s(options, workload(3000, 5000)) == 4.0
+    assert start_spread_s(options, workload(50)) == 0.5  # five chunks
+    assert start_spread_s(options, workload(60_000)) == 10.0
 
 
 def test_a_window_is_long_enough_for_its_requests():
-    options = StreamOptions(chunk_ms=500, windows=WindowPlan(window_s=3, min_requests=50, max_window_s=15))
-    assert [options.window_s(streams) for streams in (1, 5, 1000)] == [15, 5, 3]
+    options = LoadOptions(chunk_ms=500, windows=WindowPlan(window_s=3, min_requests=50, max_window_s=15))
+    assert [stream_window_s(options, streams) for streams in (1, 5, 1000)] == [15, 5, 3]
 
 
 def test_empty_recordings_are_left_out():
-    (job,) = share_out(TARGET, workload(300, 0, 200), 1, StreamOptions(chunk_ms=100))
+    (job,) = share_out(TARGET, workload(300, 0, 200), 1, LoadOptions(chunk_ms=100))
     assert sorted(number for number, _ in job.utterances) == [0, 2]
 
 
@@ -505,12 +505,12 @@ def test_empty_recordings_are_left_out():
 )
 def test_audio_that_cannot_be_streamed_is_refused(changes, audio, message):
     with pytest.raises(InputError, match=message):
-        share_out(TARGET, workload(*audio), 1, StreamOptions(**changes))
+        share_out(TARGET, workload(*audio), 1, LoadOptions(**changes))
 
 
 def test_a_model_of_whole_utterances_takes_no_streams():
     with pytest.raises(InputError, match="takes whole utterances"):
-        share_out(replace(TARGET, streaming=False), workload(100), 1, StreamOptions())
+        share_out(replace(TARGET, streaming=False), workload(100), 1, LoadOptions())
 
 
 def test_figures_of_streams_survive_being_written_and_read(tmp_path: Path):
@@ -529,7 +529,7 @@ def test_thousands_of_chunks_leave_nothing_behind_in_the_player():
 
     simulation = Simulation(behaviour)
     script = Script(TARGET, [recording(500), recording(150)], chunk_s=0.1, order=range(2))
-    player = Player(script, simulation, Pace(chunk_s=0.1, timeout_s=3.0), clock=simulation)
+    player = Player(script, simulation, LoadOptions(chunk_ms=100, timeout_s=3.0), clock=simulation)
     most_rows = 0
 
     def plan(now: float) -> float:

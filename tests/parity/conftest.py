@@ -1,12 +1,14 @@
 """Parity tests run once per golden case found below the folders of `--golden`."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from background import background, be_patient
 from parity.front_end import export_case, export_icefall_case, export_jasper_case, export_wespeaker_case
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases
+from shared import Shared
+from tritone.bundle.manifest import Runtime
 
 KINDS = {
     "wenet_case": "wenet",
@@ -27,7 +29,6 @@ KINDS = {
     "wespeaker_features_case": "wespeaker_features",
 }
 EXPORTS = {
-    "train.yaml": export_case,
     "pretrained.pt": export_icefall_case,
     "checkpoint.pt": export_jasper_case,
     "avg_model.pt": export_wespeaker_case,
@@ -52,35 +53,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(fixture, cases, ids=[case.name for case in cases], scope="module")
 
 
-class Exports:
+@pytest.fixture(scope="session")
+def exported(shared: Shared) -> Callable[..., Path]:
     """Bundles of golden cases that take features in place of samples; each is exported once for all tests."""
 
-    def __init__(self, config: pytest.Config) -> None:
-        self._background = background(config)
-
-    def begin(self, case: Case) -> None:
-        """Have a case exported."""
+    def bundle(case: Case, runtime: Runtime = "onnxruntime") -> Path:
+        """Of WeNet's cases the bundle for a runtime, of others one for all of theirs."""
+        if (case.path / "train.yaml").is_file():
+            return shared(f"{case.name}-{runtime}", lambda folder: export_case(case, folder / "bundle", runtime))
         export = next(export for file, export in EXPORTS.items() if (case.path / file).is_file())
-        self._background.begin(case.name, export, case, self._background.folder / case.name / "bundle")
+        return shared(case.name, lambda folder: export(case, folder / "bundle"))
 
-    def __call__(self, case: Case) -> Path:
-        """The bundle of a case, when it is ready."""
-        self.begin(case)
-        bundle: Path = self._background.result(case.name)
-        return bundle
-
-
-def pytest_collection_finish(session: pytest.Session) -> None:
-    """Begin with the exports that tests will ask for."""
-    items = [item for item in session.items if isinstance(item, pytest.Function) and "exported" in item.fixturenames]
-    for item in items:
-        be_patient(item)
-        if hasattr(item, "callspec") and not session.config.option.collectonly:
-            for value in item.callspec.params.values():
-                if isinstance(value, Case):
-                    Exports(session.config).begin(value)
-
-
-@pytest.fixture(scope="session")
-def exported(pytestconfig: pytest.Config) -> Exports:
-    return Exports(pytestconfig)
+    return bundle

@@ -56,7 +56,7 @@ def streaming_sizes(case: Case) -> tuple[int, int]:
     return int(case.expected["chunk_size"]), int(case.expected["num_left_chunks"])
 
 
-def export_case(case: Case, output: Path) -> Path:
+def export_case(case: Case, output: Path, runtime: Runtime) -> Path:
     streaming = "chunk_size" in case.expected
     chunk_size, left_chunks = streaming_sizes(case) if streaming else (16, 5)
     return export_wenet(
@@ -67,7 +67,7 @@ def export_case(case: Case, output: Path) -> Path:
         streaming=streaming,
         chunk_size=chunk_size,
         left_chunks=left_chunks,
-        runtimes=("onnxruntime", "torch"),
+        runtimes=(runtime,),
         make_front_end=_for_wenet,
     ).bundle.path
 
@@ -104,7 +104,8 @@ def export_icefall_case(case: Case, output: Path) -> Path:
             "start_context": [sizes["blank_id"]] * sizes["context_size"],  # as upstream's streams of this recipe begin
         }
     elif sizes["streaming"]:
-        options |= {"chunk_size": int(sizes["chunk_size"]), "left_context": int(sizes["left_context_frames"])}
+        # upstream counts a zipformer's frames before their number is halved
+        options |= {"chunk_size": int(sizes["chunk_size"]) // 2, "left_context": int(sizes["left_context_frames"]) // 2}
     return export_icefall(
         checkpoint=case.path / "pretrained.pt",
         output=output,

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ def find_cases(folders: list[Path], kind: str) -> list[Case]:
     return list(found.values())
 
 
+@cache  # collecting asks for each kind of each folder
 def kinds_of(path: Path) -> dict[str, Path]:
     """The kinds of case that a folder holds, each with the file of its expected arrays."""
 

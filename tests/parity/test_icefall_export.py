@@ -18,6 +18,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.families.icefall.checkpoint import load_model
 from tritone.families.icefall.stateless import Joiner
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import Graph, open_graph
 
@@ -153,7 +154,7 @@ def texts(graphs: Exported, array: str) -> list[str]:
 def test_offline_pipeline_gives_upstreams_greedy_text(icefall_offline_case: Case, exported) -> None:
     for graphs in runs_of(icefall_offline_case, exported(icefall_offline_case)):
         expected = texts(graphs, "greedy_tokens")
-        pipeline = open_offline(graphs.bundle, runtime=graphs.runtime, threads=1)
+        pipeline = open_offline(graphs.bundle, placement=Placement(runtime=graphs.runtime, threads=1))
         found = pipeline.recognize(as_samples(graphs.case))
         compared = spared(graphs.case)
         assert [found[row].text for row in compared] == [expected[row] for row in compared]
@@ -163,7 +164,7 @@ def test_streaming_pipeline_gives_upstreams_greedy_text_of_every_stream_alone(
     icefall_streaming_case: Case, exported
 ) -> None:
     for graphs in runs_of(icefall_streaming_case, exported(icefall_streaming_case)):
-        pipeline = open_streaming(graphs.bundle, runtime=graphs.runtime, threads=1)
+        pipeline = open_streaming(graphs.bundle, placement=Placement(runtime=graphs.runtime, threads=1))
         waveforms = as_samples(graphs.case)
         slots = [pipeline.open() for _ in waveforms]
         found = pipeline.advance([Step(slot, each, True) for slot, each in zip(slots, waveforms, strict=True)])

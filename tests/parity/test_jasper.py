@@ -19,6 +19,7 @@ from tritone.families.jasper.features import LogMel, analysis_window, mel_banks
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
 from tritone.pipelines import open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import open_graph
 
 FEATURE_ATOL = 1e-3
@@ -146,7 +147,9 @@ def labels(case: Case, array: str, row: int) -> str:
 
 @pytest.mark.parametrize("runtime", JASPER_RUNTIMES)
 def test_the_pipeline_gives_upstreams_texts(jasper_case: Case, exported: Any, runtime: str) -> None:
-    found = open_offline(Bundle.open(exported(jasper_case)), runtime=runtime).recognize(waveforms(jasper_case))
+    found = open_offline(Bundle.open(exported(jasper_case)), placement=Placement(runtime=runtime)).recognize(
+        waveforms(jasper_case)
+    )
     assert [each.text for each in found] == [tidy(text) for text in jasper_case.expected["text_solo"].tolist()]
     for row, each in enumerate(found):
         assert "".join(token.text for token in each.tokens).replace(SPACE, " ") == labels(

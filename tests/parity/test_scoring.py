@@ -64,8 +64,7 @@ def test_scores_and_their_files_are_upstreams(scoring_case: Case, tmp_path: Path
             top_n=int(name["top_n"] or 100),
         )
         off = largest(found.values, expected.values)
-        print(f"{path.name}: {off:.2e}")
-        assert off <= (2e-5 if is_normalised else 1.1e-5)
+        assert off <= (2e-5 if is_normalised else 1.1e-5), path.name
         write_scores(tmp_path / "found.score", trials, found.values, found.side)
         ours, theirs = ((each.read_text().splitlines()) for each in (tmp_path / "found.score", path))
         for line, other in zip(ours, theirs, strict=True):

@@ -1,7 +1,6 @@
 """Results of sherpa-onnx and ours on the same graphs: golden checkpoints in its layout, and hand-written ones."""
 
 import json
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,7 +47,7 @@ class Written:
 
 
 @pytest.fixture(scope="module")
-def written(icefall_case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Written]:
+def written(icefall_case: Case, tmp_path_factory: pytest.TempPathFactory) -> Written:
     sizes = json.loads((icefall_case.path / "hparams.json").read_text(encoding="utf-8"))
     streaming = bool(sizes["streaming"])
     conformer = "conformer" in sizes["kind"]

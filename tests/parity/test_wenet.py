@@ -17,13 +17,14 @@ from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.geometry import Geometry
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 from tritone.search.ctc.greedy import ctc_greedy
 
 ENCODER_ATOL = 2e-5
 LOG_PROB_ATOL = 5e-5
-RUNTIMES = ("onnxruntime", "torch")
+RUNTIMES = ("onnxruntime", pytest.param("torch", marks=pytest.mark.slow))  # exports for torch take longest
 
 _models: dict[str, AsrModel] = {}
 
@@ -159,7 +160,7 @@ def test_torch_decoders_equal_upstream(wenet_case: Case, model: AsrModel) -> Non
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_exported_batch_equals_each_utterance_alone(wenet_case: Case, exported, runtime: Any) -> None:
     expected = wenet_case.expected
-    graph = open_graph(Bundle.open(exported(wenet_case)).artifact("encoder", runtime))
+    graph = open_graph(Bundle.open(exported(wenet_case, runtime)).artifact("encoder", runtime))
     feats, lengths = wenet_case.inputs["feats"], wenet_case.inputs["feats_lengths"].astype(np.int64)
     feed = {"waveform": feats.reshape(len(feats), -1), "num_samples": lengths * feats.shape[2]}
     log_probs, num_frames, encoded = graph(feed, ["log_probs", "num_frames", "encoder_out"])
@@ -171,7 +172,7 @@ def test_exported_batch_equals_each_utterance_alone(wenet_case: Case, exported, 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_exported_streaming_steps_equal_upstream_in_one_batch(streaming_case: Case, exported, runtime: Any) -> None:
     expected, feats = streaming_case.expected, streaming_case.inputs["feats"]
-    bundle = Bundle.open(exported(streaming_case))
+    bundle = Bundle.open(exported(streaming_case, runtime))
     assert bundle.manifest.streaming is not None
     graph = open_graph(bundle.artifact("streaming_encoder", runtime))
     window, bins = int(expected["decoding_window"]), feats.shape[2]
@@ -207,7 +208,7 @@ def test_exported_steps_that_see_some_or_all_of_the_past_equal_upstreams_masks(
     streaming_case: Case, exported, runtime: Any, left_chunks: int | None, array: str
 ) -> None:
     """All utterances of the case side by side; with -1 their histories grow from step to step."""
-    expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case))
+    expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case, runtime))
     assert bundle.manifest.streaming is not None
     geometry = Geometry.choose(bundle, bundle.manifest.streaming, left_chunks=left_chunks)
     graph = open_graph(bundle.artifact("streaming_encoder", runtime))
@@ -237,8 +238,8 @@ def expected_texts(bundle: Bundle, tokens: np.ndarray, lengths: np.ndarray) -> l
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_offline_pipeline_gives_upstream_greedy_text(wenet_case: Case, exported, runtime: str) -> None:
-    expected, bundle = wenet_case.expected, Bundle.open(exported(wenet_case))
-    found = open_offline(bundle, runtime=runtime).recognize(as_samples(wenet_case))
+    expected, bundle = wenet_case.expected, Bundle.open(exported(wenet_case, runtime))
+    found = open_offline(bundle, placement=Placement(runtime=runtime)).recognize(as_samples(wenet_case))
     assert [t.text for t in found] == expected_texts(
         bundle, expected["single_greedy_tokens"], expected["single_greedy_lens"]
     )
@@ -246,8 +247,8 @@ def test_offline_pipeline_gives_upstream_greedy_text(wenet_case: Case, exported,
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_streaming_pipeline_gives_upstream_chunked_greedy_text(streaming_case: Case, exported, runtime: str) -> None:
-    expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case))
-    pipeline = open_streaming(bundle, runtime=runtime)
+    expected, bundle = streaming_case.expected, Bundle.open(exported(streaming_case, runtime))
+    pipeline = open_streaming(bundle, placement=Placement(runtime=runtime))
     wanted = expected_texts(bundle, expected["chunk_greedy_tokens"], expected["chunk_greedy_lens"])
     slots = [pipeline.open() for _ in wanted]
     found = pipeline.advance(

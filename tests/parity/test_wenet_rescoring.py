@@ -18,7 +18,7 @@ from tritone.families.wenet.rescoring import RescoringGraph
 from tritone.runtime import open_graph
 
 SCORE_ATOL = 5e-4
-RUNTIMES = ("torch network", "onnxruntime", "torch")
+RUNTIMES = ("torch network", "onnxruntime", pytest.param("torch", marks=pytest.mark.slow))
 
 
 @pytest.fixture(params=RUNTIMES)
@@ -33,7 +33,7 @@ def score(wenet_case: Case, exported: Any, request: pytest.FixtureRequest) -> An
             return scores if len(scores) == 2 else (*scores, None)
 
         return run
-    bundle = Bundle.open(exported(wenet_case))
+    bundle = Bundle.open(exported(wenet_case, request.param))
     assert bundle.manifest.decoder is not None
     session = open_graph(bundle.artifact("decoder", request.param), threads=1)
     outputs = ["left_scores", "right_scores"] if bundle.manifest.decoder.bidirectional else ["left_scores"]

@@ -16,6 +16,7 @@ from tritone.errors import BundleError, OperatorError
 from tritone.pipelines import Step, open_offline, open_streaming
 from tritone.pipelines.graphs import choice
 from tritone.pipelines.graphs.choice import choose
+from tritone.pipelines.graphs.placement import Placement
 
 BOTH = ("onnxruntime", "torch")
 
@@ -57,19 +58,19 @@ def test_a_graph_that_the_bundle_does_not_have_names_the_export_that_makes_it(bo
 
 
 def test_the_first_graph_is_the_default(both: Bundle, tmp_path: Path) -> None:
-    assert choose(both, "encoder", None, None, "cpu").runtime == "onnxruntime"
+    assert choose(both, "encoder").runtime == "onnxruntime"
     turned = edited(both, tmp_path / "turned", lambda artifacts: artifacts.reverse())
-    assert choose(turned, "encoder", None, None, "cpu").runtime == "torch"
-    assert choose(turned, "encoder", "onnxruntime", "fp32", "cpu").runtime == "onnxruntime"
+    assert choose(turned, "encoder").runtime == "torch"
+    assert choose(turned, "encoder", Placement(runtime="onnxruntime", precision="fp32")).runtime == "onnxruntime"
 
 
 def test_what_cannot_run_on_the_device_is_passed_over_unless_it_was_asked_for(
     both: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(choice, "obstacle", only("torch"))
-    assert choose(both, "encoder", None, None, "cuda").runtime == "torch"
+    assert choose(both, "encoder", Placement(device="cuda")).runtime == "torch"
     with pytest.raises(OperatorError, match=r"device cuda was asked for, but runtime onnxruntime: no cuda for onnx"):
-        choose(both, "encoder", "onnxruntime", None, "cuda")
+        choose(both, "encoder", Placement(device="cuda", runtime="onnxruntime"))
     monkeypatch.setattr(choice, "obstacle", only("nothing"))
     with pytest.raises(OperatorError, match=r"runtime onnxruntime: no cpu.*; runtime torch: no cpu for torch here"):
         open_offline(both)
@@ -77,7 +78,7 @@ def test_what_cannot_run_on_the_device_is_passed_over_unless_it_was_asked_for(
 
 def test_a_precision_alone_chooses_the_runtime_that_has_it(both: Bundle, tmp_path: Path) -> None:
     half = edited(both, tmp_path / "half", lambda artifacts: [a.update(precision="fp16") for a in artifacts[2:]])
-    assert choose(half, "encoder", None, "fp16", "cpu").runtime == "torch"
+    assert choose(half, "encoder", Placement(precision="fp16")).runtime == "torch"
 
 
 @pytest.mark.parametrize("option", [{"runtime": "tensorflow"}, {"precision": "fp8"}])
@@ -86,17 +87,17 @@ def test_unknown_names_are_refused_at_once(both: Bundle, option: dict[str, str])
     with pytest.raises(ValueError, match=f"{what} must be one of .*, got '{name}'"):
         tritone.load(both.path, **option)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=f"{what} must be one of"):
-        open_streaming(both, **option)
+        Placement(**option)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("runtime", BOTH)
 def test_pipelines_say_the_same_on_every_runtime(both: Bundle, runtime: str) -> None:
     texts = ["hello world", "a", "", "x" * 9, "0 1 2 3"]
     waveforms = [toy.toy_waveform(text) for text in texts]
-    offline = open_offline(both, runtime=runtime, threads=2)
-    assert (offline.artifact.role, offline.artifact.runtime) == ("encoder", runtime)
+    offline = open_offline(both, placement=Placement(runtime=runtime, threads=2))
+    assert (offline.runner.artifact.role, offline.runner.artifact.runtime) == ("encoder", runtime)
     assert [transcript.text for transcript in offline.recognize(waveforms)] == texts
-    streaming = open_streaming(both, runtime=runtime, threads=2)
+    streaming = open_streaming(both, placement=Placement(runtime=runtime, threads=2))
     streaming.warm_up()
     slots = [streaming.open() for _ in texts]
     for start in range(0, max(map(len, waveforms)), 1500):
@@ -107,7 +108,9 @@ def test_pipelines_say_the_same_on_every_runtime(both: Bundle, runtime: str) -> 
 
 def test_best_tokens_give_the_transcripts_that_all_log_probabilities_give(both: Bundle) -> None:
     waveform = toy.toy_waveform("confident", frames_per_token=2)
-    transcripts = [open_offline(both, runtime=runtime, threads=1).recognize([waveform])[0] for runtime in BOTH]
+    transcripts = [
+        open_offline(both, placement=Placement(runtime=runtime, threads=1)).recognize([waveform])[0] for runtime in BOTH
+    ]
     assert [token.text for token in transcripts[1].tokens] == list("confident")
     for one, other in zip(transcripts[0].tokens, transcripts[1].tokens, strict=True):
         assert (one.text, one.start_s, one.end_s) == (other.text, other.start_s, other.end_s)
@@ -121,4 +124,4 @@ def test_a_program_that_does_not_fit_its_manifest_is_refused(both: Bundle, tmp_p
     with pytest.raises(
         BundleError, match=r"streaming_encoder\.pt2 does not fit its manifest: .*input offset is unknown"
     ):
-        open_offline(edited(both, tmp_path / "swapped", swap), runtime="torch")
+        open_offline(edited(both, tmp_path / "swapped", swap), placement=Placement(runtime="torch"))

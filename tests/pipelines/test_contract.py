@@ -14,6 +14,7 @@ import toy
 from tritone.bundle import Bundle
 from tritone.errors import BundleError
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 
 
 @pytest.fixture
@@ -37,14 +38,14 @@ def write_identity(path: Path, name: str, element: int, shape: list[Any]) -> Non
 
 
 def test_the_toy_fits_its_manifest(toy_bundle: Path) -> None:
-    open_offline(Bundle.open(toy_bundle), threads=1)
-    open_streaming(Bundle.open(toy_bundle), threads=1)
+    open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1))
+    open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1))
 
 
 def test_another_graph_is_refused_with_everything_that_is_wrong(copy: Path) -> None:
     write_identity(copy / "encoder.onnx", "image", TensorProto.INT64, ["batch", 3, 224])
     with pytest.raises(BundleError, match=r"encoder\.onnx does not fit its manifest") as caught:
-        open_offline(Bundle.open(copy), threads=1)
+        open_offline(Bundle.open(copy), placement=Placement(threads=1))
     told = str(caught.value)
     assert "input waveform is missing; input num_samples is missing" in told
     assert "output log_probs is int64 (any, 3, 224), it should be float32 (any, any, 40)" in told
@@ -58,7 +59,7 @@ def test_an_input_of_another_type_or_rank_is_refused(copy: Path) -> None:
     ):
         write_identity(copy / "encoder.onnx", "waveform", element, shape)
         with pytest.raises(BundleError, match=told):
-            open_offline(Bundle.open(copy), threads=1)
+            open_offline(Bundle.open(copy), placement=Placement(threads=1))
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,8 @@ def test_streaming_settings_that_do_not_fit_the_graph_are_refused(
 ) -> None:
     edit(copy, change)
     with pytest.raises(BundleError, match=told):
-        open_streaming(Bundle.open(copy), threads=1)
-    open_offline(Bundle.open(copy), threads=1)
+        open_streaming(Bundle.open(copy), placement=Placement(threads=1))
+    open_offline(Bundle.open(copy), placement=Placement(threads=1))
 
 
 def test_a_vocabulary_of_another_size_than_the_graphs_is_refused(copy: Path) -> None:
@@ -99,4 +100,4 @@ def test_a_vocabulary_of_another_size_than_the_graphs_is_refused(copy: Path) -> 
     edit(copy, lambda manifest: manifest["vocabulary"].update(size=len(toy.TOKENS) + 1))
     for start in (open_offline, open_streaming):
         with pytest.raises(BundleError, match=r"log_probs is float32 \(any, \w+, 40\), it should be .* 41\)"):
-            start(Bundle.open(copy), threads=1)
+            start(Bundle.open(copy), placement=Placement(threads=1))

@@ -37,7 +37,7 @@ def test_files_and_arrays_are_embedded_in_their_order(embedder: tritone.Embedder
 
 
 def test_piles_of_audio_come_back_in_order(embedder: tritone.Embedder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritone.pipelines.sources.MAX_PILE_S", 0.2)
+    monkeypatch.setattr("tritone.pipelines.sources.MAX_BATCH_S", 0.2)
     waves = [toy_voice([1, number], 1000) for number in range(10)]
     np.testing.assert_allclose(embedder.embed(waves), [toy_embedding(wave) for wave in waves], atol=EXACT)
     with pytest.raises(AudioError, match=r"input 9: the audio is 0\.006 s"):
@@ -75,10 +75,15 @@ def test_bad_inputs_are_told_by_their_place(embedder: tritone.Embedder, bundle: 
     wave = toy_voice([1], 1600)
     with pytest.raises(AudioError, match=r"input 1: .*is nan"):
         embedder.embed([wave, np.full(1600, np.nan, np.float32)])
-    with pytest.raises(AudioError, match=r"input 0: .*absent\.wav"):
+    with pytest.raises(AudioError, match=r"cannot read .*absent\.wav"):
         embedder.embed([tmp_path / "absent.wav"])
-    with pytest.raises(ValueError, match="put a single one in a list"):
-        embedder.embed(wave)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(embedder.embed(wave), embedder.embed([wave])[0])
+    found = list(embedder.embed_iter(iter([wave, tmp_path / "absent.wav", wave]), concurrency=2))
+    assert [(each.index, each.ok) for each in sorted(found, key=lambda each: each.index)] == [
+        (0, True),
+        (1, False),
+        (2, True),
+    ]
     with pytest.raises(AudioError, match=r"the limit is 0\.05 s"):
         tritone.load_embedder(bundle, threads=1, max_audio_s=0.05).embed([wave])
 

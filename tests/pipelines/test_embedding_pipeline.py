@@ -17,7 +17,9 @@ from tritone.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.stages import FeaturePipeline
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.stages import AcousticPipeline, FeaturePipeline
 from tritone.runtime.graph import Array
 
 EXACT = 1e-5  # of means over up to some 10,000 float32 numbers of at most 1
@@ -36,7 +38,7 @@ def equal(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def pipeline(bundle: Bundle) -> EmbeddingPipeline:
-    return EmbeddingPipeline(bundle, threads=1)
+    return EmbeddingPipeline(bundle, placement=Placement(threads=1))
 
 
 def voices(lengths: Sequence[int]) -> list[Array]:
@@ -46,18 +48,18 @@ def voices(lengths: Sequence[int]) -> list[Array]:
 
 def calls_of(pipeline: EmbeddingPipeline, monkeypatch: pytest.MonkeyPatch) -> list[Mapping[str, Array]]:
     calls: list[Mapping[str, Array]] = []
-    graph = pipeline._graph
+    compute = pipeline.runner.compute
 
-    def spy(inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+    def spy(inputs: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
         calls.append({name: array.copy() for name, array in inputs.items()})
-        return graph(inputs, outputs)
+        return compute(inputs, outputs)
 
-    monkeypatch.setattr(pipeline, "_graph", spy)
+    monkeypatch.setattr(pipeline.runner, "compute", spy)
     return calls
 
 
 def test_utterances_of_one_length_are_not_padded_on_a_cpu(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(bundle, threads=1)
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1))
     calls = calls_of(pipeline, monkeypatch)
     pipeline.embed(voices([MIN_SAMPLES + 77] * 3))
     pipeline.embed(voices([5 * MIN_SAMPLES]), [EmbedOptions(window_s=2.5 * MIN_SAMPLES / SAMPLE_RATE)])
@@ -76,14 +78,16 @@ def test_an_embedding_depends_on_nothing_but_its_own_audio(
     bundle: Bundle, equal: Bundle, lengths: list[int], limits: BatchLimits, hears_padding: bool
 ) -> None:
     waves = voices(lengths)
-    found = EmbeddingPipeline(equal if hears_padding else bundle, threads=1, limits=limits).embed(waves)
+    found = EmbeddingPipeline(equal if hears_padding else bundle, placement=Placement(threads=1), limits=limits).embed(
+        waves
+    )
     assert (found.shape, found.dtype) == ((len(waves), DIM), np.float32)
     for row, wave in zip(found, waves, strict=True):
         np.testing.assert_allclose(row, toy_embedding(wave), atol=EXACT)
 
 
 def test_only_equal_lengths_share_a_call_where_padding_is_heard(equal: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(equal, threads=1, limits=BatchLimits(max_waste=0.9))
+    pipeline = EmbeddingPipeline(equal, placement=Placement(threads=1), limits=BatchLimits(max_waste=0.9))
     calls = calls_of(pipeline, monkeypatch)
     pipeline.embed(voices([1000, 1001, 1000, 3000]))
     assert sorted(call["waveform"].shape for call in calls) == [(1, 1001), (1, 3000), (2, 1000)]
@@ -125,7 +129,7 @@ def test_a_mean_of_windows_is_not_the_embedding_of_the_whole(pipeline: Embedding
 
 
 def test_windows_of_several_utterances_share_a_call(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(bundle, threads=1, options=EmbedOptions(window_s=0.1))
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1), options=EmbedOptions(window_s=0.1))
     calls = calls_of(pipeline, monkeypatch)
     waves = voices([4000, 1600, 8000])
     pipeline.embed(waves)
@@ -137,7 +141,7 @@ def test_windows_of_several_utterances_share_a_call(bundle: Bundle, monkeypatch:
 class TestWhatCannotBeEmbedded:
     def test_too_short_audio_is_told_in_seconds_and_leaves_the_others_alone(self, pipeline: EmbeddingPipeline) -> None:
         waves = voices([MIN_SAMPLES, MIN_SAMPLES - 1, 2000])
-        first, second, third = pipeline.embed_each(waves)
+        first, second, third = pipeline.run(waves)
         assert isinstance(second, AudioError)
         assert re.search(r"is 0\.050 s long \(799 samples.*needs at least 0\.050 s \(800 samples\)", str(second))
         np.testing.assert_allclose(first, toy_embedding(waves[0]), atol=EXACT)  # type: ignore[arg-type]
@@ -148,18 +152,16 @@ class TestWhatCannotBeEmbedded:
     def test_what_is_not_finite_is_the_error_of_its_own_utterance(
         self, bundle: Bundle, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        pipeline = EmbeddingPipeline(bundle, threads=1)
-        graph = pipeline._graph
+        pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1))
+        compute = pipeline.runner.compute
 
-        def nan_of_silence(inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-            (found,) = graph(inputs, outputs)
-            return [np.where(inputs["waveform"].any(axis=1)[:, None], found, np.nan)]
+        def nan_of_silence(inputs: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+            found = compute(inputs, outputs)["embeddings"]
+            return {"embeddings": np.where(inputs["waveform"].any(axis=1)[:, None], found, np.nan)}
 
-        monkeypatch.setattr(pipeline, "_graph", nan_of_silence)
+        monkeypatch.setattr(pipeline.runner, "compute", nan_of_silence)
         voice = toy_voice([0, 1], 1600)
-        found = pipeline.embed_each(
-            [voice, np.zeros(1600, np.float32), voice], [None, None, EmbedOptions(window_s=0.05)]
-        )
+        found = pipeline.run([voice, np.zeros(1600, np.float32), voice], [None, None, EmbedOptions(window_s=0.05)])
         assert isinstance(found[1], AudioError)
         assert "not finite" in str(found[1])
         for row in (found[0], found[2]):
@@ -207,7 +209,7 @@ class TestOptions:
         with pytest.raises(InputError, match=r"window_s is 0\.049, but this model needs at least 0\.050 s"):
             pipeline.embed(voices([5000]), [short])
         with pytest.raises(InputError, match=r"needs at least 0\.050 s"):
-            EmbeddingPipeline(bundle, threads=1, options=short)
+            EmbeddingPipeline(bundle, placement=Placement(threads=1), options=short)
 
 
 class TestKinds:
@@ -230,14 +232,27 @@ class TestKinds:
 class TestStages:
     """What stages of an ensemble refuse, since nobody after them would."""
 
-    def test_an_embedding_that_is_not_finite_is_the_error_of_its_request(self) -> None:
-        good, bad = ({"embeddings": np.full((1, DIM), value, np.float32)} for value in (1, np.inf))
-        with backend_module("acoustic") as acoustic:
-            model = acoustic.TritonPythonModel()
-            model._outputs = ["embeddings"]
-            model._pipeline = SimpleNamespace(compute=lambda jobs, outputs: [good, bad, good])
-            first, second, third = model.run([{}, {}, {}])
-        assert first is third is good
+    def test_an_embedding_that_is_not_finite_is_the_error_of_its_request(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        staged = Bundle.open(write_toy_speaker(tmp_path / "staged", stages=True))
+        pipeline = AcousticPipeline(staged, ["embeddings"], placement=Placement(threads=1))
+        good, bad = (
+            {
+                "features": np.full((1, 9, staged.manifest.features.num_mel_bins), value, np.float32),
+                "num_samples": count,
+            }
+            for value, count in ((1, np.array([1600])), (0, np.array([1600])))
+        )
+        compute = pipeline.runner.compute
+
+        def nan_of_nothing(inputs: Mapping[str, Array], outputs: Sequence[str]) -> dict[str, Array]:
+            found = compute(inputs, outputs)["embeddings"]
+            return {"embeddings": np.where(inputs["features"].any(axis=(1, 2))[:, None], found, np.nan)}
+
+        monkeypatch.setattr(pipeline.runner, "compute", nan_of_nothing)
+        first, second, third = pipeline.run([good, bad, good])
+        assert first["embeddings"].tolist() == third["embeddings"].tolist()  # type: ignore[index]
         assert type(second).__name__ == "AudioError"
         assert "not finite" in str(second)
 
@@ -256,8 +271,9 @@ class TestStages:
             for equal_lengths in (False, True):
                 path = write_toy_speaker(tmp_path / str(equal_lengths), stages=True, equal_lengths=equal_lengths)
                 model = features.TritonPythonModel()
-                model._pipeline = FeaturePipeline(Bundle.open(path), max_audio_s=10.0, threads=1)
+                model._pipeline = FeaturePipeline(Bundle.open(path), max_audio_s=10.0, placement=Placement(threads=1))
                 model._settings = SimpleNamespace(sample_rate=SAMPLE_RATE, max_audio_s=10.0)
+                model._kind = kind_of(Bundle.open(path))
                 assert [len(row) for row in model.parse(request(2000, 2000))] == [2000, 2000]
                 if equal_lengths:
                     with pytest.raises(InputError, match="must be of one length"):
@@ -267,7 +283,7 @@ class TestStages:
 
 
 def test_warming_up_goes_no_further_than_a_window(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    pipeline = EmbeddingPipeline(bundle, threads=1, options=EmbedOptions(window_s=2))
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1), options=EmbedOptions(window_s=2))
     calls = calls_of(pipeline, monkeypatch)
     pipeline.warm_up()
     assert max(call["waveform"].shape[1] for call in calls) == 32000

@@ -1,6 +1,7 @@
 """Engines take some sizes and no others, which pipelines keep to; they are opened only where they were built for."""
 
 import ctypes
+import re
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -23,6 +24,8 @@ from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, ope
 from tritone.pipelines.graphs import choice
 from tritone.pipelines.graphs.choice import choose
 from tritone.pipelines.graphs.geometry import Geometry
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds.ctc import CTC
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.pipelines.streaming import Step
 from tritone.runtime import obstacle, open_graph
@@ -92,7 +95,7 @@ def test_batches_are_cut_and_padded_to_what_an_engine_takes(toy_bundle: Path, li
     assert expected == [text for text in TEXTS if text]
     limited.limits["encoder"] = ENCODER
     pipeline = open_offline(Bundle.open(toy_bundle))
-    assert (pipeline.max_audio_s, pipeline.limits.max_batch) == (2.0, 3)
+    assert (pipeline.max_audio_s, pipeline.runner.limits.max_batch) == (2.0, 3)
     assert [each.text for each in pipeline.recognize(waveforms)] == expected
     shapes = [call["waveform"] for call in limited.opened["encoder"].calls]
     assert sum(rows for rows, _ in shapes) == len(waveforms)
@@ -154,6 +157,7 @@ def test_a_request_beyond_an_engine_is_refused_before_it_shares_a_batch(
     model = served
     model._pipeline = open_offline(Bundle.open(toy_bundle))
     model._settings = SimpleNamespace(sample_rate=SAMPLE_RATE, max_audio_s=120.0)
+    model._kind = CTC
 
     def request(seconds: float) -> Any:
         samples = int(seconds * SAMPLE_RATE)
@@ -164,9 +168,10 @@ def test_a_request_beyond_an_engine_is_refused_before_it_shares_a_batch(
         ]
         return SimpleNamespace(inputs=lambda: inputs, parameters=lambda: "{}", requested_output_names=lambda: [])
 
-    assert len(model.parse(request(2.0)).rows) == 1
-    with pytest.raises(InputError, match=r"3\.000 s long, and the engine .* up to 2 s"):
-        model.parse(request(3.0))
+    short, long = model.run([model.parse(request(2.0)), model.parse(request(3.0))])
+    assert len(short) == 1
+    assert re.search(r"3\.000 s long, and the engine .* up to 2 s", str(long))
+    assert model._pipeline.work.take().calls == 1
 
 
 def test_the_limit_of_a_pipeline_stays_where_an_engine_takes_more(toy_bundle: Path, limited: Any) -> None:
@@ -257,17 +262,17 @@ def with_engine(toy_bundle: Path) -> Bundle:
 
 
 def test_an_engine_runs_only_where_it_was_asked_for(with_engine: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert choose(with_engine, "encoder", None, None, "cpu").runtime == "onnxruntime"
+    assert choose(with_engine, "encoder").runtime == "onnxruntime"
     monkeypatch.setattr(choice, "obstacle", lambda runtime, device: None)
-    assert choose(with_engine, "encoder", None, None, "cuda").runtime == "onnxruntime", "a plan is code"
-    assert choose(with_engine, "encoder", "tensorrt", None, "cuda").runtime == "tensorrt"
+    assert choose(with_engine, "encoder", Placement(device="cuda")).runtime == "onnxruntime", "a plan is code"
+    assert choose(with_engine, "encoder", Placement(device="cuda", runtime="tensorrt")).runtime == "tensorrt"
 
 
 def test_without_a_gpu_or_tensorrt_engines_say_why_they_cannot_run(
     with_engine: Bundle, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(OperatorError, match=r"runtime tensorrt: it runs on NVIDIA GPUs alone: device cuda"):
-        choose(with_engine, "encoder", "tensorrt", None, "cpu")
+        choose(with_engine, "encoder", Placement(runtime="tensorrt"))
     monkeypatch.setattr(tensorrt_library, "installed", lambda: ())
     assert "TensorRT is not installed: pip install tensorrt" in str(obstacle("tensorrt", "cuda"))
     monkeypatch.setattr(tensorrt_library, "installed", lambda: ("tensorrt",))
@@ -324,7 +329,7 @@ class FakeContext:
     def _array(self, name: str, dtype: Any, shape: tuple[int, ...]) -> np.ndarray:
         size = int(np.prod(shape)) * np.dtype(dtype).itemsize
         memory = (ctypes.c_byte * size).from_address(self.addresses[name])
-        return np.frombuffer(memory, dtype).reshape(shape)
+        return np.frombuffer(memory, dtype).reshape(shape)  # type: ignore[call-overload]
 
 
 TENSORS = {"x": "FLOAT", "n": "INT64", "doubled": "FLOAT", "counts": "INT64"}

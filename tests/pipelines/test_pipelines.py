@@ -15,6 +15,7 @@ from tritone.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.graphs.samples import SampleQueue
 
 TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
@@ -22,12 +23,12 @@ TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
 
 @pytest.fixture(scope="module")
 def offline(toy_bundle: Path) -> OfflinePipeline:
-    return open_offline(Bundle.open(toy_bundle), threads=1)
+    return open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1))
 
 
 @pytest.fixture(scope="module")
 def streaming(toy_bundle: Path) -> StreamingPipeline:
-    return open_streaming(Bundle.open(toy_bundle), threads=1, capacity=8, max_batch=3)
+    return open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1), capacity=8, max_batch=3)
 
 
 def stream_in_chunks(pipeline: StreamingPipeline, waveform: np.ndarray, size: int) -> list[Transcript]:
@@ -48,11 +49,11 @@ class TestOffline:
             ("a", 0.0, 0.08),
             ("b", 0.08, 0.16),
             ("▁", 0.16, 0.24),
-            ("c", 0.24, 0.32),
+            ("c", 0.24, result.audio_s),  # nothing follows
         ]
         assert [(span.text, span.start_s, span.end_s) for span in result.words] == [
             ("ab", 0.0, 0.16),
-            ("c", 0.24, 0.32),
+            ("c", 0.24, result.audio_s),
         ]
         assert [span.confidence for span in result.words] == pytest.approx([toy.CONFIDENCE] * 2)
         assert result.confidence == pytest.approx(toy.CONFIDENCE)
@@ -72,10 +73,14 @@ class TestOffline:
         rng = np.random.default_rng(5)
         waveforms = [toy.frames_waveform(rng.integers(0, 39, rng.integers(0, 60)).tolist()) for _ in range(200)]
         bundle = Bundle.open(toy_bundle)
-        alone = [open_alone.recognize([w])[0] for open_alone in [open_offline(bundle, threads=1)] for w in waveforms]
+        alone = [
+            open_alone.recognize([w])[0]
+            for open_alone in [open_offline(bundle, placement=Placement(threads=1))]
+            for w in waveforms
+        ]
         order = rng.permutation(200)
         for limits in (BatchLimits(max_waste=0.9), BatchLimits(max_batch=7), BatchLimits.for_device("cpu")):
-            pipeline = open_offline(bundle, threads=1, limits=limits)
+            pipeline = open_offline(bundle, placement=Placement(threads=1), limits=limits)
             together = pipeline.recognize([waveforms[index] for index in order])
             assert together == [alone[index] for index in order]
 
@@ -83,14 +88,14 @@ class TestOffline:
         self, offline: OfflinePipeline, monkeypatch: Any
     ) -> None:
         calls: list[dict[str, np.ndarray]] = []
-        run = offline._graph
+        compute = offline.runner.compute
 
-        def spy(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> list[np.ndarray]:
+        def spy(inputs: Mapping[str, np.ndarray], outputs: Sequence[str]) -> dict[str, np.ndarray]:
             calls.append(dict(inputs))
-            return run(inputs, outputs)
+            return compute(inputs, outputs)
 
-        monkeypatch.setattr(offline, "_graph", spy)
-        monkeypatch.setattr(offline, "limits", BatchLimits(max_waste=0.5, steps_per_octave=1))
+        monkeypatch.setattr(offline.runner, "compute", spy)
+        monkeypatch.setattr(offline.runner, "limits", BatchLimits(max_waste=0.5, steps_per_octave=1))
         offline.recognize([np.ones(1000, np.float32), np.ones(1500, np.float32), np.ones(10, np.float32)])
         (call,) = calls
         assert call["num_samples"].tolist() == [1500, 1000]
@@ -175,7 +180,7 @@ class TestStreaming:
         assert [result.text for result in streaming.advance(steps)] == texts
 
     def test_a_slot_is_clean_for_the_next_stream(self, toy_bundle: Path) -> None:
-        pipeline = open_streaming(Bundle.open(toy_bundle), threads=1, capacity=1)
+        pipeline = open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1), capacity=1)
         for text in ("hello", "hello", "a"):
             assert pipeline.open() == 0
             assert pipeline.advance([Step(0, toy.toy_waveform(text), final=True)])[0].text == text
@@ -186,7 +191,7 @@ class TestStreaming:
         assert pipeline.advance([Step(0, toy.toy_waveform("ing else"), final=True)])[0].text == "ing else"
 
     def test_a_full_pipeline_is_busy_until_a_stream_ends(self, toy_bundle: Path) -> None:
-        pipeline = open_streaming(Bundle.open(toy_bundle), threads=1, capacity=2)
+        pipeline = open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1), capacity=2)
         first, _ = pipeline.open(), pipeline.open()
         with pytest.raises(ServerBusyError, match="all 2 stream slots are taken"):
             pipeline.open()

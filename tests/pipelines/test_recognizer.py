@@ -3,7 +3,7 @@
 import gc
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +48,53 @@ def test_arrays_at_another_rate_are_resampled(recognizer: tritone.Recognizer) ->
     assert recognizer.transcribe([waveform], sample_rate=48000)[0].text == "forty eight"
 
 
-def test_an_error_names_the_input(recognizer: tritone.Recognizer, tmp_path: Path) -> None:
+def test_an_input_that_fails_keeps_its_error_and_the_others_their_text(
+    recognizer: tritone.Recognizer, tmp_path: Path
+) -> None:
     good = toy.toy_waveform("ok")
-    with pytest.raises(AudioError, match=r"input 1: sample 3 .* is nan"):
-        recognizer.transcribe([good, np.array([0, 0, 0, np.nan], np.float32)])
-    with pytest.raises(AudioError, match=r"input 0: cannot read .*none\.wav"):
-        recognizer.transcribe([tmp_path / "none.wav", good])
-    with pytest.raises(AudioError, match="input 0: empty audio"):
-        recognizer.transcribe([np.zeros(0, np.float32)])
+    results = recognizer.transcribe([tmp_path / "none.wav", good, np.array([0, 0, 0, np.nan]), np.zeros(0), good])
+    assert [result.ok for result in results] == [False, True, False, False, True]
+    assert [results[1].text, results[4].text] == ["ok", "ok"]
+    assert results[0].transcript is None
+    for result, complaint in (
+        (results[0], r"cannot read .*none\.wav"),
+        (results[2], r"input 2: sample 3 .* is nan"),
+        (results[3], "input 3: empty audio"),
+    ):
+        with pytest.raises(AudioError, match=complaint):
+            _ = result.words
+
+
+def test_a_result_has_the_attributes_of_its_transcript(recognizer: tritone.Recognizer) -> None:
+    (result,) = recognizer.transcribe([toy.toy_waveform("to be")])
+    transcript = result.get()
+    for name in ("text", "tokens", "words", "confidence", "audio_s", "is_final", "alternatives", "segment", "ended"):
+        assert getattr(result, name) == getattr(transcript, name)
+    assert (result.whole_text, result.to_dict()) == ("to be", transcript.to_dict())
+    with pytest.raises(AttributeError, match="no attribute 'txt'"):
+        _ = result.txt
+
+
+def test_options_have_the_names_that_the_client_has(recognizer: tritone.Recognizer) -> None:
+    waveform = toy.toy_waveform("to be")
+    (plain,) = recognizer.transcribe([waveform], details=False, concurrency=1)
+    assert (plain.text, plain.words) == ("to be", ())
+    (two,) = recognizer.transcribe([waveform], search={"search": "prefix-beam", "nbest": "2", "hotwords": {"a": 1}})
+    assert (two.text, len(two.alternatives)) == ("to be", 2)
+    with pytest.raises(InputError, match="unknown request parameter 'bean'"):
+        recognizer.transcribe([waveform], search={"bean": 3})
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        recognizer.transcribe([waveform], concurrency=0)
+
+
+def test_an_iterator_takes_inputs_without_end_and_yields_results_batch_by_batch(recognizer: tritone.Recognizer) -> None:
+    def endless() -> Iterator[np.ndarray]:
+        while True:
+            yield toy.toy_waveform("ok")
+
+    results = recognizer.transcribe_iter(endless(), concurrency=2)
+    assert [next(results).text for _ in range(5)] == ["ok"] * 5
+    results.close()
 
 
 def test_what_the_model_says_of_every_frame_can_be_looked_at(recognizer: tritone.Recognizer, tmp_path: Path) -> None:
@@ -79,10 +118,12 @@ def test_a_transducer_has_nothing_to_say_of_single_frames(tmp_path: Path) -> Non
         recognizer.log_probs(np.zeros(16000, np.float32))
 
 
-def test_a_single_input_must_be_put_in_a_list(recognizer: tritone.Recognizer) -> None:
-    for single in ("a.wav", Path("a.wav"), np.zeros(16000, np.float32)):
-        with pytest.raises(ValueError, match="put a single one in a list"):
-            recognizer.transcribe(single)  # type: ignore[arg-type]
+def test_a_single_input_has_its_result_or_raises(recognizer: tritone.Recognizer, tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "a.flac", toy.toy_waveform("one"), toy.SAMPLE_RATE)
+    for single in (str(tmp_path / "a.flac"), tmp_path / "a.flac", toy.toy_waveform("one")):
+        assert recognizer.transcribe(single).text == "one"
+    with pytest.raises(AudioError, match=r"cannot read .*none\.wav"):
+        recognizer.transcribe(tmp_path / "none.wav")
 
 
 @pytest.mark.parametrize("rate", [0, -16000, 999, 10**9])
@@ -111,13 +152,13 @@ def test_audio_over_the_limit_is_refused(toy_bundle: Path, tmp_path: Path) -> No
     soundfile.write(tmp_path / "a.wav", waveform, toy.SAMPLE_RATE)
     for source in (waveform, tmp_path / "a.wav"):
         with pytest.raises(AudioError, match=r"the limit is 0\.5 s"):
-            recognizer.transcribe([source])
+            recognizer.transcribe(source)
 
 
 def test_more_audio_than_is_held_at_once_comes_back_in_order(
     recognizer: tritone.Recognizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tritone.pipelines.sources.MAX_PILE_S", 1.0)
+    monkeypatch.setattr("tritone.pipelines.sources.MAX_BATCH_S", 1.0)
     texts = [f"number {index}" for index in range(30)]
     assert [r.text for r in recognizer.transcribe([toy.toy_waveform(text) for text in texts])] == texts
 

@@ -10,11 +10,13 @@ import toy
 from tritone.bundle import Bundle
 from tritone.errors import InputError
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.recognizer import Recognizer
 from tritone.pipelines.searching import rescoring
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
+from tritone.search.hotwords import load_hotwords
 from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.options import SearchOptions, load_hotwords
+from tritone.search.options import SearchOptions
 
 RESCORING = SearchOptions(mode="rescoring", beam=8, nbest=8)
 BAD_HOTWORD = SearchOptions(mode="prefix-beam", hotwords=(("你好", 3.0),))
@@ -44,7 +46,7 @@ def test_many_or_long_hypotheses_are_rescored_in_parts_with_the_same_result(
         candidate(["c"], frames=4),
         candidate(["dc", "abcabc"], frames=12),
     ]
-    rescorer = Rescorer(bundle, threads=1)
+    rescorer = Rescorer(bundle, placement=Placement(threads=1))
     whole = rescorer(candidates)
     monkeypatch.setattr(rescoring, "MAX_LOGITS", logits)
     monkeypatch.setattr(rescoring, "MAX_SCORES", scores)
@@ -65,7 +67,7 @@ def test_many_or_long_hypotheses_are_rescored_in_parts_with_the_same_result(
 
 
 def test_a_stream_that_cannot_be_searched_as_asked_takes_no_slot(bundle: Bundle) -> None:
-    pipeline = open_streaming(bundle, threads=1, capacity=2)
+    pipeline = open_streaming(bundle, placement=Placement(threads=1), capacity=2)
     for _ in range(3):
         with pytest.raises(InputError, match="no token of this model writes '你'"):
             pipeline.open(BAD_HOTWORD)
@@ -74,7 +76,7 @@ def test_a_stream_that_cannot_be_searched_as_asked_takes_no_slot(bundle: Bundle)
 
 
 def test_options_are_refused_before_anything_is_computed(bundle: Bundle) -> None:
-    pipeline = open_offline(bundle, threads=1)
+    pipeline = open_offline(bundle, placement=Placement(threads=1))
     with pytest.raises(InputError, match="cannot occur"):
         pipeline.searching.check(BAD_HOTWORD)
     with pytest.raises(InputError, match="no language model, so it cannot take word_bonus"):
@@ -84,7 +86,7 @@ def test_options_are_refused_before_anything_is_computed(bundle: Bundle) -> None
 def test_a_decoder_that_cannot_be_opened_is_told_when_it_is_asked_for(tmp_path: Path) -> None:
     path = toy.write_toy_bundle(tmp_path / "toy", decoder=True)
     (path / "decoder.onnx").write_bytes(b"no graph")
-    pipeline = open_streaming(Bundle.open(path), threads=1, capacity=2)
+    pipeline = open_streaming(Bundle.open(path), placement=Placement(threads=1), capacity=2)
     with pytest.raises(Exception, match="decoder"):
         pipeline.open(replace(RESCORING, beam=2, nbest=1))
     assert pipeline.num_open == 0
@@ -105,9 +107,9 @@ def test_a_weight_of_zero_leaves_out_scores_that_are_not_finite(
     given = replace(
         candidate(["a", "b"], frames=2), hypotheses=[Hypothesis((), score) for score in log_probs], options=options
     )
-    rescorer = Rescorer(bundle, threads=1)
+    rescorer = Rescorer(bundle, placement=Placement(threads=1))
     scores = {"left_scores": np.array([left], np.float32), "right_scores": np.array([right], np.float32)}
-    rescorer._graph = lambda _, wanted: [scores[name] for name in wanted]
+    rescorer._graph = lambda _, wanted: [scores[name] for name in wanted]  # type: ignore[assignment]
     (ranked,) = rescorer([given])
     assert [each.score for each in ranked] == expected
 
@@ -120,6 +122,6 @@ def test_hotwords_with_weights_that_are_no_numbers_are_refused() -> None:
 
 
 def test_options_are_refused_before_files_are_read(bundle: Bundle) -> None:
-    recognizer = Recognizer(bundle, threads=1)
+    recognizer = Recognizer(bundle, placement=Placement(threads=1))
     with pytest.raises(InputError, match="cannot occur"):
         recognizer.transcribe(["there is no such file.wav"], options=BAD_HOTWORD)

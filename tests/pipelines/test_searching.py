@@ -13,6 +13,7 @@ import toy
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import Step, Transcript, open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.streaming import MAX_RESCORED_S, StreamingPipeline
 from tritone.search.endpoint import EndpointRules
@@ -64,7 +65,7 @@ def final_score(text: str, log_prob: float, options: SearchOptions) -> float:
 
 class TestOffline:
     def test_requests_that_search_in_different_ways_share_a_batch(self, bundle: Bundle) -> None:
-        pipeline = open_offline(bundle, threads=1)
+        pipeline = open_offline(bundle, placement=Placement(threads=1))
         texts = ["hello world", "a", "see you", "12 1 1 222", "zz top"]
         waveforms = [toy.toy_waveform(text, 2) for text in texts]
         ways = [None, BEAM, replace(RESCORING, nbest=3), SearchOptions(), replace(BEAM, beam=3, nbest=1)]
@@ -76,7 +77,7 @@ class TestOffline:
         assert [each.text for index, each in enumerate(together) if index != 2] == [texts[i] for i in (0, 1, 3, 4)]
 
     def test_alternatives_are_ranked_and_the_first_is_the_transcript(self, bundle: Bundle) -> None:
-        (found,) = open_offline(bundle, threads=1).recognize([toy.toy_waveform("ab")], [BEAM])
+        (found,) = open_offline(bundle, placement=Placement(threads=1)).recognize([toy.toy_waveform("ab")], [BEAM])
         best = found.alternatives[0]
         assert (found.text, found.tokens, found.words) == (best.text, best.tokens, best.words)
         scores = [each.score for each in found.alternatives]
@@ -86,7 +87,10 @@ class TestOffline:
         assert best.text == "ab"
         # Two frames: both letters alone give this text.
         assert best.score == pytest.approx(2 * LOG_HIT, abs=1e-5)
-        assert [(span.text, span.start_s, span.end_s) for span in best.tokens] == [("a", 0, 0.04), ("b", 0.04, 0.08)]
+        assert [(span.text, span.start_s, span.end_s) for span in best.tokens] == [
+            ("a", 0, 0.04),
+            ("b", 0.04, found.audio_s),  # nothing follows
+        ]
 
     @given(
         text=st.text("abcd", min_size=1, max_size=4),
@@ -97,7 +101,7 @@ class TestOffline:
     def test_rescoring_ranks_the_beam_by_the_weighted_scores(
         self, bundle: Bundle, text: str, reverse: float | None, ctc: float | None
     ) -> None:
-        pipeline = open_offline(bundle, threads=1)
+        pipeline = open_offline(bundle, placement=Placement(threads=1))
         options = replace(RESCORING, reverse_weight=reverse, ctc_weight=ctc)
         waveform = toy.toy_waveform(text)
         (beam,) = pipeline.recognize([waveform], [BEAM])
@@ -109,24 +113,26 @@ class TestOffline:
         assert found.text == found.alternatives[0].text
 
     def test_rescoring_can_change_the_text(self, bundle: Bundle) -> None:
-        pipeline = open_offline(bundle, threads=1, search=SearchSettings(options=replace(RESCORING, nbest=1)))
+        pipeline = open_offline(
+            bundle, placement=Placement(threads=1), search=SearchSettings(options=replace(RESCORING, nbest=1))
+        )
         (found,) = pipeline.recognize([toy.toy_waveform("a")])
         assert (found.text, found.alternatives) == ("b", ())  # the decoder likes b more than the audio likes a
 
     def test_what_is_too_short_has_one_empty_alternative(self, bundle: Bundle) -> None:
-        pipeline = open_offline(bundle, threads=1)
+        pipeline = open_offline(bundle, placement=Placement(threads=1))
         (found,) = pipeline.recognize([silence(0.01)], [RESCORING])
         assert [each.text for each in found.alternatives] == [""]
 
     def test_without_timestamps_only_the_text_and_its_confidence_are_told(self, bundle: Bundle) -> None:
-        pipeline = open_offline(bundle, threads=1)
+        pipeline = open_offline(bundle, placement=Placement(threads=1))
         (found,) = pipeline.recognize([toy.toy_waveform("ab")], [replace(BEAM, nbest=2, timestamps=False)])
         assert (found.text, found.tokens, found.words) == ("ab", (), ())
         assert found.confidence == pytest.approx(toy.CONFIDENCE)
         assert all(not each.tokens and not each.words for each in found.alternatives)
 
     def test_hotwords_change_the_text(self, bundle: Bundle) -> None:
-        pipeline = open_offline(bundle, threads=1)
+        pipeline = open_offline(bundle, placement=Placement(threads=1))
         waveform = toy.toy_waveform("ab")
         options = replace(BEAM, nbest=1, beam=40)
         assert pipeline.recognize([waveform], [options])[0].text == "ab"
@@ -134,13 +140,15 @@ class TestOffline:
         assert lured[0].text == "ac"
 
     def test_options_that_the_model_cannot_serve_are_refused(self, toy_bundle: Path, bundle: Bundle) -> None:
-        plain = open_offline(Bundle.open(toy_bundle), threads=1)
+        plain = open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1))
         with pytest.raises(InputError, match="no attention decoder"):
             plain.recognize([silence(1)], [RESCORING])
         with pytest.raises(InputError, match="no language model"):
             plain.recognize([silence(1)], [replace(BEAM, lm_weight=0.3)])
         with pytest.raises(BundleError, match="no attention decoder"):
-            open_offline(Bundle.open(toy_bundle), threads=1, search=SearchSettings(options=RESCORING))
+            open_offline(
+                Bundle.open(toy_bundle), placement=Placement(threads=1), search=SearchSettings(options=RESCORING)
+            )
         with pytest.raises(ValueError, match="2 waveforms need as many options, got 1"):
             plain.recognize([silence(1)] * 2, [BEAM])
 
@@ -151,8 +159,8 @@ class TestStreams:
     def test_any_cutting_gives_the_offline_result(self, bundle: Bundle, options: SearchOptions, size: int) -> None:
         # Whole steps: the end of a stream runs what is left as a short one, and so does the offline graph.
         audio = toy.toy_waveform("ab cd", 3)
-        (offline,) = open_offline(bundle, threads=1).recognize([audio], [options])
-        *_, final = play(open_streaming(bundle, threads=1, capacity=4), audio, size, options)
+        (offline,) = open_offline(bundle, placement=Placement(threads=1)).recognize([audio], [options])
+        *_, final = play(open_streaming(bundle, placement=Placement(threads=1), capacity=4), audio, size, options)
         assert final.text == offline.text
         assert final.is_final
         assert [each.text for each in final.alternatives] == [each.text for each in offline.alternatives]
@@ -162,14 +170,16 @@ class TestStreams:
         assert final.tokens == offline.tokens
 
     def test_partials_come_from_the_beam_and_the_end_is_rescored(self, bundle: Bundle) -> None:
-        pipeline = open_streaming(bundle, threads=1, search=SearchSettings(options=replace(RESCORING, nbest=1)))
+        pipeline = open_streaming(
+            bundle, placement=Placement(threads=1), search=SearchSettings(options=replace(RESCORING, nbest=1))
+        )
         *partials, final = play(pipeline, spoken("a", 1.0), toy.SHIFT)
         assert {each.text for each in partials} == {"", "a"}
         assert final.text == final_text_of(bundle, "a")
         assert not any(each.is_final for each in partials)
 
     def test_streams_of_different_options_share_their_steps(self, bundle: Bundle) -> None:
-        pipeline = open_streaming(bundle, threads=1, capacity=8, max_batch=3)
+        pipeline = open_streaming(bundle, placement=Placement(threads=1), capacity=8, max_batch=3)
         ways = [None, BEAM, replace(RESCORING, nbest=2), replace(BEAM, beam=2, nbest=1)]
         audio = [toy.toy_waveform(text, 3) for text in ("hello", "see you", "abcd", "99 red")]
         slots = [pipeline.open(way) for way in ways]
@@ -184,7 +194,9 @@ class TestStreams:
     def test_a_pause_ends_a_segment_and_the_stream_goes_on_with_the_next(self, bundle: Bundle, mode: str) -> None:
         rules = EndpointRules(silence_s=10.0, silence_after_speech_s=0.5, max_segment_s=60.0)
         options = SearchOptions(mode=mode)  # type: ignore[arg-type]
-        pipeline = open_streaming(bundle, threads=1, endpoints=rules, search=SearchSettings(options=options))
+        pipeline = open_streaming(
+            bundle, placement=Placement(threads=1), endpoints=rules, search=SearchSettings(options=options)
+        )
         results = play(pipeline, spoken("one two", 1.0, "three", 1.0, "four"), toy.SHIFT)
         ended = [segment for each in results for segment in each.ended]
         assert [(each.segment, each.text, each.is_final) for each in ended] == [
@@ -201,7 +213,7 @@ class TestStreams:
 
     def test_one_long_chunk_ends_as_many_segments_as_many_short_ones(self, bundle: Bundle) -> None:
         rules = EndpointRules(silence_after_speech_s=0.3, silence_s=0.8, max_segment_s=1.5)
-        pipeline = open_streaming(bundle, threads=1, endpoints=rules)
+        pipeline = open_streaming(bundle, placement=Placement(threads=1), endpoints=rules)
         audio = spoken("a", 0.9, "bcdefgh", 0.9, "ij", 0.9)
         segments = {}
         for size in (toy.SHIFT // 3, toy.SHIFT, 10**6):
@@ -213,7 +225,7 @@ class TestStreams:
 
     def test_silence_and_length_end_segments_too(self, bundle: Bundle) -> None:
         rules = EndpointRules(silence_s=0.6, silence_after_speech_s=9.0, max_segment_s=2.0)
-        pipeline = open_streaming(bundle, threads=1, endpoints=rules)
+        pipeline = open_streaming(bundle, placement=Placement(threads=1), endpoints=rules)
         quiet = [each for result in play(pipeline, silence(2.0), toy.SHIFT) for each in result.ended]
         assert len(quiet) >= 2
         assert not any(each.text for each in quiet)
@@ -223,7 +235,7 @@ class TestStreams:
 
     def test_every_ended_segment_is_rescored(self, bundle: Bundle) -> None:
         rules = EndpointRules(silence_s=9.0, silence_after_speech_s=0.4, max_segment_s=60.0)
-        pipeline = open_streaming(bundle, threads=1, endpoints=rules)
+        pipeline = open_streaming(bundle, placement=Placement(threads=1), endpoints=rules)
         results = play(pipeline, spoken("a", 1.0, "a", 0.2), toy.SHIFT, replace(RESCORING, nbest=1))
         ended = [each.text for result in results for each in result.ended]
         assert ended
@@ -231,7 +243,7 @@ class TestStreams:
         assert "b" in results[-1].text
 
     def test_a_stream_to_be_rescored_never_keeps_more_than_its_limit(self, bundle: Bundle) -> None:
-        pipeline = open_streaming(bundle, threads=1)
+        pipeline = open_streaming(bundle, placement=Placement(threads=1))
         slot = pipeline.open(replace(RESCORING, beam=2, nbest=1))
         minute = silence(60.0)
         ended = [each for _ in range(5) for each in pipeline.advance([Step(slot, minute)])[0].ended]
@@ -243,7 +255,7 @@ class TestStreams:
 
 def final_text_of(bundle: Bundle, text: str) -> str:
     options = replace(RESCORING, nbest=1)
-    (found,) = open_offline(bundle, threads=1).recognize([spoken(text, 1.0)], [options])
+    (found,) = open_offline(bundle, placement=Placement(threads=1)).recognize([spoken(text, 1.0)], [options])
     return found.text
 
 

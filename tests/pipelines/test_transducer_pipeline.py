@@ -30,8 +30,10 @@ from tritone.bundle import Bundle
 from tritone.errors import BundleError, InputError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.kinds import compile_search, is_compiled
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds import compile_search, kind_named
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import MAX_LINGER_S
 from tritone.pipelines.searching.transducer import GraphNetwork, TransducerSearching
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import PARAMETERS, SearchOptions
@@ -61,12 +63,12 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
 
 @pytest.fixture(scope="module")
 def offline(bundle: Bundle) -> OfflinePipeline:
-    return open_offline(bundle, threads=1, limits=BatchLimits(max_waste=0.99))
+    return open_offline(bundle, placement=Placement(threads=1), limits=BatchLimits(max_waste=0.99))
 
 
 @pytest.fixture(scope="module")
 def streaming(bundle: Bundle) -> StreamingPipeline:
-    return open_streaming(bundle, threads=1, capacity=16, max_batch=3)
+    return open_streaming(bundle, placement=Placement(threads=1), capacity=16, max_batch=3)
 
 
 def play(pipeline: StreamingPipeline, text: str, size: int = 700, options: SearchOptions | None = None):
@@ -115,8 +117,9 @@ def test_tokens_have_the_time_and_probability_of_the_frame_that_said_them(
     for way in WAYS.values():
         (found,) = offline.recognize([transducer_waveform("-ab--c")], [way])
         assert [(each.text, each.start_s, each.end_s) for each in found.tokens] == [
-            (letter, pytest.approx(frame * FRAME_S), pytest.approx((frame + 1) * FRAME_S))
-            for letter, frame in (("a", 1), ("b", 2), ("c", 5))
+            ("a", pytest.approx(1 * FRAME_S), pytest.approx(2 * FRAME_S)),
+            ("b", pytest.approx(2 * FRAME_S), pytest.approx(5 * FRAME_S)),  # until the next one
+            ("c", pytest.approx(5 * FRAME_S), pytest.approx(min(6 * FRAME_S + MAX_LINGER_S, found.audio_s))),
         ]
         assert [each.confidence for each in found.tokens] == pytest.approx([CONFIDENCE] * 3, abs=1e-4)
         late = play(streaming, "-ab--c---", options=way)[-1]
@@ -220,7 +223,7 @@ def test_streams_do_not_depend_on_cuts_or_company(streaming: StreamingPipeline, 
 
 def test_a_slot_that_is_used_again_knows_nothing_of_the_stream_before(bundle: Bundle) -> None:
     """Given up in the middle, without an end."""
-    pipeline = open_streaming(bundle, threads=1, capacity=1)
+    pipeline = open_streaming(bundle, placement=Placement(threads=1), capacity=1)
     for way in WAYS.values():
         slot = pipeline.open(way)
         pipeline.advance([Step(slot, transducer_waveform("quick brown"))])
@@ -232,7 +235,7 @@ def test_a_slot_that_is_used_again_knows_nothing_of_the_stream_before(bundle: Bu
 @pytest.mark.parametrize("mode", MODES)
 def test_endpoints_cut_a_stream_into_segments_that_begin_anew(bundle: Bundle, mode: str) -> None:
     rules = EndpointRules(silence_after_speech_s=4 * FRAME_S, silence_s=100, max_segment_s=100)
-    pipeline = open_streaming(bundle, threads=1, endpoints=rules)
+    pipeline = open_streaming(bundle, placement=Placement(threads=1), endpoints=rules)
     told = play(pipeline, "hi" + "-" * 10 + "k???" + "-" * 8 + "?", options=WAYS[mode])
     first = "a" if mode == "fast-beam" else "s"
     segments = [*itertools.chain.from_iterable(each.ended for each in told), told[-1]]
@@ -324,13 +327,13 @@ def test_greedy_search_on_a_gpu_makes_fewer_and_larger_calls_and_says_the_same(b
 
 
 def test_what_a_ctc_model_cannot_do_is_refused(toy_bundle: Path) -> None:
-    searching = open_offline(Bundle.open(toy_bundle), threads=1).searching
+    searching = open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1)).searching
     for asked in ({"search": "modified-beam"}, {"search": "fast-beam"}):
         with pytest.raises(InputError, match="kind ctc, which searches with greedy, prefix-beam, rescoring"):
             searching.check(searching.options.changed(asked))
-    with pytest.raises(InputError, match="blank_penalty is for transducers, and this is a CTC model"):
+    with pytest.raises(InputError, match="blank_penalty is for models of kind transducer, and this one is of kind ctc"):
         searching.check(searching.options.changed({"blank_penalty": 1.0}))
-    with pytest.raises(InputError, match="max_symbols is for transducers"):
+    with pytest.raises(InputError, match="max_symbols is for models of kind transducer"):
         tritone.load(toy_bundle, max_symbols=3).transcribe([toy_waveform("a")])
     with pytest.raises(BundleError, match="kind ctc"):
         tritone.load(toy_bundle, search="fast-beam").transcribe([toy_waveform("a")])
@@ -340,10 +343,9 @@ def test_load_has_all_options_with_the_defaults_of_the_search(bundle: Bundle) ->
     import inspect
 
     known = inspect.signature(tritone.load).parameters
-    usual = SearchOptions()
-    for name, (field, _) in PARAMETERS.items():
-        if name not in ("timestamps", "hotwords", "beam"):
-            assert known[name].default == getattr(usual, field)
+    for name, option in PARAMETERS.items():
+        if name not in ("timestamps", "hotwords"):
+            assert known[name].default == option.default
     asked = {"blank_penalty": 2, "max_states": 9, "max_contexts": 3, "temperature": 1.5}
     recognizer = tritone.load(bundle.path, search="fast-beam", **asked)
     searched = replace(SearchOptions(mode="fast-beam"), **asked, lm_weight=0.0)
@@ -377,12 +379,12 @@ def test_with_a_language_model_fast_beam_says_its_words_alone_and_modified_beam_
 @pytest.mark.parametrize("mode", MODES)
 def test_a_pipeline_that_warms_up_has_everything_compiled(bundle: Bundle, mode: str) -> None:
     settings = SearchSettings(options=WAYS[mode])
-    open_offline(bundle, threads=1, search=settings).warm_up()
-    pipeline = open_streaming(bundle, threads=1, search=settings, capacity=2)
+    open_offline(bundle, placement=Placement(threads=1), search=settings).warm_up()
+    pipeline = open_streaming(bundle, placement=Placement(threads=1), search=settings, capacity=2)
     pipeline.warm_up()
     assert pipeline.num_open == 0
     compile_search("transducer", mode)
-    assert is_compiled("transducer", mode)
+    assert kind_named("transducer").compiler(mode)
 
 
 def test_a_bundle_that_lacks_a_part_is_told_when_it_is_opened(bundle: Bundle, tmp_path: Path) -> None:

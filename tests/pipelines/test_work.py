@@ -12,6 +12,7 @@ import toy
 from tritone.bundle import Bundle
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.graphs.work_log import CallWork, Work, WorkLog
 
 RATE = toy.SAMPLE_RATE
@@ -20,12 +21,12 @@ RATE = toy.SAMPLE_RATE
 @pytest.fixture(scope="module")
 def offline(toy_bundle: Path) -> OfflinePipeline:
     limits = BatchLimits(max_waste=0.25, steps_per_octave=16)
-    return open_offline(Bundle.open(toy_bundle), threads=1, limits=limits)
+    return open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1), limits=limits)
 
 
 @pytest.fixture(scope="module")
 def streaming(toy_bundle: Path) -> StreamingPipeline:
-    return open_streaming(Bundle.open(toy_bundle), threads=1)
+    return open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1))
 
 
 def work_of(pipeline: OfflinePipeline | StreamingPipeline) -> tuple[int, int, int]:

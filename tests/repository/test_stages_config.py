@@ -18,8 +18,9 @@ from toy_transducer import write_toy_transducer
 from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
-from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError
+from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError, TritoneError
 from tritone.pipelines import open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.stages import DecodingJob, DecodingPipeline, FeaturePipeline
 from tritone.repository import (
     EnsembleOptions,
@@ -208,14 +209,15 @@ def test_onnxruntime_of_triton_gets_the_graph_with_its_weights(staged: Path, tmp
         TritonServer(tmp_path).start()
 
 
-def test_the_backend_of_pytorch_goes_by_places() -> None:
+def test_the_backend_of_pytorch_goes_by_places(staged: Path) -> None:
+    bundle = Bundle.open(staged)
     any_frames, counts = TensorSpec(np.dtype(np.float32), (None, None, 64)), TensorSpec(np.dtype(np.int64), (None,))
     signature = Signature(
         {"features": any_frames, "num_samples": counts},
         {"log_probs": any_frames, "num_frames": counts, "encoder_out": any_frames, "best_tokens": counts},
     )
-    common: dict[str, Any] = {"sample_rate": 16000, "backend": NATIVE["torchscript"]}
-    config = acoustic_config("m-acoustic", ModelOptions(), Instances(), signature, ("num_frames",), **common)
+    common: dict[str, Any] = {"backend": NATIVE["torchscript"]}
+    config = acoustic_config("m-acoustic", ModelOptions(), Instances(), bundle, signature, ("num_frames",), **common)
     assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "model.pt")
     assert [each.name for each in config.input] == ["features__0", "num_samples__1"]
     assert [each.name for each in config.output] == [
@@ -226,7 +228,7 @@ def test_the_backend_of_pytorch_goes_by_places() -> None:
     ]
     names = {stage: f"m-{stage}" for stage in STAGES}
     handed = ("num_frames", "best_tokens")
-    step = ensemble_config("m", ModelOptions(), names, signature, handed, **common).ensemble_scheduling.step[1]
+    step = ensemble_config("m", ModelOptions(), names, bundle, signature, handed, **common).ensemble_scheduling.step[1]
     assert dict(step.input_map) == {"features__0": "features", "num_samples__1": "num_samples"}
     assert dict(step.output_map) == {"num_frames__1": "num_frames", "best_tokens__3": "best_tokens"}
 
@@ -252,10 +254,10 @@ def test_an_engine_is_given_what_its_first_profile_has_room_for(tmp_path: Path) 
 
 
 def test_features_are_padded_to_what_an_engine_takes(staged: Path) -> None:
-    features = FeaturePipeline(Bundle.open(staged), threads=1, max_audio_s=2.9, min_padded_s=2.0)
+    features = FeaturePipeline(Bundle.open(staged), placement=Placement(threads=1), max_audio_s=2.9, min_padded_s=2.0)
     lengths = [int(seconds * 16000) for seconds in (0.5, 1.9, 2.0, 2.7, 2.9)]
     jobs = [[np.zeros(each, np.float32)] for each in lengths]
-    found = [each["features"].shape[1] for each in features.extract(jobs)]
+    found = [each["features"].shape[1] for each in features.run(jobs)]
     # Of 16 lengths from 16384 samples to the double, and so on; the longest is not padded to 47104.
     frames = [(samples - 800) // 640 + 1 for samples in (32768, 46400)]
     assert min(found) == found[0] == found[2] == frames[0]
@@ -266,7 +268,7 @@ def test_features_are_padded_to_what_an_engine_takes(staged: Path) -> None:
 def test_greedy_search_in_best_tokens_is_that_in_log_probabilities_and_others_are_refused(staged: Path) -> None:
     """Of a large vocabulary, programs for torch hand on a thousandth."""
     bundle = Bundle.open(staged)
-    decoding = DecodingPipeline(bundle, ("num_frames", "best_tokens", "best_log_probs"), threads=1)
+    decoding = DecodingPipeline(bundle, ("num_frames", "best_tokens", "best_log_probs"), placement=Placement(threads=1))
     ids = np.array([[TOKENS.index(each) for each in "heello"]])
     said = {
         "num_frames": np.array([6]),
@@ -274,16 +276,18 @@ def test_greedy_search_in_best_tokens_is_that_in_log_probabilities_and_others_ar
         "best_log_probs": np.full((1, 6), np.log(0.95), np.float32),
     }
     wave = toy_waveform("h")
-    ((found,),) = decoding.decode([DecodingJob(said, [6 * 640 + 160], decoding.searching.options)])
+    (texts,) = decoding.run([DecodingJob(said, [6 * 640 + 160], decoding.searching.options)])
+    assert not isinstance(texts, TritoneError)
+    (found,) = texts
     assert found.text == "helo"
-    (whole,) = open_offline(bundle, threads=1).recognize([wave])
+    (whole,) = open_offline(bundle, placement=Placement(threads=1)).recognize([wave])
     assert found.tokens[0].confidence == pytest.approx(whole.tokens[0].confidence)
     with pytest.raises(InputError, match=r"needs log_probs.*--search prefix-beam"):
         decoding.check(decoding.searching.options.changed({"search": "prefix-beam"}))
 
 
 def test_class_ids_are_blank_beyond_the_end_and_divide_among_the_rows(staged: Path) -> None:
-    decoding = DecodingPipeline(Bundle.open(staged), ("num_frames", "log_probs"), threads=1)
+    decoding = DecodingPipeline(Bundle.open(staged), ("num_frames", "log_probs"), placement=Placement(threads=1))
     log_probs = np.log(np.full((3, 4, len(TOKENS)), 0.01, np.float32) + np.eye(len(TOKENS), dtype=np.float32)[5])
     ids = decoding.class_ids({"log_probs": log_probs, "num_frames": np.array([4, 0, 2])})
     assert ids.dtype == np.int32

@@ -9,6 +9,7 @@ import pytest
 import toy
 from tritone.bundle import Bundle
 from tritone.pipelines import Step, open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import open_graph
 from tritone.runtime.crew import Crew
 
@@ -67,16 +68,16 @@ def test_a_call_of_a_network_beyond_the_caches_has_the_cpu_for_itself(
 
 def test_utterances_recognised_side_by_side_keep_their_texts(toy_bundle: Path):
     texts = ["abcdefghij"[: 1 + index % 10] * (1 + index % 7) for index in range(60)]
-    pipeline = open_offline(Bundle.open(toy_bundle), threads=4)
+    pipeline = open_offline(Bundle.open(toy_bundle), placement=Placement(threads=4))
     found = pipeline.recognize([toy.toy_waveform(text) for text in texts])
-    alone = open_offline(Bundle.open(toy_bundle), threads=1)
+    alone = open_offline(Bundle.open(toy_bundle), placement=Placement(threads=1))
     assert found == [alone.recognize([toy.toy_waveform(text)])[0] for text in texts]
 
 
 def test_streams_advanced_side_by_side_keep_their_texts(toy_bundle: Path):
     waveforms = [toy.toy_waveform("abcdefghij"[index % 5 :] * (1 + index % 3)) for index in range(13)]
-    single = open_streaming(Bundle.open(toy_bundle), threads=1)
-    several = open_streaming(Bundle.open(toy_bundle), threads=4, max_batch=5)
+    single = open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=1))
+    several = open_streaming(Bundle.open(toy_bundle), placement=Placement(threads=4), max_batch=5)
     texts = []
     for pipeline in (single, several):
         slots = [pipeline.open() for _ in waveforms]

@@ -1,6 +1,7 @@
 """Opening and running graphs."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -46,6 +47,24 @@ def test_cuda_that_does_not_start_is_an_error_too(
     with pytest.raises(OperatorError, match="could not start it on cuda"):
         open_graph(toy_bundle / "encoder.onnx", "cuda")
     recwarn.clear()  # onnxruntime warns about the unknown provider; ours is the error
+
+
+def test_float32_is_not_rounded_to_tf32_on_a_gpu(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[Any] = []
+
+    def session(*_: Any, providers: list[Any], **__: Any) -> None:
+        given.extend(providers)
+        raise RuntimeError("no GPU here")
+
+    providers = ["CUDAExecutionProvider", "CPUExecutionProvider"]
+    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: providers)
+    monkeypatch.setattr(onnxruntime, "InferenceSession", session)
+    with pytest.raises(BundleError, match="no GPU here"):
+        open_graph(toy_bundle / "encoder.onnx", "cuda:1")
+    (name, options), other = given
+    assert (name, other) == ("CUDAExecutionProvider", "CPUExecutionProvider")
+    assert options["use_tf32"] == "0"
+    assert options["device_id"] == "1"
 
 
 @pytest.mark.parametrize("device", ["gpu", "cuda:", "cuda:x", "CPU", ""])

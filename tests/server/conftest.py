@@ -115,8 +115,8 @@ def server(
 ) -> Iterator[TritonServer]:
     # once, and not in three models at the same time
     compile_search("ctc", "prefix-beam")
-    for mode in TRANSDUCER_MODES:
-        compile_search("transducer", mode)
+    for search in TRANSDUCER_MODES:
+        compile_search("transducer", search)
     repository = tmp_path_factory.mktemp("served") / "repository"
     for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING), (transducer_bundle, TRANSDUCING)):
         for name, (mode, options) in models.items():

@@ -1,4 +1,4 @@
-"""Finding the engine and explaining what is missing."""
+"""Finding the installation and explaining what is missing."""
 
 import os
 import socket
@@ -9,10 +9,16 @@ from typer.testing import CliRunner
 
 from tritone.cli.main import app
 from tritone.errors import ServerSetupError
-from tritone.server import ServerOptions, checks, find_engine, free_ports, run_checks
-from tritone.server import installation as engine
-from tritone.server.checks import check_engine, check_libpython, check_port, check_shared_memory, check_stub
-from tritone.server.installation import PYTHON, Engine
+from tritone.server import ServerOptions, checks, find_installation, free_ports, installation, run_checks
+from tritone.server.checks import (
+    check_installation,
+    check_libpython,
+    check_numpy,
+    check_port,
+    check_shared_memory,
+    check_stub,
+)
+from tritone.server.installation import PYTHON, Installation
 
 
 def fake_engine(folder: Path, script: str = "exit 0", backend: bool = True) -> Path:
@@ -27,8 +33,8 @@ def fake_engine(folder: Path, script: str = "exit 0", backend: bool = True) -> P
     return program
 
 
-def engine_of(program: Path) -> Engine:
-    return find_engine(program)
+def installed(program: Path) -> Installation:
+    return find_installation(program)
 
 
 def test_everything_is_fine_where_the_suite_runs() -> None:
@@ -42,40 +48,40 @@ def test_everything_is_fine_where_the_suite_runs() -> None:
 def test_a_given_path_comes_first_then_the_search_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     given, on_path = fake_engine(tmp_path / "given"), fake_engine(tmp_path / "other")
     monkeypatch.setenv("PATH", f"{on_path.parent}{os.pathsep}{os.environ['PATH']}")
-    assert find_engine(given).executable == given
-    assert find_engine(tmp_path / "given").executable == given, "the folder of an unpacked release will do"
-    assert (find_engine().executable, find_engine().origin) == (on_path, "on PATH")
+    assert find_installation(given).executable == given
+    assert find_installation(tmp_path / "given").executable == given, "the folder of an unpacked release will do"
+    assert (find_installation().executable, find_installation().origin) == (on_path, "on PATH")
 
 
 def test_a_path_that_is_no_program_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ServerSetupError, match="is not an executable tritonserver"):
-        find_engine(tmp_path / "tritonserver")
+        find_installation(tmp_path / "tritonserver")
 
 
 def test_without_any_engine_the_message_names_the_wheel(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(engine, "INSTALLED", tmp_path / "tritonserver")
-    monkeypatch.setattr(engine, "_wheel_root", lambda: None)
+    monkeypatch.setattr(installation, "INSTALLED", tmp_path / "tritonserver")
+    monkeypatch.setattr(installation, "_wheel_root", lambda: None)
     with pytest.raises(ServerSetupError, match="pip install nvidia-pytriton"):
-        find_engine()
+        find_installation()
     assert "broken" in {check.status for check in run_checks() if check.name == "tritonserver"}
 
 
 def test_an_engine_that_does_not_start_is_quoted(tmp_path: Path) -> None:
     program = fake_engine(tmp_path, "echo 'libnuma.so.1: cannot open shared object file' >&2; exit 127")
-    check = check_engine(engine_of(program))
+    check = check_installation(installed(program))
     assert check.status == "broken"
     assert "libnuma.so.1: cannot open" in check.seen
 
 
 def test_a_stub_of_another_python_is_told_apart(tmp_path: Path) -> None:
-    check = check_stub(engine_of(fake_engine(tmp_path)))
+    check = check_stub(installed(fake_engine(tmp_path)))
     assert check.status == "broken"
     assert f"embeds Python 3.6, this is {PYTHON}" in check.seen
 
 
 def test_an_engine_without_the_python_backend_is_told(tmp_path: Path) -> None:
-    check = check_stub(engine_of(fake_engine(tmp_path, backend=False)))
+    check = check_stub(installed(fake_engine(tmp_path, backend=False)))
     assert (check.status, "has no Python backend" in check.seen) == ("broken", True)
 
 
@@ -107,7 +113,7 @@ def test_a_taken_port_names_its_holder() -> None:
 def test_an_address_of_another_machine_is_not_called_a_taken_port() -> None:
     check = check_port("192.0.2.1", "http", 8000)
     assert check.status == "broken"
-    assert "nobody can listen on 192.0.2.1:8000" in check.seen
+    assert "cannot listen on 192.0.2.1:8000" in check.seen
     assert "--host" in check.fix
 
 
@@ -130,3 +136,19 @@ def test_doctor_prints_the_fix_and_fails_when_something_is_broken() -> None:
 def test_ports_that_cannot_be_are_refused(options: dict[str, int], told: str) -> None:
     with pytest.raises(ValueError, match=told):
         ServerOptions(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("version", "wheel", "status"),
+    [("1.26.4", True, "ok"), ("2.3.5", True, "ok"), ("2.4.0", True, "broken"), ("3.0", False, "warning")],
+)
+def test_a_numpy_of_which_the_server_makes_empty_texts_is_refused(version: str, wheel: bool, status: str) -> None:
+    found = check_numpy(wheel, version)
+    assert (found.status, found.seen.startswith(version)) == (status, True)
+    assert found.fix == ("" if status == "ok" else "pip install 'numpy<2.4'")
+
+
+def test_a_server_does_not_start_with_such_a_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checks, "version", lambda name: "2.4.1")
+    with pytest.raises(ServerSetupError, match=r"numpy: 2\.4\.1, of which .* empty texts\. pip install 'numpy<2\.4'"):
+        checks.require(options=ServerOptions.on_free_ports())

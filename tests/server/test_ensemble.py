@@ -15,9 +15,14 @@ import tritonclient.http
 from serving import Ask, RawClient, Refusal, quiet_options
 from toy import FRAME, TOKENS, toy_waveform, write_toy_bundle
 from toy_transducer import transducer_waveform, write_toy_transducer
+from tritone.bench.generator import find_target
 from tritone.bundle.bundle import Bundle
 from tritone.client import Client
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
+from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines import OfflinePipeline, open_offline
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import compile_search
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
@@ -66,8 +71,8 @@ def fused(bundles: dict[str, Path]) -> dict[str, OfflinePipeline]:
     """What the usual layout runs."""
     search = SearchSettings(options=SearchOptions(mode="prefix-beam", beam=40))
     return {
-        "words": open_offline(Bundle.open(bundles["words"]), threads=1, search=search),
-        "joined": open_offline(Bundle.open(bundles["joined"]), threads=1),
+        "words": open_offline(Bundle.open(bundles["words"]), placement=Placement(threads=1), search=search),
+        "joined": open_offline(Bundle.open(bundles["joined"]), placement=Placement(threads=1)),
     }
 
 
@@ -230,3 +235,22 @@ def test_a_repository_knows_its_stages_and_keeps_weights_once(bundles: dict[str,
     assert len(build_repository([bundles["words"]], tmp_path, names=["words"])) == 1
     assert len(build_repository([bundles["words"]], tmp_path, names=["words"], layout=layout)) == 4
     shutil.rmtree(tmp_path / "words")
+
+
+def test_a_load_test_finds_queue_and_batches_of_an_ensemble_in_its_stages(server: TritonServer) -> None:
+    metrics = f"http://{server.options.address('metrics')}/metrics"
+    plan = WindowPlan(warmup_s=0.2, window_s=1.0, max_windows=2, tolerance=0.9)
+    waveforms = [toy_waveform("speech")] * 8
+    for protocol, address in (("grpc", server.grpc_address), ("http", server.http_address)):
+        with Client(f"{protocol}://{address}") as client:
+            target = find_target(client, "words", streaming=False)
+        assert target.stages == ("words-features", "words-acoustic", "words-decoder")
+        workload = Workload(seconds="toy", sample_rate=target.sample_rate, waveforms=waveforms)
+        found = measure_closed(target, workload, 8, LoadOptions(windows=plan, processes=1, metrics_url=metrics)).server
+        assert found is not None
+        assert found.requests > 0
+        assert found.queue_ms > 0
+        assert found.compute_infer_ms > 0
+        assert found.mean_batch > 1.5  # one request in flight for each row of a batch of the stages
+        assert found.audio_s is not None
+        assert found.audio_s > 0

@@ -12,6 +12,7 @@ import pytest
 from tritone.backend.settings import Settings
 from tritone.backend.streams import StreamTable
 from tritone.pipelines.graphs.work_log import WorkLog
+from tritone.pipelines.kinds.ctc import CTC
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
@@ -74,14 +75,14 @@ class Fragile:
     def check(self, waveform: np.ndarray) -> None:
         """Nothing is too long."""
 
-    def recognize(self, waveforms: Sequence[np.ndarray], options: object = None) -> list[Transcript]:
+    def run(self, waveforms: Sequence[np.ndarray], options: object = None) -> list[Transcript]:
         self.calls.append(len(waveforms))
         if any(wav[0] == 9 for wav in waveforms):
             raise MemoryError("a nine")
         return [Transcript(f"{wav[0]:g}") for wav in waveforms]
 
     def advance(self, steps: Sequence[Any]) -> list[Transcript]:
-        return self.recognize([step.samples for step in steps])
+        return self.run([step.samples for step in steps])
 
     def open(self, options: SearchOptions) -> int:
         return next(self.slots)
@@ -119,7 +120,7 @@ def model(mode: str) -> tuple[Any, Fragile]:
     made = importlib.import_module(f"tritone.backend.{mode}").TritonPythonModel()
     pipeline = made._pipeline = Fragile()
     made._settings = SETTINGS
-    made._axes = 1
+    made._kind = CTC
     made._streams = table(made, idle_timeout_s=60)
     made._outcomes = []
     args = {"model_name": "fragile", "model_version": "1", "model_instance_name": "fragile_0"}

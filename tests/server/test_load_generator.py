@@ -18,9 +18,11 @@ import pytest
 
 from tritone.client import Client, Endpoint
 from tritone.loadtest.findings.result import Measurement
-from tritone.loadtest.requests.offline import Interrupted, LoadOptions, measure_closed, measure_open
-from tritone.loadtest.requests.windows import Tick, WindowPlan
-from tritone.loadtest.senders.wire import Reply, Target, encode, open_sender
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import Interrupted, measure_closed, measure_open
+from tritone.loadtest.requests.windows import Tick
+from tritone.loadtest.senders.open import open_sender
+from tritone.loadtest.senders.wire import Reply, Target, encode
 from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer
 from wire_toys import toy_server
@@ -37,7 +39,7 @@ def moods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
         yield server
 
 
-@pytest.fixture(params=["grpc", "http"])
+@pytest.fixture(params=["grpc", pytest.param("http", marks=pytest.mark.slow)])
 def target(request: pytest.FixtureRequest, moods: TritonServer) -> Target:
     return target_of(moods, request.param)
 
@@ -159,6 +161,7 @@ def test_latency_in_an_open_loop_counts_from_when_a_request_was_due(moods: Trito
     assert np.percentile(waited, 90) > 350
 
 
+@pytest.mark.slow
 def test_a_server_that_cannot_keep_up_ends_the_open_loop_by_itself(
     moods: TritonServer, monkeypatch: pytest.MonkeyPatch
 ):
@@ -187,6 +190,7 @@ def test_failures_are_counted_by_kind_and_do_not_make_it_faster(target: Target):
     assert found.latency.p50_ms > 10
 
 
+@pytest.mark.slow
 def test_a_lying_server_has_the_word_error_rate_of_its_lies(moods: TritonServer):
     rows = [(800, 0.0, 0.0), (900, 0.0, LIE)]
     found = measure_closed(target_of(moods), commands(*rows, references=["800", "900"]), 1, options())
@@ -205,6 +209,7 @@ def test_an_answer_with_too_few_texts_is_an_error_and_no_utterance(moods: Triton
     assert "no request succeeded" in found.notes[0]
 
 
+@pytest.mark.slow
 def test_a_stalled_request_is_an_error_though_others_are_answered(moods: TritonServer):
     # One request of the warm-up takes one of the two instances for longer than all is measured; the other goes on.
     rows = [(800, 5.0, 0.0), *[(900, 0.005, 0.0)] * 999]

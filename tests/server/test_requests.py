@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tritone.backend.requests import cut_rows, options_of, parameters_of
+from tritone.backend.requests import parameters_of
 from tritone.errors import AudioError, InputError
+from tritone.pipelines.kinds.audio import cut_rows
+from tritone.pipelines.kinds.speech import options_of
 from tritone.search.options import PARAMETERS, SearchOptions
 
 
@@ -48,19 +50,19 @@ def test_parameters_are_those_of_the_search_and_not_tritons_own_or_headers() -> 
     found = {"beam": 5, "hotwords": "anna:8", "timestamps": False, "lm_weight": 0.25, "search": "prefix-beam"}
     foreign = {"sequence_id": 7, "priority": 1, "timeout": 5, "triton_enable_empty_final_response": True}
     headers = {"x-request-id": "7", "user-agent": "curl", "Content-Type": "text"}
-    assert parameters_of(asking(json.dumps(found | foreign | headers))) == found
-    assert parameters_of(asking("{}")) == parameters_of(asking("")) == {}
+    assert parameters_of(asking(json.dumps(found | foreign | headers)), PARAMETERS) == found
+    assert parameters_of(asking("{}"), PARAMETERS) == parameters_of(asking(""), PARAMETERS) == {}
 
 
 def test_a_slip_of_the_pen_is_no_header() -> None:
-    assert parameters_of(asking('{"lm-weight": 1, "Beam-": 2}')) == {"lm-weight": 1}
+    assert parameters_of(asking('{"lm-weight": 1, "Beam-": 2}'), PARAMETERS) == {"lm-weight": 1}
     with pytest.raises(InputError, match="unknown request parameter 'lm-weight'; known are search, beam"):
-        SearchOptions().changed(parameters_of(asking('{"lm-weight": 1}')))
+        SearchOptions().changed(parameters_of(asking('{"lm-weight": 1}'), PARAMETERS))
 
 
 def test_parameters_that_are_no_json_are_an_error_of_the_request() -> None:
     with pytest.raises(InputError, match=r"cannot be read .*send finite numbers"):
-        parameters_of(asking('{"beam": '))
+        parameters_of(asking('{"beam": '), PARAMETERS)
 
 
 def test_no_parameter_looks_like_a_header() -> None:
@@ -69,9 +71,8 @@ def test_no_parameter_looks_like_a_header() -> None:
 
 @pytest.mark.parametrize("outputs", [{"TRANSCRIPTS"}, {"TRANSCRIPTS", "DETAILS"}])
 def test_times_are_for_requests_that_take_the_details(outputs: set[str]) -> None:
-    request = SimpleNamespace(parameters=lambda: '{"nbest": 2}', requested_output_names=lambda: outputs)
     searching = SimpleNamespace(options=SearchOptions(mode="prefix-beam"), check=lambda options: options)
-    options = options_of(request, searching)
+    options = options_of(searching, {"nbest": 2}, outputs)
     assert (options.nbest, options.timestamps) == (2, "DETAILS" in outputs)
     searching.options = SearchOptions(mode="prefix-beam", timestamps=False)
-    assert not options_of(request, searching).timestamps
+    assert not options_of(searching, {"nbest": 2}, outputs).timestamps

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from toy import CHUNK, write_toy_bundle
-from tritone.backend.placement import placement
+from tritone.backend.instance import read_instance
 from tritone.backend.settings import SearchParameters, Settings
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError
@@ -54,7 +54,7 @@ def placed(model: BuiltModel) -> Any:
     """What the model's instance is told by Triton, as far as it looks at it."""
     config = from_text((model.path / "config.pbtxt").read_text())
     parameters = {name: {"string_value": each.string_value} for name, each in config.parameters.items()}
-    return placement(
+    return read_instance(
         {
             "model_config": json.dumps({"max_batch_size": 8, "parameters": parameters}),
             "model_repository": str(model.path),

@@ -8,12 +8,14 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import psutil
 import pytest
 
-from serving import Ask, RawClient, alive, descendants, quiet_options
-from toy import toy_waveform
+from serving import Ask, RawClient, Refusal, alive, descendants, quiet_options
+from toy import SAMPLE_RATE, toy_waveform
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import build_repository
 from tritone.server import ServerOptions, TritonServer, free_ports
@@ -35,7 +37,7 @@ def serve() -> Iterator[Serve]:
 
     def start(*arguments: object) -> "subprocess.Popen[str]":
         command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", *map(str, arguments)]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
         started.append(subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
         return started[-1]
 
@@ -83,6 +85,28 @@ def test_a_signal_stops_the_server_cleanly_and_no_child_is_left(
     assert process.returncode == 0, errors
     assert alive(children) == []
     assert regions(process.pid) == set()
+
+
+def test_with_control_a_model_is_unloaded_and_loaded_again_as_its_files_are_then(
+    serve: Serve, repository: Path
+) -> None:
+    options = quiet_options()
+    process = serve(repository, *ports(options), "--control")
+    assert re.search(r"toy +1 +offline +READY", "".join(lines_until(process, "^Serving on")))
+    raw = RawClient(f"127.0.0.1:{options.grpc_port}")
+    ask = Ask(model="toy", wav=np.zeros(13 * SAMPLE_RATE, np.float32))
+    assert raw.ask(ask) == ""
+    raw.grpc.unload_model("toy")
+    assert isinstance(raw.ask(ask), Refusal)
+    config = repository / "toy" / "config.pbtxt"
+    longest = 'key: "max_audio_s"\n  value {\n    string_value: "'
+    before = config.read_text()
+    assert longest in before
+    config.write_text(before.replace(f"{longest}120.0", f"{longest}12.0"))
+    raw.grpc.load_model("toy")
+    refusal = raw.ask(ask)
+    assert isinstance(refusal, Refusal)
+    assert "limit is 12 s" in refusal.message
 
 
 def test_under_nohup_a_closed_terminal_does_not_end_the_server_and_sigterm_does(serve: Serve, repository: Path) -> None:

@@ -211,7 +211,7 @@ class TestBuilding:
     @pytest.mark.parametrize(
         ("options", "said"),
         [
-            ({"search": "prefix-beam", "beam": 4}, "is a speaker model, and --search, --beam is for models that write"),
+            ({"search": "prefix-beam", "beam": 4}, "is a speaker model, and --beam, --search is for models that write"),
             ({"lm": "absent.arpa"}, "--lm is for"),
             ({"timestamps": False}, "--no-timestamps is for"),
             ({"endpoint_silence_s": 1.0}, "--endpoint-silence-s is for"),
@@ -227,7 +227,7 @@ class TestBuilding:
         assert not (tmp_path / "repo").exists()
 
     def test_windows_are_for_speaker_models(self, toy_bundle: Path, tmp_path: Path) -> None:
-        with pytest.raises(BundleError, match="is no speaker model, and --window-s is for speaker models"):
+        with pytest.raises(BundleError, match="is a CTC model, and --window-s is for speaker models"):
             build_repository([toy_bundle], tmp_path, options=ModelOptions(window_s=2))
         with pytest.raises(ValueError, match="no windows to shift"):
             ModelOptions(shift_s=1)

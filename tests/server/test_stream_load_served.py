@@ -15,12 +15,12 @@ import pytest
 from serving import RawClient, alive
 from tritone.client import Endpoint
 from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.requests.offline import Interrupted
-from tritone.loadtest.requests.windows import WindowPlan
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.streams.measure import measure_streams, play_streams
 from tritone.loadtest.streams.pacing import Column, Kind
-from tritone.loadtest.streams.run import StreamOptions, has
+from tritone.loadtest.streams.run import has
 from tritone.loadtest.workload.workload import Workload
 from tritone.server import TritonServer, free_ports
 from wire_toys import toy_server
@@ -53,13 +53,13 @@ def streams(*rows: tuple[int, float, float], scored: bool = True) -> Workload:
     return Workload(seconds="made", sample_rate=RATE, waveforms=waveforms, references=references)
 
 
-def options(server: TritonServer | None = None, **changes: object) -> StreamOptions:
+def options(server: TritonServer | None = None, **changes: object) -> LoadOptions:
     metrics = f"http://{server.options.address('metrics')}/metrics" if server else None
     plain = {"chunk_ms": 40.0, "start_spread_s": 0.3, "windows": BRIEF, "timeout_s": 20.0, "metrics_url": metrics}
-    return StreamOptions(**{**plain, **changes})  # type: ignore[arg-type]
+    return LoadOptions(**{**plain, **changes})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("protocol", "processes"), [("grpc", 1), ("http", 2)])
+@pytest.mark.parametrize(("protocol", "processes"), [pytest.param("grpc", 1, marks=pytest.mark.slow), ("http", 2)])
 def test_streams_are_played_in_real_time_and_measured(spoken: TritonServer, protocol: str, processes: int):
     audio = streams((5 * CHUNK, 0.001, GOOD), (3 * CHUNK + 100, 0.001, GOOD))
     found = measure_streams(target_of(spoken, protocol), audio, 4, options(spoken, processes=processes))
@@ -82,6 +82,7 @@ def test_streams_are_played_in_real_time_and_measured(spoken: TritonServer, prot
     assert 0 < found.client_cpu < processes
 
 
+@pytest.mark.slow
 def test_by_the_servers_own_clock_chunks_come_when_they_were_spoken_and_a_pause_does_not_shift_those_after(
     spoken: TritonServer,
 ):
@@ -120,6 +121,7 @@ def test_failing_chunks_end_their_streams_and_others_go_on(spoken: TritonServer)
     assert not any("somebody else" in note for note in found.notes)  # ends of failed streams are ours too
 
 
+@pytest.mark.slow
 def test_lies_and_silence_are_told(spoken: TritonServer):
     liar = measure_streams(target_of(spoken), streams((4 * CHUNK, 0.0, LIE)), 2, options(spoken))
     assert liar.wer is not None
@@ -132,11 +134,13 @@ def test_lies_and_silence_are_told(spoken: TritonServer):
     assert "every text was empty" in silent.notes
 
 
+@pytest.mark.slow
 def test_two_texts_for_one_chunk_are_an_error(spoken: TritonServer):
     found = measure_streams(target_of(spoken), streams((4 * CHUNK, 0.0, TWICE)), 2, options(spoken))
     assert list(found.errors) == ["not a transcript: 2 texts for one chunk"]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_too_slow_is_told_by_latency_and_not_by_errors(spoken: TritonServer):
     # Four streams of 40 ms chunks need one chunk every 10 ms, the model takes 20.
     audio = streams((50 * CHUNK, 0.02, GOOD), scored=False)
@@ -152,6 +156,7 @@ def test_a_server_that_is_too_slow_is_told_by_latency_and_not_by_errors(spoken: 
     assert not any("somebody else" in note for note in found.notes)  # late answers are ours, whenever they were due
 
 
+@pytest.mark.slow
 def test_a_stalled_server_ends_the_run_with_what_was_seen(spoken: TritonServer):
     audio = streams((10 * CHUNK, 0.0, GOOD), (10 * CHUNK, 4.0, GOOD), scored=False)
     plan = WindowPlan(warmup_s=0.2, window_s=0.5, max_windows=1000, tolerance=0.001)
@@ -161,6 +166,7 @@ def test_a_stalled_server_ends_the_run_with_what_was_seen(spoken: TritonServer):
     assert not found.stable
 
 
+@pytest.mark.slow
 def test_no_server_at_all_is_an_error_of_every_stream():
     (port,) = free_ports(1)
     nobody = Target(endpoint=Endpoint.parse(f"grpc://127.0.0.1:{port}"), model="x", sample_rate=RATE, streaming=True)
@@ -236,6 +242,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement_and_no_proces
     assert alive(children) == []
 
 
+@pytest.mark.slow
 def test_what_was_seen_can_be_had_in_full(spoken: TritonServer):
     run = play_streams(target_of(spoken), streams((3 * CHUNK, 0.0, GOOD)), 2, options(spoken))
     assert set(run.texts) == {(0, str(3 * CHUNK))}

@@ -11,6 +11,7 @@ from tritone.backend.streams import StreamTable
 from tritone.bundle import Bundle
 from tritone.errors import ServerBusyError, StreamError
 from tritone.pipelines import Step, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.search.options import SearchMode, SearchOptions
 
 
@@ -91,7 +92,7 @@ def test_a_finished_stream_is_forgotten_without_closing_the_slot_twice() -> None
 
 @pytest.mark.parametrize("mode", ["greedy", "prefix-beam", "rescoring"])
 def test_nothing_is_left_of_a_stream_whose_end_never_came(decoding_bundle: Path, mode: SearchMode) -> None:
-    pipeline = open_streaming(Bundle.open(decoding_bundle), threads=1, capacity=2)
+    pipeline = open_streaming(Bundle.open(decoding_bundle), placement=Placement(threads=1), capacity=2)
     now = 0.0
     table = StreamTable(pipeline.open, pipeline.close, capacity=2, idle_timeout_s=5, clock=lambda: now)
     slot = table.start("gone", SearchOptions(mode=mode))

@@ -61,7 +61,7 @@ def test_a_ragged_batch_keeps_every_hypothesis_and_searches_each_as_it_asks(raw:
     assert refused(answers[9], "kind transducer, which searches with greedy, modified-beam, fast-beam, not with resc")
     assert refused(answers[10], "hotwords has no effect with search greedy", "modified-beam")
     assert refused(answers[11], "max_states has no effect with search modified-beam", "search=fast-beam")
-    assert refused(raw.ask(Ask(model="toy", wav=transducer_waveform("a"), parameters={"blank_penalty": 1})), "CTC")
+    assert refused(raw.ask(Ask(model="toy", wav=transducer_waveform("a"), parameters={"blank_penalty": 1})), "kind ctc")
     assert refused(raw.ask(Ask(model="toy", wav=transducer_waveform("a"), parameters=fast)), "kind ctc")
 
 
@@ -145,7 +145,7 @@ def test_a_repository_keeps_how_a_transducer_is_searched_and_says_what_is_compil
     assert compiled_searches(tmp_path) == {("transducer", "fast-beam"), ("transducer", "greedy")}
     with pytest.raises(BundleError, match=r"--search rescoring: .* kind transducer"):
         build_repository([transducer_bundle], tmp_path, options=ModelOptions(search="rescoring"))
-    with pytest.raises(BundleError, match=r"CTC model, and --max-states is for transducers"):
+    with pytest.raises(BundleError, match=r"is of kind ctc, and --max-states is for models of kind transducer"):
         build_repository([toy_bundle], tmp_path, options=ModelOptions(max_states=7))
     with pytest.raises(BundleError, match="exported for chunk_size 4"):
         build_repository([transducer_bundle], tmp_path, options=ModelOptions(chunk_size=16))

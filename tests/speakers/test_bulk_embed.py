@@ -3,7 +3,7 @@
 import errno
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,12 +20,11 @@ from tritone.errors import (
     ServerUnreachableError,
     TritoneError,
 )
+from tritone.result import EmbeddingResult
 from tritone.speakers import archive_writer
 from tritone.speakers.archive import read_vectors
 from tritone.speakers.bulk import MAX_RETRIES, BulkStatus, Recording, embed_corpus
-from tritone.systems import EmbeddingOutcome, EmbeddingSystem, open_embedder_system
-from tritone.systems import read_ahead as reading
-from tritone.systems.embedding import EmbeddingOutcomes
+from tritone.systems import System, open_embedder_system
 
 
 class Told:
@@ -47,7 +46,7 @@ class Told:
     def prepare(self, *, warm_up: bool = False) -> None:
         self.prepared += 1
 
-    def embed(self, paths: Iterable[str]) -> EmbeddingOutcomes:
+    def run(self, paths: Iterable[str]) -> Generator[EmbeddingResult, None, None]:
         numbered = list(enumerate(paths))
         for index, path in numbered[1::2] + numbered[::2]:  # in any order
             self.asked.append(path)
@@ -55,7 +54,7 @@ class Told:
                 raise self.raises[path]
             error = self.fails.get(path)
             vector = None if error else np.full(3, float(path), np.float32)
-            yield EmbeddingOutcome(index=index, path=path, embedding=vector, error=error, audio_s=2)
+            yield EmbeddingResult(index=index, source=path, value=vector, error=error, audio_s=2)
 
     def close(self) -> None:
         pass
@@ -193,7 +192,7 @@ def test_a_system_that_cannot_be_used_leaves_the_list_of_failures_as_it_was(tmp_
     system = Told()
     system.fails = {"2": AudioError("bad")}
     embed_corpus(recordings(1, 2), system, tmp_path)
-    system.prepare = lambda warm_up=False: (_ for _ in ()).throw(ValueError("no such device"))  # type: ignore[method-assign]
+    system.prepare = lambda warm_up=False: (_ for _ in ()).throw(ValueError("no such device"))  # type: ignore[method-assign, misc]
     with pytest.raises(InputError, match="told: no such device"):
         embed_corpus(recordings(1, 2), system, tmp_path)
     assert [each["id"] for each in failures(tmp_path)] == ["u2"]
@@ -233,7 +232,7 @@ def voices(tmp_path: Path) -> dict[str, np.ndarray]:
     return found
 
 
-def opened(spec: str) -> EmbeddingSystem:
+def opened(spec: str) -> System[EmbeddingResult]:
     system = open_embedder_system(spec)
     system.prepare(warm_up=True)
     return system
@@ -241,17 +240,17 @@ def opened(spec: str) -> EmbeddingSystem:
 
 def test_a_bundle_embeds_files_of_any_length_each_as_if_it_were_alone(bundle: Path, voices: dict[str, np.ndarray]):
     system = opened(f"{bundle},threads=1")
-    outcomes = list(system.embed(iter(voices)))
+    outcomes = list(system.run(iter(voices)))
     assert sorted(each.index for each in outcomes) == list(range(7))
     for each in outcomes:
-        assert each.path == list(voices)[each.index]
+        assert each.source == list(voices)[each.index]
         assert each.embedding is not None
-        np.testing.assert_allclose(each.embedding, toy_embedding(voices[each.path]), atol=1e-6)
-        assert each.audio_s == len(voices[each.path]) / SAMPLE_RATE
-    assert (system.name, system.dim) == (f"{bundle.name},threads=1", 8)
+        np.testing.assert_allclose(each.embedding, toy_embedding(voices[each.source]), atol=1e-6)
+        assert each.audio_s == len(voices[each.source]) / SAMPLE_RATE
+    assert system.name == f"{bundle.name},threads=1"
     system.close()
     with pytest.raises(RuntimeError, match="has been closed"):
-        next(iter(system.embed([])))
+        next(iter(system.run([])))
 
 
 def test_bad_files_have_their_error_and_the_others_their_vector(
@@ -259,7 +258,7 @@ def test_bad_files_have_their_error_and_the_others_their_vector(
 ):
     soundfile.write(tmp_path / "short.wav", np.zeros(100), SAMPLE_RATE)
     paths = [str(tmp_path / "short.wav"), *voices, "absent.wav", "nul\0.wav", str(tmp_path)]
-    outcomes = {each.path: each for each in opened(f"{bundle},threads=1").embed(paths)}
+    outcomes = {each.source: each for each in opened(f"{bundle},threads=1").run(paths)}
     assert len(outcomes) == len(paths)
     assert "an embedding needs at least 0.050 s" in str(outcomes[paths[0]].error)
     for path in paths[-3:]:
@@ -272,18 +271,18 @@ def test_a_runtime_that_breaks_on_one_file_breaks_that_one_alone(
 ):
     from tritone.pipelines.embedding import EmbeddingPipeline
 
-    real, bad = EmbeddingPipeline.embed_each, len(voices[next(iter(voices))])
+    real, bad = EmbeddingPipeline._embed, len(voices[next(iter(voices))])
 
-    def fragile(self: EmbeddingPipeline, waveforms, options=None):  # type: ignore[no-untyped-def]
-        if any(len(waveform) == bad for waveform in waveforms):
+    def fragile(self: EmbeddingPipeline, jobs):  # type: ignore[no-untyped-def]
+        if any(len(window) == bad for windows in jobs for window in windows):
             raise RuntimeError("no memory")
-        return real(self, waveforms, options)
+        return real(self, jobs)
 
-    monkeypatch.setattr(EmbeddingPipeline, "embed_each", fragile)
-    outcomes = {each.path: each for each in opened(f"{bundle},threads=1").embed(voices)}
+    monkeypatch.setattr(EmbeddingPipeline, "_embed", fragile)
+    outcomes = {each.source: each for each in opened(f"{bundle},threads=1").run(voices)}
     broken = outcomes.pop(next(iter(voices)))
     assert isinstance(broken.error, OperatorError)
-    assert "embedding failed (RuntimeError: no memory)" in str(broken.error)
+    assert "RuntimeError: no memory" in str(broken.error)
     assert all(each.error is None for each in outcomes.values())
 
 
@@ -295,7 +294,7 @@ def test_windows_and_other_options_of_a_bundle_are_told_by_those_that_decide_the
     assert whole.describe() == again.describe()
     assert dict(windows.describe()) == {**whole.describe(), "window_s": "0.05", "shift_s": "0.025"}
     path, waveform = next(iter(voices.items()))
-    (outcome,) = windows.embed([path])
+    (outcome,) = windows.run([path])
     means = [toy_embedding(waveform[start : start + 800]) for start in (0, 400, 800)]
     assert outcome.embedding is not None
     np.testing.assert_allclose(outcome.embedding, np.mean(means, axis=0), atol=1e-6)
@@ -314,46 +313,11 @@ def test_what_makes_no_sense_is_said_when_a_system_is_opened(bundle: Path, toy_b
         open_embedder_system("grpc://localhost:1/x,concurrency=-1")
 
 
-# Reading ahead.
-
-
-def test_files_are_taken_only_when_there_is_room_for_what_they_hold(
-    voices: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
-):
-    monkeypatch.setattr(reading, "usable_cpus", lambda: 2)
-    path = next(iter(voices))
-    taken = 0
-
-    def endless() -> Iterator[str]:
-        nonlocal taken
-        while True:
-            taken += 1
-            yield path
-
-    recordings = reading.read_ahead(endless(), SAMPLE_RATE, room_s=10 * 0.1)  # ten files of 0.1 s
-    first = [next(recordings) for _ in range(5)]
-    assert [each.path for each in first] == [path] * 5
-    # Decoders may be at work still, but they stop at ten that wait and one in the hands of each.
-    assert taken <= 5 + 10 + 2
-    recordings.close()
-
-
-def test_leaving_early_ends_the_decoders(voices: dict[str, np.ndarray], bundle: Path):
+def test_leaving_early_ends_the_threads_that_read(voices: dict[str, np.ndarray], bundle: Path):
     before = set(threading.enumerate())
-    outcomes = opened(f"{bundle},threads=1").embed(path for _ in range(10_000) for path in voices)
+    outcomes = opened(f"{bundle},threads=1").run(path for _ in range(10_000) for path in voices)
     next(outcomes)
     outcomes.close()  # type: ignore[attr-defined]
     for thread in set(threading.enumerate()) - before:
         thread.join(timeout=10)
         assert not thread.is_alive()
-
-
-def test_paths_that_break_are_an_error_of_who_takes_them(voices: dict[str, np.ndarray]):
-    def broken() -> Iterator[str]:
-        yield from voices
-        raise RuntimeError("no more paths")
-
-    recordings = reading.read_ahead(broken(), SAMPLE_RATE)
-    found = []
-    with pytest.raises(RuntimeError, match="no more paths"):
-        found += [each.index for each in iter(lambda: next(recordings), None)]

@@ -19,8 +19,8 @@ def weights(seed: int, *shape: int) -> np.ndarray:
 def write(
     path: Path,
     nodes: Sequence[tuple[Any, ...]],
-    inputs: Mapping[str, tuple[int, Sequence[int | str]]],
-    outputs: Mapping[str, tuple[int, Sequence[int | str]]],
+    inputs: Mapping[str, tuple[int, Sequence[object]]],
+    outputs: Mapping[str, tuple[int, Sequence[object]]],
     constants: Mapping[str, Any],
     metadata: Mapping[str, Any],
     opset: int = 13,
@@ -29,8 +29,8 @@ def write(
     graph = helper.make_graph(
         [helper.make_node(kind, ins, outs, **(rest[0] if rest else {})) for kind, ins, outs, *rest in nodes],
         "toy",
-        [helper.make_tensor_value_info(name, *spec) for name, spec in inputs.items()],
-        [helper.make_tensor_value_info(name, *spec) for name, spec in outputs.items()],
+        [helper.make_tensor_value_info(name, *spec) for name, spec in inputs.items()],  # type: ignore[arg-type]
+        [helper.make_tensor_value_info(name, *spec) for name, spec in outputs.items()],  # type: ignore[arg-type]
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)

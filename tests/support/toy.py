@@ -86,7 +86,7 @@ def write_toy_bundle(
             for role, graph in (("features", _features()), ("acoustic", _acoustic())):
                 onnx.save(graph, writer.folder / f"{role}.onnx")
                 files = ("weights.bin",) if role == "acoustic" else ()
-                artifacts.append(writer.artifact(role, f"{role}.onnx", *files))  # type: ignore[arg-type]
+                artifacts.append(writer.artifact(role, f"{role}.onnx", *files))
         if decoder:
             onnx.save(_decoder(), writer.folder / "decoder.onnx")
             artifacts.append(writer.artifact("decoder", "decoder.onnx"))
@@ -297,7 +297,7 @@ def _model(nodes: list[onnx.NodeProto], constants: dict[str, npt.NDArray[Any]], 
 
 def _decoder() -> onnx.ModelProto:
     node = helper.make_node
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "none": np.array(0, np.float32),
         "end": np.array([END_POINTS], np.float32),
         "third": np.array(2, np.int64),
@@ -314,8 +314,8 @@ def _decoder() -> onnx.ModelProto:
     ]
     for side, points in (("left", LEFT_POINTS), ("right", RIGHT_POINTS)):
         table = np.zeros(len(TOKENS), np.float32)
-        for token, value in points.items():
-            table[TOKENS.index(token)] = value
+        for token, point in points.items():
+            table[TOKENS.index(token)] = point
         constants[f"{side}_points"] = table
         nodes += [
             node("Gather", [f"{side}_points", "hypotheses"], [f"{side}_each"]),

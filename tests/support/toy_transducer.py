@@ -289,7 +289,7 @@ def _stage(*, acoustic: bool) -> onnx.ModelProto:
 def _predictor() -> onnx.ModelProto:
     oldest, newest = _predictor_tables()
     node, value = helper.make_node, helper.make_tensor_value_info
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "one": np.array(1, np.int64),
         "first": np.array(0, np.int64),
         "oldest": oldest,

@@ -9,7 +9,7 @@ goes on to run what it wrote against the network, so a trace of something else w
 
 import dataclasses
 import hashlib
-import os
+import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +19,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
+from filelock import FileLock
 from torch import Tensor, nn
 
 from tritone.families.export.torch_program import save_program
@@ -33,29 +34,30 @@ class UnknownContentError(Exception):
 def kept_traces(folder: Path) -> Iterator[None]:
     """Inside, `export_wenet` traces every network once, over all processes that keep traces in `folder`."""
 
-    def keep(name: str, content: bytes) -> None:
-        beside = folder / f"{name}.{os.getpid()}"
-        beside.write_bytes(content)
-        beside.replace(folder / name)  # another process finds all of it or nothing
+    def locked(kept: Path) -> FileLock:
+        return FileLock(kept.with_suffix(".lock"))
 
     def export_once(module: nn.Module, *rest: Any, **options: Any) -> onnx.ModelProto:
         key = fingerprint(module, (rest, options))
         if key is None:
             return export_graph(module, *rest, **options)
         kept = folder / f"{key}.onnx"
-        if not kept.exists():
-            keep(kept.name, export_graph(module, *rest, **options).SerializeToString())
+        with locked(kept):
+            if not kept.exists():
+                kept.write_bytes(export_graph(module, *rest, **options).SerializeToString())
         return onnx.ModelProto.FromString(kept.read_bytes())  # a copy: weights are compressed in place
 
     def save_once(module: nn.Module, path: Path, *rest: Any, **options: Any) -> None:
         key = fingerprint(module, (rest, options))
-        kept = folder / f"{key}.pt2"
-        if key is not None and kept.exists():
-            path.write_bytes(kept.read_bytes())
+        if key is None:
+            save_program(module, path, *rest, **options)
             return
-        save_program(module, path, *rest, **options)
-        if key is not None:
-            keep(kept.name, path.read_bytes())
+        kept = folder / f"{key}.pt2"
+        with locked(kept):
+            if not kept.exists():
+                save_program(module, path, *rest, **options)
+                shutil.copyfile(path, kept)
+        shutil.copyfile(kept, path)
 
     with pytest.MonkeyPatch.context() as patch:
         for name, module in list(sys.modules.items()):

@@ -57,6 +57,13 @@ input [ { name: "WAV" data_type: TYPE_FP32 dims: [ -1 ] } ]
 output [ { name: "EMBEDDINGS" data_type: TYPE_FP32 dims: [ 4 ] } ]
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
+SCALE = """
+max_batch_size: 4
+input [ { name: "TABLE" data_type: TYPE_FP32 dims: [ -1, 2 ] }, { name: "TIMES" data_type: TYPE_INT64 dims: [ 1 ] } ]
+output [ { name: "PRODUCT" data_type: TYPE_FP32 dims: [ -1, 2 ] },
+         { name: "LABEL" data_type: TYPE_STRING dims: [ 1 ] } ]
+instance_group [ { kind: KIND_CPU count: 1 } ]
+"""
 
 CONFIGS = {
     "count": COUNT,
@@ -70,6 +77,7 @@ CONFIGS = {
     "speaker": SPEAKER,
     "lone": LONE,
     "other": OTHER,
+    "scale": SCALE,
     "asked": ASKED,
     "parts": PARTS,
 }

@@ -75,14 +75,16 @@ def test_a_served_system_takes_the_parameters_of_requests(monkeypatch: pytest.Mo
         def __init__(self, url: str, **options: Any) -> None:
             assert options == {"timeout_s": 7.0}
             self.endpoint = url
+            self.transcribe_iter = None
 
     monkeypatch.setattr("tritone.client.Client", Client)
     spec = "there=grpc://localhost:1/m,timeout_s=7,search=prefix-beam,beam=20,hotwords=anna:8;new york:5"
     system = open_system(spec)
     assert isinstance(system, ServedSystem)
-    assert system._search == {"search": "prefix-beam", "beam": "20", "hotwords": "anna:8,new york:5"}
+    search = {"search": "prefix-beam", "beam": "20", "hotwords": "anna:8,new york:5"}
+    assert system._request["search"] == search
     plain = open_system("there=grpc://localhost:1/m,timeout_s=7")
-    assert dict(system.describe()) == dict(plain.describe()) | system._search
+    assert dict(system.describe()) == dict(plain.describe()) | search
     with pytest.raises(ValueError, match=r"unknown lm; a served model takes .*search, beam, nbest"):
         parse_spec("grpc://localhost:1/m,lm=words.arpa")
 
@@ -91,7 +93,7 @@ def test_a_bundle_takes_the_search_of_load(toy_bundle: Path, tmp_path: Path) -> 
     path = str(tmp_path / "ab.wav")
     soundfile.write(path, toy_waveform("ab"), SAMPLE_RATE, subtype="FLOAT")
     with closing(open_system(f"{toy_bundle},search=prefix-beam,beam=8,nbest=2,hotwords=ax:0;ay:-1")) as system:
-        (outcome,) = system.transcribe([path])
+        (outcome,) = system.run([path])
         assert outcome.transcript.text == "ab"
         assert len(outcome.transcript.alternatives) == 2
         assert {"search": "prefix-beam", "beam": "8"}.items() <= system.describe().items()

@@ -14,15 +14,16 @@ import soundfile
 
 import tritone
 from toy import SAMPLE_RATE, toy_waveform
+from tritone.audio import read_ahead
 from tritone.audio.waveform import Waveform
 from tritone.errors import AudioError, BundleError, InputError, OperatorError, ServerBusyError
+from tritone.pipelines import sources
+from tritone.pipelines.offline import OfflinePipeline
+from tritone.result import Partial, TranscriptResult
 from tritone.systems import (
     BundleSystem,
-    Outcome,
-    Partial,
     Playback,
     ServedSystem,
-    bundled,
     open_system,
     parse_spec,
     streams,
@@ -218,6 +219,7 @@ def test_the_last_part_of_an_address_is_the_model(
         def __init__(self, url: str, **options: Any) -> None:
             made.update(url=url, **options)
             self.endpoint = url
+            self.transcribe_iter = None
 
     monkeypatch.setattr("tritone.client.Client", Client)
     system = open_system(f"there={target},timeout_s=7")
@@ -241,10 +243,10 @@ def test_descriptions_differ_with_what_decides_the_texts_and_with_nothing_else(t
 def test_a_bundle_answers_every_file(toy_bundle: Path, speech: list[str], playback: Playback | None, concurrency: int):
     system = BundleSystem(tritone.load(toy_bundle), playback=playback, concurrency=concurrency)
     system.prepare(warm_up=True)
-    outcomes = {outcome.index: outcome for outcome in system.transcribe(speech)}
+    outcomes = {outcome.index: outcome for outcome in system.run(speech)}
     assert [outcomes[place].transcript.text for place in range(3)] == list(TEXTS)  # type: ignore[union-attr]
     for place, outcome in outcomes.items():
-        assert outcome.path == speech[place]
+        assert outcome.source == speech[place]
         assert outcome.audio_s == pytest.approx(len(toy_waveform(TEXTS[place])) / SAMPLE_RATE)
         assert outcome.compute_s > 0
         assert bool(outcome.partials) == (playback is not None)
@@ -254,53 +256,57 @@ def test_a_file_that_cannot_be_read_fails_alone(toy_bundle: Path, speech: list[s
     bad = str(tmp_path / "absent.wav")
     for playback in (None, Playback()):
         system = BundleSystem(tritone.load(toy_bundle), playback=playback)
-        outcomes = sorted(system.transcribe([speech[0], bad, speech[1]]), key=lambda outcome: outcome.index)
+        outcomes = sorted(system.run([speech[0], bad, speech[1]]), key=lambda outcome: outcome.index)
         assert [outcome.error is None for outcome in outcomes] == [True, False, True]
         assert isinstance(outcomes[1].error, AudioError)
         assert "absent.wav" in str(outcomes[1].error)
 
 
-def test_a_runtime_that_breaks_on_one_file_of_a_pile_fails_for_this_file_alone(
+def test_a_runtime_that_breaks_on_one_file_of_a_batch_fails_for_this_file_alone(
     toy_bundle: Path, speech: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     recognizer = tritone.load(toy_bundle)
-    transcribe, bad = recognizer.transcribe, len(toy_waveform(TEXTS[0]))
+    recognize, bad = OfflinePipeline._recognize, len(toy_waveform(TEXTS[0]))
 
-    def breaking(inputs: Any, sample_rate: int | None = None) -> list[Transcript]:
-        if any(len(waveform) == bad for waveform in inputs):
+    def breaking(self: OfflinePipeline, jobs: Any) -> list[Transcript]:
+        if any(len(waveform) == bad for waveform, _ in jobs):
             raise RuntimeError("out of memory")
-        return transcribe(inputs, sample_rate)
+        return recognize(self, jobs)
 
-    monkeypatch.setattr(recognizer, "transcribe", breaking)
-    outcomes = sorted(BundleSystem(recognizer).transcribe(speech), key=lambda outcome: outcome.index)
+    monkeypatch.setattr(OfflinePipeline, "_recognize", breaking)
+    outcomes = sorted(BundleSystem(recognizer).run(speech), key=lambda outcome: outcome.index)
     assert [None if each.transcript is None else each.transcript.text for each in outcomes] == [
         None,
         TEXTS[1],
         TEXTS[2],
     ]
     assert isinstance(outcomes[0].error, OperatorError)
-    assert str(outcomes[0].error) == f"{speech[0]}: recognition failed (RuntimeError: out of memory)"
+    with pytest.raises(OperatorError) as raised:
+        outcomes[0].get()
+    assert str(raised.value) == f"{speech[0]}: RuntimeError: out of memory"
 
 
 def test_a_batch_shares_its_time_by_the_length_of_the_audio(
     toy_bundle: Path, speech: list[str], monkeypatch: pytest.MonkeyPatch
 ):
     clock = FakeTime()
-    monkeypatch.setattr(bundled, "time", clock)
+    monkeypatch.setattr(sources, "time", clock)
     recognizer = tritone.load(toy_bundle)
 
-    def slow(inputs: Any, sample_rate: int | None = None) -> list[Transcript]:
+    def slow(self: OfflinePipeline, waveforms: Any, options: Any = None) -> list[Transcript]:
         clock.sleep(6.0)
-        return [Transcript("") for _ in inputs]
+        return [Transcript("") for _ in waveforms]
 
-    monkeypatch.setattr(recognizer, "transcribe", slow)
-    outcomes = list(BundleSystem(recognizer).transcribe(speech))
+    monkeypatch.setattr(OfflinePipeline, "run", slow)
+    outcomes = list(BundleSystem(recognizer).run(speech))
     assert [outcome.latency_s for outcome in outcomes] == pytest.approx([6.0, 6.0, 6.0])
     assert sum(outcome.compute_s for outcome in outcomes) == pytest.approx(6.0)
     assert outcomes[0].compute_s / outcomes[1].compute_s == pytest.approx(outcomes[0].audio_s / outcomes[1].audio_s)
 
 
-def test_a_bundle_holds_the_audio_of_one_pile_at_a_time(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_bundle_holds_the_audio_of_one_batch_and_of_what_is_read_ahead(
+    toy_bundle: Path, monkeypatch: pytest.MonkeyPatch
+):
     alive: list[weakref.ref[Any]] = []
     most = 0
 
@@ -311,29 +317,32 @@ def test_a_bundle_holds_the_audio_of_one_pile_at_a_time(toy_bundle: Path, monkey
         most = max(most, sum(each() is not None for each in alive))
         return waveform
 
-    monkeypatch.setattr(bundled, "read_audio", reading)
+    monkeypatch.setattr("tritone.audio.inputs.read_audio", reading)
+    monkeypatch.setattr(read_ahead, "ROOM_S", 5.0)
+    monkeypatch.setattr(OfflinePipeline, "run", lambda self, waveforms, options: [Transcript("")] * len(waveforms))
     recognizer = tritone.load(toy_bundle)
-    monkeypatch.setattr(recognizer, "transcribe", lambda inputs: [Transcript("") for _ in inputs])
-    count = sum(1 for _ in BundleSystem(recognizer, concurrency=10).transcribe(f"{n}.wav" for n in range(1000)))
+    count = sum(1 for _ in BundleSystem(recognizer, concurrency=10).run(f"{n}.wav" for n in range(1000)))
     assert count == 1000
-    assert most <= 11  # a pile, and one in the hand of the loop
+    assert (
+        most <= 10 + 5 + 2 * read_ahead.MAX_READERS
+    )  # a batch, what is read ahead, and one in the hand of each reader
 
 
-def test_a_pile_of_long_files_is_a_low_one(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch):
-    piles: list[int] = []
+def test_a_batch_of_long_files_has_few_of_them(toy_bundle: Path, monkeypatch: pytest.MonkeyPatch):
+    batches: list[int] = []
 
-    def count(waveforms: list[Waveform]) -> list[Transcript]:
-        piles.append(len(waveforms))
+    def count(self: OfflinePipeline, waveforms: list[Waveform], options: Any) -> list[Transcript]:
+        batches.append(len(waveforms))
         return [Transcript("") for _ in waveforms]
 
-    monkeypatch.setattr(bundled, "PILE_S", 2.5)
-    monkeypatch.setattr(bundled, "read_audio", lambda path, rate, **_: np.zeros(int(float(path) * rate), np.float32))
-    recognizer = tritone.load(toy_bundle)
-    monkeypatch.setattr(recognizer, "transcribe", count)
-    assert (
-        len(list(BundleSystem(recognizer, concurrency=4).transcribe(["1", "1", "1", "9", ".5", ".5", ".5", ".5"]))) == 8
+    monkeypatch.setattr("tritone.pipelines.recognizer.BATCH_S", 2.5)
+    monkeypatch.setattr(
+        "tritone.audio.inputs.read_audio", lambda path, rate, **_: np.zeros(int(float(path) * rate), np.float32)
     )
-    assert piles == [3, 1, 4]
+    monkeypatch.setattr(OfflinePipeline, "run", count)
+    system = BundleSystem(tritone.load(toy_bundle), concurrency=4)
+    assert len(list(system.run(["1", "1", "1", "9", ".5", ".5", ".5", ".5"]))) == 8
+    assert batches == [3, 1, 4]
 
 
 def test_a_system_that_is_closed_lets_go_of_its_model(toy_bundle: Path):
@@ -495,7 +504,7 @@ def test_files_are_taken_only_as_streams_become_free(noise: Callable[[int], str]
     assert len(list(outcomes)) == 5
 
 
-def test_an_outcome_says_how_late_each_answer_was():
+def test_a_result_says_how_late_each_answer_was():
     partial = Partial(text="a", spoken_s=1.0, answered_s=1.25)
     assert partial.latency_s == 0.25
-    assert Outcome(index=0, path="a").partials == ()
+    assert TranscriptResult(index=0, source="a").partials == ()

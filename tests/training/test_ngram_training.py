@@ -213,7 +213,8 @@ def test_what_cannot_be_a_word_of_a_file_is_refused(word: str) -> None:
 
 
 def test_nothing_to_learn_from_is_refused() -> None:
-    for texts in ([], [[]], [[], []]):
+    nothing: list[list[list[str]]] = [[], [[]], [[], []]]
+    for texts in nothing:
         with pytest.raises(ValueError, match="no words"):
             ngram.estimate(texts, 2)
     with pytest.raises(ValueError, match="order"):

@@ -4,6 +4,7 @@ import json
 import math
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -284,7 +285,7 @@ def test_masks_cover_only_valid_frames_and_are_filled_with_the_mean() -> None:
 def test_shifted_positions_are_those_of_a_stream_that_has_run_for_a_while(trained: Path) -> None:
     settings = yaml.safe_load((trained / "train.yaml").read_text(encoding="utf-8"))
     torch.manual_seed(0)
-    encoder = network.Network(settings).model.encoder.eval()
+    encoder: Any = network.Network(settings).model.encoder.eval()
     feats, offset = torch.randn(1, 67, 80), 500
     with torch.no_grad():
         for unshifted in (0, 1):

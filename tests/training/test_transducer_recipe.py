@@ -111,7 +111,7 @@ def test_an_output_folder_can_be_started_from(trained: Path) -> None:
     system = systems.make_system(settings, recipe.read_recipe(settings["recipe"]), torch.device("cpu"))
     system.load(trained)
     state = torch.load(trained / "pretrained.pt", weights_only=True)["model"]
-    own = system.model.upstream_state()
+    own = system.model.upstream_state()  # type: ignore[operator]
     assert all(torch.equal(own[name], state[name]) for name in state)
 
 
@@ -167,7 +167,7 @@ def test_batches_of_fixed_shapes_come_in_few_and_lose_no_sound(trained: Path) ->
     shapes = set(dataset.batch_shapes(20))
     for number in range(12):
         batch = maker[number]
-        assert dataset.Shape(*batch.waveforms.shape, batch.tokens.shape[1]) in shapes
+        assert (*batch.waveforms.shape, batch.tokens.shape[1]) in shapes
         assert int(batch.num_samples.max()) <= batch.waveforms.shape[1]
         assert int(batch.num_tokens.max()) <= batch.tokens.shape[1]
         for waveform, length in zip(batch.waveforms, batch.num_samples.tolist(), strict=True):

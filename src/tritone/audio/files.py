@@ -19,6 +19,7 @@ import soxr
 
 from tritone.audio.waveform import Waveform, check_waveform
 from tritone.errors import AudioError
+from tritone.paths import local
 
 BLOCK = 65536  # samples decoded at a time, of all channels together
 MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 1000, 768_000  # Hz; outside of this a header is damaged or malicious
@@ -59,7 +60,7 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
     if isinstance(source, bytes):
         return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s)
     if isinstance(source, str | os.PathLike):
-        with _open(Path(source)) as file:
+        with _open(local(source, AudioError)) as file:
             return _read(file, str(source), sample_rate, max_audio_s)
     return _read(source, getattr(source, "name", None) or "the audio data", sample_rate, max_audio_s)
 
@@ -77,6 +78,7 @@ def find_audio(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:
         raise AudioError(f"cannot read the folder {error.filename}: {error.strerror}") from error
 
+    local(folder, AudioError)
     found: list[Path] = []
     for home, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))

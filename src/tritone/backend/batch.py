@@ -1,7 +1,6 @@
-"""What models have in common that Triton hands batches of whole requests: good ones are run together, bad ones get an
-error each, and all of it is counted.
+"""A served model for whole requests: good requests are run together, bad ones get an error each, and all are counted.
 
-    requests  ->  jobs, or the error that each request is  ->  results  ->  answers
+requests  ->  jobs, or the error that each request is  ->  results  ->  answers
 """
 
 import time
@@ -14,6 +13,7 @@ import triton_python_backend_utils as pb_utils
 from tritone.backend.metrics import Metrics, outcome_of
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
+from tritone.pipelines.isolation import as_value, prepared
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -30,46 +30,39 @@ class BatchModel(ABC, Generic[Job, Result]):
         """Read a request; raises `TritoneError` if it is a bad one."""
 
     @abstractmethod
-    def run(self, jobs: Sequence[Job]) -> Sequence[Result]:
-        """Do the work of some requests, one result for each."""
+    def run(self, jobs: Sequence[Job]) -> Sequence[Result | TritoneError]:
+        """The result of each job, or the error that it caused."""
 
     @abstractmethod
     def answer(self, request: Any, result: Result) -> Any:
-        """Write the answer to a request."""
+        """The answer to a request."""
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: good requests share one call, bad ones get an error each."""
         start = time.perf_counter()
-        parsed = [self._parsed(request) for request in requests]
-        good = [item for item in parsed if not isinstance(item, TritoneError)]
-        results = iter(self._run_apart(good))
-        outcomes = [item if isinstance(item, TritoneError) else next(results) for item in parsed]
-        answers = [
-            error_reply(outcome) if isinstance(outcome, Exception) else self.answer(request, outcome)
-            for request, outcome in zip(requests, outcomes, strict=True)
-        ]
+        outcomes = prepared(self.parse, self.run, requests)
+        answers = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         told = [outcome_of(outcome) for outcome in outcomes]
         self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)
         return answers
 
     def finalize(self) -> None:
-        """Tell the last numbers."""
+        """Report the last numbers."""
         self._metrics.tell()
 
-    def _parsed(self, request: Any) -> Job | TritoneError:
-        try:
-            return self.parse(request)
-        except TritoneError as error:
-            return error
+    def _answer(self, request: Any, outcome: Result | TritoneError) -> Any:
+        if not isinstance(outcome, TritoneError):
+            return self.answer(request, outcome)
+        if outcome_of(outcome) == "failed":
+            pb_utils.Logger.log_error(f"a request failed: {outcome}")
+        return error_reply(outcome)
 
-    def _run_apart(self, jobs: Sequence[Job]) -> list[Result | Exception]:
-        if not jobs:
-            return []
-        try:
-            return list(self.run(jobs))
-        except Exception as error:
-            pb_utils.Logger.log_error(f"a batch of {len(jobs)} requests failed: {type(error).__name__}: {error}")
-            if len(jobs) == 1:
-                return [error]
-        # Whoever broke the batch shall break only its own request.
-        return [outcome for job in jobs for outcome in self._run_apart([job])]
+
+def of_one(results: Sequence[Result | TritoneError]) -> list[Result] | TritoneError:
+    """The results of a request's rows, or the error of the first row that has one."""
+    found: list[Result] = []
+    for index, result in enumerate(results):
+        if isinstance(result, TritoneError):
+            return result if len(results) == 1 else as_value(type(result)(f"row {index}: {result}"))
+        found.append(result)
+    return found

@@ -1,4 +1,4 @@
-"""The last of three models that Triton runs for whole utterances: what the network said to transcripts.
+"""The last of the models that Triton runs for whole utterances in stages: outputs of the network to transcripts.
 
     outputs of the network, WAV_LENS (rows, 1) int32  ->  TRANSCRIPTS, DETAILS, CLASS_IDS
 
@@ -10,15 +10,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
 from tritone.backend.batch import BatchModel
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
 from tritone.backend.replies import reply
-from tritone.backend.requests import options_of
-from tritone.backend.wire import CLASS_IDS, OFFLINE_AXES, WAV_LENS
+from tritone.backend.requests import parameters_of, tensors_of
+from tritone.errors import TritoneError
+from tritone.pipelines.kinds.speech import options_of, speech_kind, transcript_tensors
 from tritone.pipelines.stages import DecodingJob, DecodingPipeline
+from tritone.pipelines.wire import CLASS_IDS, WAV_LENS
 from tritone.transcript import Transcript
 
 
@@ -26,7 +26,7 @@ from tritone.transcript import Transcript
 class Job:
     """One good request. `wants_text`: whether it asks for more than class ids."""
 
-    said: DecodingJob
+    decoding: DecodingJob
     wants_text: bool
 
 
@@ -35,34 +35,33 @@ class TritonPythonModel(BatchModel[Job, tuple[Job, list[Transcript]]]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._axes = OFFLINE_AXES[place.bundle.manifest.kind]
+        instance = read_instance(args)
+        self._kind = speech_kind(instance.bundle)
         names = [each["name"] for each in json.loads(args["model_config"])["input"]]
-        self._handed = [name for name in names if name != WAV_LENS]
-        self._pipeline = DecodingPipeline(place.bundle, self._handed, **place.graphs, search=place.search)
+        self._taken = [name for name in names if name != WAV_LENS]
+        self._pipeline = DecodingPipeline(
+            instance.bundle, self._taken, placement=instance.placement, search=instance.search
+        )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
-        """See `BatchModel`."""
-        options = options_of(request, self._pipeline)
-        tensors = {tensor.name(): tensor.as_numpy() for tensor in request.inputs()}
-        results = {name: tensors[name] for name in self._handed}
-        results["num_frames"] = results["num_frames"].ravel()
-        wants_text = set(request.requested_output_names()) != {CLASS_IDS}
-        return Job(DecodingJob(results, tensors[WAV_LENS].ravel().tolist(), options), wants_text)
+        wanted = request.requested_output_names()
+        options = options_of(self._pipeline, parameters_of(request, self._kind.parameters), wanted)
+        tensors = tensors_of(request)
+        outputs = {name: tensors[name] for name in self._taken}
+        outputs["num_frames"] = outputs["num_frames"].ravel()
+        return Job(DecodingJob(outputs, tensors[WAV_LENS].ravel().tolist(), options), set(wanted) != {CLASS_IDS})
 
-    def run(self, jobs: Sequence[Job]) -> list[tuple[Job, list[Transcript]]]:
-        """See `BatchModel`."""
-        found = iter(self._pipeline.decode([job.said for job in jobs if job.wants_text]))
-        return [(job, next(found) if job.wants_text else []) for job in jobs]
+    def run(self, jobs: Sequence[Job]) -> list[tuple[Job, list[Transcript]] | TritoneError]:
+        found = iter(self._pipeline.run([job.decoding for job in jobs if job.wants_text]))
+        texts = [next(found) if job.wants_text else [] for job in jobs]
+        return [text if isinstance(text, TritoneError) else (job, text) for job, text in zip(jobs, texts, strict=True)]
 
     def answer(self, request: Any, result: tuple[Job, list[Transcript]]) -> Any:
-        """See `BatchModel`."""
         job, transcripts = result
-        more = []
-        if CLASS_IDS in request.requested_output_names():
-            more.append(pb_utils.Tensor(CLASS_IDS, self._pipeline.class_ids(job.said.results)))
-        if not job.wants_text:
-            return pb_utils.InferenceResponse(output_tensors=more)
-        return reply(request, transcripts, axes=self._axes, more=more)
+        wanted = request.requested_output_names()
+        tensors = transcript_tensors(transcripts, wanted, axes=self._kind.axes) if job.wants_text else {}
+        if CLASS_IDS in wanted:
+            tensors[CLASS_IDS] = self._pipeline.class_ids(job.decoding.results)
+        return reply(tensors)

@@ -1,4 +1,4 @@
-"""The first of three models that Triton runs for whole utterances: waveforms to features.
+"""The first of the models that Triton runs for whole utterances in stages: waveforms to features.
 
 WAV (rows, samples) float32, WAV_LENS (rows, 1) int32  ->  features (rows, frames, bins), num_samples (rows, 1)
 """
@@ -6,57 +6,48 @@ WAV (rows, samples) float32, WAV_LENS (rows, 1) int32  ->  features (rows, frame
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
+from tritone.audio.waveform import Waveform
 from tritone.backend.batch import BatchModel
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
-from tritone.backend.requests import Waveform, parameters_of, waveforms_of
-from tritone.errors import InputError
-from tritone.pipelines.stages import FeaturePipeline
-from tritone.runtime.graph import Array
+from tritone.backend.replies import reply
+from tritone.backend.requests import parameters_of, tensors_of
+from tritone.errors import InputError, TritoneError
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.audio import read_waveforms
+from tritone.pipelines.stages import FeaturePipeline, Tensors
 
 
-class TritonPythonModel(BatchModel[list[Waveform], dict[str, Array]]):
+class TritonPythonModel(BatchModel[Sequence[Waveform], Tensors]):
     """Triton's interface; the names are its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._settings = place.settings
+        instance = read_instance(args)
+        self._settings = instance.settings
+        self._kind = kind_of(instance.bundle)
         self._pipeline = FeaturePipeline(
-            place.bundle,
-            **place.graphs,
-            max_audio_s=place.settings.max_audio_s,
-            min_padded_s=place.settings.min_padded_s,
+            instance.bundle,
+            placement=instance.placement,
+            max_audio_s=instance.settings.max_audio_s,
+            min_padded_s=instance.settings.min_padded_s,
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
-    def parse(self, request: Any) -> list[Waveform]:
-        """See `BatchModel`."""
-        rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
+    def parse(self, request: Any) -> Sequence[Waveform]:
+        rows = read_waveforms(
+            tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
+        )
         for row in rows:
             self._pipeline.check(row)
-        manifest = self._pipeline.bundle.manifest
-        if manifest.kind == "embedding":
-            if parameters := parameters_of(request):
-                raise InputError(
-                    f"this model takes no request parameters, got {', '.join(parameters)}; windows are for speaker "
-                    "models of the usual layout (--layout fused)"
-                )
-            if manifest.encoder.equal_lengths and len({len(row) for row in rows}) > 1:
-                raise InputError("all rows of a request to this model must be of one length; send one row each")
+        parameters = parameters_of(request, self._kind.parameters)
+        if fault := self._kind.row_fault(self._pipeline.bundle, rows, parameters):
+            raise InputError(fault)
         return rows
 
-    def run(self, jobs: Sequence[list[Waveform]]) -> list[dict[str, Array]]:
-        """See `BatchModel`."""
-        return self._pipeline.extract(jobs)
+    def run(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors | TritoneError]:
+        return self._pipeline.run(jobs)
 
-    def answer(self, request: Any, result: dict[str, Array]) -> Any:
-        """See `BatchModel`."""
-        tensors = [
-            pb_utils.Tensor("features", result["features"]),
-            pb_utils.Tensor("num_samples", result["num_samples"][:, None]),
-        ]
-        return pb_utils.InferenceResponse(output_tensors=tensors)
+    def answer(self, request: Any, result: Tensors) -> Any:
+        return reply({"features": result["features"], "num_samples": result["num_samples"][:, None]})

@@ -3,8 +3,9 @@
     Work of the pipeline, outcomes of requests  ->  Metrics  ->  http://SERVER:8002/metrics
 
 Telling Triton a number is a round trip to another process, some 20 µs, so numbers are told together and not more often
-than every `INTERVAL_S`: what was counted since then is told with the next requests. All of it happens in the thread in
-which Triton calls the model; Triton 2.51 hangs when other threads do it.
+than every `INTERVAL_S`: what was counted since then is told with the next requests, or when the last stream ends. All
+of it happens in the thread in which Triton calls the model; Triton 2.51 hangs when other threads do it. So streams
+whose clients went away without END count as open until the next chunk of any stream.
 """
 
 import ctypes
@@ -70,6 +71,7 @@ class Metrics:
         self._clock = clock
         self._warmups = warmups
         self._told = -INTERVAL_S
+        self._told_streams = 0
         self._outcomes: Counter[Outcome] = Counter()
         self._work = Work()
         self._execute_s = 0.0
@@ -103,7 +105,8 @@ class Metrics:
         self._outcomes.update(outcomes)
         self._work += work
         self._execute_s += execute_s
-        if self._clock() - self._told >= INTERVAL_S:
+        # After the last stream there may be no request for hours, with which the rest would be told.
+        if self._clock() - self._told >= INTERVAL_S or (self._told_streams and not streams):
             self.tell(streams)
 
     def tell(self, streams: int = 0) -> None:
@@ -121,6 +124,7 @@ class Metrics:
             self._give_up(error)
         self._outcomes, self._work, self._execute_s = Counter(), Work(), 0.0
         self._told = self._clock()
+        self._told_streams = streams
 
     def _give_up(self, error: Exception) -> None:
         self._metrics = {}

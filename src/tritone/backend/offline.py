@@ -1,58 +1,58 @@
-"""The model that Triton runs for whole utterances: one pipeline call for each ragged batch of requests."""
+"""The model that Triton runs for whole inputs, whatever its kind: one pipeline call for each ragged batch of requests.
+
+What goes in and out is the kind's matter, see `tritone.pipelines.kinds`: WAV to TRANSCRIPTS, or to EMBEDDINGS.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tritone.backend.batch import BatchModel
+from tritone.backend.batch import BatchModel, of_one
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
-from tritone.backend.placement import placement
 from tritone.backend.replies import reply
-from tritone.backend.requests import Waveform, options_of, waveforms_of
-from tritone.backend.wire import OFFLINE_AXES
-from tritone.pipelines import open_offline
-from tritone.search.options import SearchOptions
-from tritone.transcript import Transcript
+from tritone.backend.requests import parameters_of, tensors_of
+from tritone.errors import TritoneError
+from tritone.pipelines.kinds import kind_of
 
 
 @dataclass(frozen=True)
 class Job:
-    """One good request: its waveforms, and how to search in them."""
+    """One good request: what the pipeline takes for each of its rows, and the options of all of them."""
 
-    rows: Sequence[Waveform]
-    options: SearchOptions
+    rows: Sequence[Any]
+    options: Any
 
 
-class TritonPythonModel(BatchModel[Job, list[Transcript]]):
+class TritonPythonModel(BatchModel[Job, list[Any]]):
     """Triton's interface; the names are its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._settings = place.settings
-        self._axes = OFFLINE_AXES[place.bundle.manifest.kind]
-        self._pipeline = open_offline(
-            place.bundle, **place.graphs, max_audio_s=place.settings.max_audio_s, search=place.search
+        instance = read_instance(args)
+        self._settings = instance.settings
+        self._kind = kind_of(instance.bundle)
+        self._pipeline = self._kind.open(
+            instance.bundle,
+            placement=instance.placement,
+            max_audio_s=instance.settings.max_audio_s,
+            defaults=instance.defaults(self._kind),
         )
         self._pipeline.warm_up()
-        self._pipeline.work.take()  # nobody asked for that
-        self._metrics = Metrics(args, streaming=False, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
-        """See `BatchModel`."""
-        options = options_of(request, self._pipeline.searching)
-        rows = waveforms_of(request, sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s)
-        for row in rows:
-            self._pipeline.check(row)
+        parameters = parameters_of(request, self._kind.parameters)
+        options = self._kind.read_options(self._pipeline, parameters, request.requested_output_names())
+        rows = self._kind.read(
+            tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
+        )
         return Job(rows, options)
 
-    def run(self, jobs: Sequence[Job]) -> list[list[Transcript]]:
-        """See `BatchModel`."""
-        waveforms = [waveform for job in jobs for waveform in job.rows]
+    def run(self, jobs: Sequence[Job]) -> list[list[Any] | TritoneError]:
         options = [job.options for job in jobs for _ in job.rows]
-        transcripts = iter(self._pipeline.recognize(waveforms, options))
-        return [[next(transcripts) for _ in job.rows] for job in jobs]
+        results = iter(self._pipeline.run([row for job in jobs for row in job.rows], options))
+        return [of_one([next(results) for _ in job.rows]) for job in jobs]
 
-    def answer(self, request: Any, result: list[Transcript]) -> Any:
-        """See `BatchModel`."""
-        return reply(request, result, axes=self._axes)
+    def answer(self, request: Any, result: list[Any]) -> Any:
+        return reply(self._kind.answer(result, request.requested_output_names()))

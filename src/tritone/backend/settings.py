@@ -1,8 +1,9 @@
-"""What a served model is told: the parameters of its `config.pbtxt`, written by `repository/`, read by `backend/`.
+"""The settings of a served model: parameters of its `config.pbtxt`, written by `repository/`, read by `backend/`.
 
     Settings  <->  {"max_audio_s": "120.0", "search": "greedy", ...}
 
-This file is the one place that names them; how to search has the names that requests use, too, and their defaults.
+How to search and how to embed are named where requests have them, and have their defaults there: `SearchParameters` and
+`EmbedFields`. The rest is named here alone.
 """
 
 import math
@@ -12,103 +13,17 @@ from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args, get_type_hints
 
 from tritone.errors import InputError
-from tritone.pipelines.embed_options import EmbedOptions
-from tritone.search.endpoint import EndpointRules
-from tritone.search.options import (
-    PARAMETERS,
-    TRANSDUCER_OPTIONS,
-    LmUnit,
-    SearchMode,
-    SearchOptions,
-    given_to_transducers,
-)
+from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
+from tritone.pipelines.kinds.base import Stage
+from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 
-Mode = Literal["offline", "streaming", "embedding"]
-Stage = Literal["features", "acoustic", "decoder"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
-DEFAULTS = SearchOptions()
-
 
 @dataclass(frozen=True, kw_only=True)
-class SearchParameters:
-    """How a model searches unless a request says otherwise, and what it searches with; see `SearchOptions`.
-
-    `beam` 0 is the usual one of the search. `lm`, `hotwords`: files, as text; empty is none. `lm_unit`: what the
-    language model's words are. `chunk_size`, in frames, and `left_chunks` of a streaming model; None takes the
-    bundle's, -1 left chunks are all. The endpoint rules are in seconds; giving one of them switches endpoints on, and
-    those not given then have the usual values.
-    """
-
-    search: SearchMode = DEFAULTS.mode
-    beam: int = 0
-    nbest: int = DEFAULTS.nbest
-    ctc_weight: float | None = DEFAULTS.ctc_weight
-    reverse_weight: float | None = DEFAULTS.reverse_weight
-    lm: str = ""
-    lm_weight: float | None = DEFAULTS.lm_weight
-    lm_unit: LmUnit = "auto"
-    word_bonus: float = DEFAULTS.word_bonus
-    hotwords: str = ""
-    timestamps: bool = DEFAULTS.timestamps
-    blank_penalty: float = DEFAULTS.blank_penalty
-    temperature: float = DEFAULTS.temperature
-    max_symbols: int = DEFAULTS.max_symbols
-    max_states: int = DEFAULTS.max_states
-    max_contexts: int = DEFAULTS.max_contexts
-    chunk_size: int | None = None
-    left_chunks: int | None = None
-    endpoint_silence_s: float | None = None
-    endpoint_silence_after_speech_s: float | None = None
-    endpoint_max_segment_s: float | None = None
-
-    def __post_init__(self) -> None:
-        self.options()
-        self.endpoint_rules()
-        if self.lm_unit not in get_args(LmUnit):
-            raise ValueError(f"lm_unit must be one of {', '.join(get_args(LmUnit))}, got {self.lm_unit!r}")
-        if self.chunk_size is not None and self.chunk_size < 1:
-            raise ValueError(f"chunk_size must be at least 1 frame, got {self.chunk_size}")
-        if self.left_chunks is not None and self.left_chunks < -1:
-            raise ValueError(f"left_chunks must be 0 or more, or -1 for all, got {self.left_chunks}")
-
-    def options(self, hotwords: tuple[tuple[str, float], ...] = ()) -> SearchOptions:
-        """The defaults of requests.
-
-        Args:
-            hotwords: what the file holds.
-
-        Raises:
-            ValueError: a value is unfit.
-        """
-        values = {field: getattr(self, name) for name, (field, _) in PARAMETERS.items() if name != "hotwords"}
-        try:
-            return SearchOptions(**values, hotwords=hotwords)
-        except InputError as error:
-            raise ValueError(str(error)) from error
-
-    def endpoint_rules(self) -> EndpointRules | None:
-        """When segments of streams end; None if they do not."""
-        given = {
-            name: value
-            for name in ("silence_s", "silence_after_speech_s", "max_segment_s")
-            if (value := getattr(self, f"endpoint_{name}")) is not None
-        }
-        return EndpointRules(**given) if given else None
-
-    def chunking(self) -> dict[str, int]:
-        """Those of `chunk_size` and `left_chunks` that are not left to the bundle."""
-        sizes = {"chunk_size": self.chunk_size, "left_chunks": self.left_chunks}
-        return {name: size for name, size in sizes.items() if size is not None}
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbedParameters:
-    """How a speaker model embeds unless a request says otherwise; see `EmbedOptions`."""
-
-    window_s: float = 0.0
-    shift_s: float = 0.0
+class EmbedParameters(EmbedFields):
+    """How a speaker model embeds unless a request says otherwise."""
 
     def __post_init__(self) -> None:
         self.embed_options()
@@ -171,10 +86,10 @@ class Settings(ModelParameters):
         What is empty or None is left out, and what only transducers, stages or speaker models look at where it is as
         usual.
         """
-        usual = set(TRANSDUCER_OPTIONS) - set(given_to_transducers(self.options()))
-        usual |= {name for name in ("min_padded_s", "window_s", "shift_s") if not getattr(self, name)}
-        names = [field.name for field in fields(self) if field.name not in usual]
-        return {name: text for name in names if (text := to_text(getattr(self, name)))}
+        usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
+        usual |= {"min_padded_s", *(each.name for each in fields(EmbedFields))}
+        told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
+        return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 
     @classmethod
     def from_parameters(cls, parameters: Mapping[str, str]) -> "Settings":

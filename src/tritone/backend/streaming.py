@@ -12,15 +12,22 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
-from tritone.backend.placement import placement
 from tritone.backend.replies import error_reply, reply
-from tritone.backend.requests import parameters_of, waveforms_of
+from tritone.backend.requests import parameters_of, tensors_of
 from tritone.backend.streams import StreamId, StreamTable
-from tritone.backend.wire import SEQUENCE_END, SEQUENCE_START
 from tritone.errors import AudioError, InputError, OperatorError, TritoneError
-from tritone.pipelines import Step, Transcript, open_streaming
+from tritone.pipelines import Step, Transcript
+from tritone.pipelines.isolation import as_value
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.audio import read_waveforms
+from tritone.pipelines.kinds.speech import transcript_tensors
 from tritone.search.options import SearchOptions
+
+# Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
+SEQUENCE_START = 1
+SEQUENCE_END = 2
 
 
 class StepError(OperatorError):
@@ -40,26 +47,26 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
-        place = placement(args)
-        self._settings = place.settings
-        self._pipeline = open_streaming(
-            place.bundle,
-            **place.graphs,
-            capacity=place.settings.max_streams,
-            max_batch=place.max_batch,
-            search=place.search,
-            endpoints=place.settings.endpoint_rules(),
-            **place.settings.chunking(),
+        instance = read_instance(args)
+        self._settings = instance.settings
+        self._kind = kind_of(instance.bundle)
+        self._pipeline = self._kind.open_streaming(
+            instance.bundle,
+            placement=instance.placement,
+            capacity=instance.settings.max_streams,
+            max_batch=instance.max_batch,
+            search=instance.search,
+            endpoints=instance.settings.endpoint_rules(),
+            **instance.settings.chunking(),
         )
         self._pipeline.warm_up()
-        self._pipeline.work.take()  # nobody asked for that
-        self._metrics = Metrics(args, streaming=True, warmups=place.warmups)
+        self._metrics = Metrics(args, streaming=True, warmups=instance.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
             self._open,
             lambda stream: self._pipeline.close(stream.slot),
-            capacity=place.settings.max_streams,
-            idle_timeout_s=place.settings.idle_timeout_s,
+            capacity=instance.settings.max_streams,
+            idle_timeout_s=instance.settings.idle_timeout_s,
         )
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
@@ -91,7 +98,7 @@ class TritonPythonModel:
             if isinstance(outcome, Transcript):
                 if final:
                     self._streams.forget(stream)
-                answers.append(reply(request, [outcome]))
+                answers.append(reply(transcript_tensors([outcome], request.requested_output_names())))
             else:
                 if final or isinstance(outcome, StepError):
                     self._streams.close(stream)
@@ -116,12 +123,12 @@ class TritonPythonModel:
         try:
             opened = self._start(request) if flags & SEQUENCE_START else self._streams.touch(stream)
         except TritoneError as error:
-            return error
+            return as_value(error)
         try:
             if not flags & SEQUENCE_START:
                 self._check_unchanged(request, opened.options)
-            (waveform,) = waveforms_of(
-                request,
+            (waveform,) = read_waveforms(
+                tensors_of(request),
                 sample_rate=self._settings.sample_rate,
                 max_audio_s=self._settings.max_audio_s,
                 allow_empty=True,  # END may come on a chunk without samples
@@ -129,14 +136,14 @@ class TritonPythonModel:
         except TritoneError as error:
             after = "END closed the stream" if final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
-            return kind(f"stream {stream}: {str(error).rstrip('.')}. The chunk was ignored; {after}.")
+            return as_value(kind(f"stream {stream}: {str(error).rstrip('.')}. The chunk was ignored; {after}."))
         return Step(opened.slot, waveform, final)
 
     def _start(self, request: Any) -> OpenStream:
         stream, searching = request.correlation_id(), self._pipeline.searching
         try:
             options = searching.options
-            if parameters := parameters_of(request):
+            if parameters := parameters_of(request, self._kind.parameters):
                 options = searching.check(options.changed(parameters))
         except InputError as error:
             self._streams.close(stream)  # START ended what was there before
@@ -144,7 +151,7 @@ class TritonPythonModel:
         return self._streams.start(stream, options)
 
     def _check_unchanged(self, request: Any, options: SearchOptions) -> None:
-        parameters = parameters_of(request)
+        parameters = parameters_of(request, self._kind.parameters)
         if parameters and self._pipeline.searching.check(options.changed(parameters)) != options:
             asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
             raise InputError(

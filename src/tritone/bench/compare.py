@@ -13,11 +13,11 @@ from tritone.bench.series import LOADS, LOOPS, common, describe, is_clean, setti
 from tritone.loadtest.findings.result import Latency, Measurement, Report
 from tritone.report.page import render
 from tritone.report.stamp import Stamp
-from tritone.report.table import Cell, Column, Table, Tone, escape_markdown
+from tritone.report.table import Cell, Column, Table, Tone
 
 MACHINE = ("processor", "cores", "memory", "GPUs", "driver")  # where they differ, ratios say little of the software
 EXPECTED = ("date", "load average before")  # differ between any two runs
-EVEN = 0.05  # smaller changes of a ratio are not told from none; runs of one set-up differ by some percent
+EVEN = 0.05  # smaller changes of a ratio count as none; runs of one set-up differ by some percent
 WER_RISE = 0.001  # absolute; a server that is that much worse has not won
 
 Key = tuple[str, str, float, int, str, tuple[tuple[str, str], ...], str]
@@ -71,7 +71,7 @@ class Pair:
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What two reports have in common and what not. `conditions`: name, text in A, text in B of those that differ."""
+    """Two reports compared. `conditions`: name, text in A, text in B of those that differ."""
 
     a: Report
     b: Report
@@ -87,7 +87,7 @@ class Comparison:
         return not any(name in MACHINE for name, _, _ in self.conditions)
 
     def notices(self) -> list[tuple[str, Tone]]:
-        """What a reader must know before believing a ratio."""
+        """Warnings about the ratios."""
         found: list[tuple[str, Tone]] = []
         if not self.is_same_machine:
             text = "Measured on different machines: the ratios say little about the software."
@@ -115,11 +115,6 @@ class Comparison:
             if alone:
                 tables.append(_alone(f"Only in {name}", alone))
         return tables
-
-    def to_markdown(self) -> str:
-        """All of it as a page of documentation."""
-        parts = [f"# {escape_markdown(self.title)}", *(f"> {escape_markdown(text)}" for text, _ in self.notices())]
-        return "\n\n".join([*parts, *(each.to_markdown().rstrip("\n") for each in self.tables())]) + "\n"
 
     def to_html(self) -> str:
         """All of it as one self-contained page."""

@@ -15,7 +15,7 @@ MOST_TOLD = 10  # sentences of one kind
 
 
 def complaints(report: Report, max_wer: float | None = None) -> list[str]:
-    """What makes a load test a failed one, in sentences; none if it may pass.
+    """The reasons for which a load test failed, in sentences; none if it may pass.
 
     Args:
         report: of the run.
@@ -49,7 +49,7 @@ def _wrong_texts(measured: Sequence[Measurement], max_wer: float) -> list[str]:
 
 
 def slowdowns(comparison: Comparison, max_slowdown: float) -> list[str]:
-    """What is worse in B than in A, in sentences; none if B may pass.
+    """Everything that is worse in B than in A, in sentences; none if B may pass.
 
     Worse is less throughput or a higher p95 by more than `max_slowdown` (a share: 0.1 is 10 %), a larger share of
     failures, a word error rate that rose by more than a tenth of a point, or nothing to compare. Streams are sent as

@@ -29,7 +29,7 @@ from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.page import render
 from tritone.report.table import Cell, Column, Table, Tone, escape_markdown
 
-MOST_PLACES = 6  # that a message is told of in full
+MOST_PLACES = 6  # that a message is listed with
 
 REQUESTS = [
     Column("requests", "requests", spare=4),
@@ -84,20 +84,20 @@ def tables_of(report: Report) -> list[Table]:
 
 
 def errors_of(report: Report) -> Table:
-    """What failed: each message with how often and where, the most frequent first; no rows if nothing did."""
+    """Table of failures: each message with how often and where, the most frequent first; no rows if nothing did."""
     columns = [Column("text", "message"), Column("count", "times"), Column("where", "where")]
     rows = _told_where(report, lambda each: each.errors)
     return Table("Failed requests", columns, sorted(rows, key=lambda row: -int(row["count"] or 0)))
 
 
 def remarks_of(report: Report) -> Table:
-    """What the measurements have to say about themselves, and where; no rows if nothing."""
+    """Table of the remarks of measurements, and where each was made; no rows if there are none."""
     rows = _told_where(report, lambda each: dict.fromkeys(each.notes, 1))
     return Table("Remarks", [Column("text", "remark"), Column("where", "where")], rows)
 
 
 def _told_where(report: Report, texts_of: Callable[[Measurement], Mapping[str, int]]) -> list[Mapping[str, Cell]]:
-    """Texts that measurements carry with their counts: each once, with all the loads where it was told."""
+    """Texts that measurements carry with their counts: each once, with all the loads where it occurred."""
     found: dict[str, list[tuple[int, str]]] = {}
     names = [name for name in varying(report.measurements) if name != "loop"]
     for each in report.measurements:
@@ -165,7 +165,7 @@ def to_markdown(report: Report, plots: Sequence[Plot] = ()) -> str:
 
 
 def notices_of(report: Report) -> list[tuple[str, Tone]]:
-    """What a reader must know before believing a figure, the worst first."""
+    """Warnings about the figures, the worst first."""
     held = report.measurements
     found: list[tuple[str, Tone]] = []
     if not report.complete:
@@ -186,7 +186,7 @@ def notices_of(report: Report) -> list[tuple[str, Tone]]:
     if other := sum(each.different_embeddings for each in held):
         found.append((f"{other} recordings did not get the same embedding every time.", "warn"))
     if (texts := [each for each in held if each.has_texts]) and all(each.wer is None for each in texts):
-        found.append(("No references were given, so nobody checked the texts.", "warn"))
+        found.append(("No references were given, so the texts were not checked.", "warn"))
     return found
 
 
@@ -292,7 +292,7 @@ def _align(values: Iterable[str | None]) -> Literal["left", "right"]:
 
 
 def _fitted(column: Column, rows: Iterable[Mapping[str, Cell]]) -> Column:
-    """A column whose values go beyond 1000 shows no digits after the point; nobody needs a fifth one."""
+    """A column whose values go beyond 1000 shows no digits after the point; a fifth one means nothing."""
     values = [value for row in rows if isinstance(value := row.get(column.key), float)]
     return replace(column, digits=0) if column.digits and max(values, default=0.0) * column.scale >= 1000 else column
 

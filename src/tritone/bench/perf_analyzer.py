@@ -1,6 +1,6 @@
-"""Driving NVIDIA's perf_analyzer: the same points as our own generator, measured by somebody else's.
+"""Driving NVIDIA's perf_analyzer, which measures the same points as our own generator.
 
-    Target, PerfInput, Point  ->  perf_analyzer in a process of its own  ->  its CSV and its words  ->  Measurement
+    Target, PerfInput, Point  ->  perf_analyzer in a process of its own  ->  its CSV and its output  ->  Measurement
 
 What its figures mean: docs/perf-analyzer.md. It gives up at the first error that a server answers, and so does a
 measurement with it.
@@ -27,14 +27,14 @@ from tritone.bench.plan import Point
 from tritone.errors import InputError, OperatorError, ServerSetupError, ServerUnreachableError, TritoneError
 from tritone.loadtest.findings.result import Latency, Measurement, ServerSide
 from tritone.loadtest.findings.statistics import ServerWatch
-from tritone.loadtest.requests.windows import WindowPlan
+from tritone.loadtest.options import WindowPlan
 from tritone.loadtest.senders.wire import Target, error_kind
-from tritone.server.installation import find_engine
+from tritone.server.installation import find_installation
 
 PROGRAM = "perf_analyzer"
 PERCENTILE = 95  # that must agree among windows; our own generator looks at the same one
 UNSTABLE = 2  # its exit code when windows do not agree
-NO_LIMIT_PERCENT = 1_000_000  # by which windows may differ where whatever is measured shall be reported
+NO_LIMIT_PERCENT = 1_000_000  # by which windows may differ where every result is wanted
 FEWEST_WINDOWS = 3  # that it compares
 READ_BYTES_PER_S = 2e6  # of an input file, on a slow machine
 START_S = 30.0
@@ -57,21 +57,15 @@ NO_CONNECTION = re.compile(r"connect|resolve|timed? ?out", re.IGNORECASE)
 
 @dataclass(frozen=True, kw_only=True)
 class PerfAnalyzer:
-    """Measures points with perf_analyzer.
-
-    `binary`: the program; None looks for it on PATH. `seconds`: what audio `inputs` holds, as text. `windows`: length,
-    number and agreement of windows, of which it compares three; it has no warm-up. `timeout_s`: how long the server may
-    take to answer. `metrics_url`: see `ServerWatch`. `extra`: more arguments for the program, as they are.
-    """
+    """Measures points with perf_analyzer."""
 
     target: Target
     inputs: PerfInput
-    binary: Path | None = None
-    seconds: str = "files"
-    windows: WindowPlan = field(default_factory=WindowPlan)
-    timeout_s: float = 60.0
-    metrics_url: str | None = None
-    extra: Sequence[str] = ()
+    binary: Path | None = None  # the program; None looks for it on PATH
+    seconds: str = "files"  # what audio `inputs` holds, as text
+    windows: WindowPlan = field(default_factory=WindowPlan)  # of which it compares three; it has no warm-up
+    timeout_s: float = 60.0  # in which the server must answer
+    metrics_url: str | None = None  # as of `ServerWatch`
 
     def measure(self, point: Point) -> Measurement:
         """Measure one point.
@@ -81,12 +75,15 @@ class PerfAnalyzer:
 
         Raises:
             InputError: perf_analyzer cannot do this point, or the server does not know the model.
-            ServerUnreachableError: nobody answers.
+            ServerUnreachableError: there is no answer.
             OperatorError: perf_analyzer is missing, or failed before it sent anything.
         """
         self._check(point)
         program = find_perf_analyzer(self.binary)
-        with tempfile.TemporaryDirectory(prefix="tritone-perf-") as folder, self._watch() as watch:
+        with (
+            tempfile.TemporaryDirectory(prefix="tritone-perf-") as folder,
+            ServerWatch(self.target, self.metrics_url) as watch,
+        ):
             report = Path(folder) / "report.csv"
             environment = environment_of(program, Path(folder), self.target)
             before = watch.look()
@@ -104,13 +101,6 @@ class PerfAnalyzer:
             if found.code:
                 return self._failure(blank, found)
             return self._success(blank, found, report.read_text(encoding="utf-8"), stable=not is_unstable)
-
-    def command(self, point: Point) -> list[str]:
-        """The command line for a point, for people who want to run it themselves."""
-        return [str(self.binary or PROGRAM), *self._arguments(point, Path("report.csv"))]
-
-    def _watch(self) -> ServerWatch:
-        return ServerWatch(self.target, self.metrics_url)
 
     def _check(self, point: Point) -> None:
         if self.target.streaming != self.inputs.streaming:
@@ -151,16 +141,15 @@ class PerfAnalyzer:
             *("--input-data", str(self.inputs.path), "-b", str(point.batch_size), *load),
             *("-p", f"{1000 * windows.window_s:.0f}", "-r", str(FEWEST_WINDOWS if any_result else windows.max_windows)),
             *("-s", str(percent), "--percentile", str(PERCENTILE), "-v", "--verbose-csv", "-f", str(report)),
-            *self.extra,
         ]
 
-    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> "_Words":
+    def _run(self, arguments: Sequence[str], environment: Mapping[str, str]) -> "_Ended":
         size = self.inputs.path.stat().st_size
-        # It says a word after every window; one without a single answer can last as long as the answer takes.
+        # It writes a line after every window; one without a single answer can last as long as the answer takes.
         patience_s = 2 * self.windows.window_s + self.timeout_s
         return _listen(arguments, environment, START_S + size / READ_BYTES_PER_S + patience_s, patience_s)
 
-    def _success(self, blank: Measurement, found: "_Words", report: str, *, stable: bool) -> Measurement:
+    def _success(self, blank: Measurement, found: "_Ended", report: str, *, stable: bool) -> Measurement:
         figures = read_report(report)
         requests = int(_one(COUNT, found.output))
         utterances = int(_one(SEQUENCES, found.output)) if self.inputs.streaming else requests * blank.batch_size
@@ -204,7 +193,7 @@ class PerfAnalyzer:
             return server.audio_s / max(1, sum(size * count for size, count in server.batches.items()))
         return self.inputs.utterance_s
 
-    def _failure(self, blank: Measurement, found: "_Words") -> Measurement:
+    def _failure(self, blank: Measurement, found: "_Ended") -> Measurement:
         server = blank.server
         note = f"it ended at the first error, after {server.requests} requests that were answered" if server else ""
         return replace(
@@ -235,14 +224,14 @@ class PerfAnalyzer:
             labels={"tool": PROGRAM},
         )
 
-    def _explain(self, found: "_Words") -> TritoneError:
+    def _explain(self, found: "_Ended") -> TritoneError:
         reason = found.reason
-        told = f"perf_analyzer: {self.target.endpoint}: {reason}"
+        text = f"perf_analyzer: {self.target.endpoint}: {reason}"
         if "unknown model" in reason:
-            return InputError(told)
+            return InputError(text)
         if NO_CONNECTION.search(reason):
-            return ServerUnreachableError(f"{told}. Is a server running there?")
-        return OperatorError(f"{told} (exit code {found.code})")
+            return ServerUnreachableError(f"{text}. Is a server running there?")
+        return OperatorError(f"{text} (exit code {found.code})")
 
 
 PARTS = (  # of the mean latency, one after the other
@@ -250,11 +239,6 @@ PARTS = (  # of the mean latency, one after the other
     *("Server Compute Output", "Client Recv"),
 )
 COLUMNS = ("Inferences/Second", *PARTS, "p50 latency", "p90 latency", "p95 latency", "p99 latency")
-
-
-def run_perf_analyzer(tool: PerfAnalyzer, points: Sequence[Point]) -> list[Measurement]:
-    """Measure one point after the other; raises as `PerfAnalyzer.measure`."""
-    return [tool.measure(point) for point in points]
 
 
 def find_perf_analyzer(path: Path | None = None) -> Path:
@@ -284,10 +268,10 @@ def environment_of(binary: Path, folder: Path, target: Target | None = None) -> 
     Args:
         binary: the program.
         folder: where links to libraries may be made.
-        target: who is measured; on this machine, no proxy is asked for the way.
+        target: what is measured; on this machine it is reached without a proxy.
 
     Raises:
-        OperatorError: a library is missing and not to be had.
+        OperatorError: a library is missing and not found anywhere.
     """
     environment = dict(os.environ)
     if target is not None and target.endpoint.is_loopback:
@@ -328,18 +312,15 @@ def read_report(text: str) -> dict[str, float]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Words:
-    """What the program wrote and how it ended.
-
-    `cores`: CPU time per second while it made load. `given_up`: why it was ended from here.
-    """
+class _Ended:
+    """What the program wrote and how it ended."""
 
     code: int
     output: str
     errors: str
     wall_s: float
-    cores: float
-    given_up: str = ""
+    cores: float  # CPU time per second while it made load
+    given_up: str = ""  # why it was ended from here
 
     @property
     def reason(self) -> str:
@@ -350,8 +331,8 @@ class _Words:
         return self.given_up or next(iter([*told, *lines]), f"it ended with exit code {self.code} and no word")
 
 
-def _listen(arguments: Sequence[str], environment: Mapping[str, str], start_s: float, patience_s: float) -> _Words:
-    """Run the program to its end; give it up when it is silent for `patience_s`, at first `start_s`."""
+def _listen(arguments: Sequence[str], environment: Mapping[str, str], start_s: float, patience_s: float) -> _Ended:
+    """Run the program to its end; give it up when it writes nothing for `patience_s`, at first `start_s`."""
     begin = time.perf_counter()
     output: list[str] = []
     given_up = ""
@@ -382,7 +363,7 @@ def _listen(arguments: Sequence[str], environment: Mapping[str, str], start_s: f
                     break
         reader.join()
         errors.seek(0)
-        return _Words(
+        return _Ended(
             code=process.returncode or (1 if given_up else 0),
             output="".join(output),
             errors=errors.read(),
@@ -436,7 +417,7 @@ def _missing_libraries(binary: Path, environment: Mapping[str, str]) -> list[str
 
 def _wheel_libraries() -> tuple[Path, ...]:
     try:
-        return find_engine().library_folders
+        return find_installation().library_folders
     except ServerSetupError:
         return ()
 

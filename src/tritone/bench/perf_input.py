@@ -1,7 +1,6 @@
-"""Audio in the forms that other load generators take: NVIDIA's perf_analyzer, and ApacheBench.
+"""Audio in the form that NVIDIA's perf_analyzer takes.
 
     waveforms  ->  offline_input.json, online_input.json  ->  perf_analyzer --input-data
-    a waveform  ->  a request's body in a file  ->  ab -p
 
 A perf_analyzer file holds every sample as text, some 20 bytes for each. Waveforms are taken one after the other and
 written as they come, so that an hour of audio needs no more memory than its longest utterance. A file appears under its
@@ -13,7 +12,6 @@ Source: docs/input_data.md of triton-inference-server/perf_analyzer; `generate_p
 import base64
 import json
 import os
-import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,52 +23,27 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.client.transport import NUM_SAMPLES, WAVEFORM
 from tritone.errors import InputError, OperatorError
-from tritone.loadtest.senders.wire import Target, encode
 
 OFFLINE, ONLINE = "offline_input.json", "online_input.json"
-AB_BODY = "ab_input.bin"
 DEFAULT_CHUNK_S = 0.64
 PIECE = 49152  # samples written at once; their bytes are a multiple of 3, as base64 likes it
-JSON_LENGTH = "Inference-Header-Content-Length"
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerfInput:
-    """A file for perf_analyzer.
-
-    `utterances`, and `requests` of all of them together: one for each, or one for each chunk. `audio_s`: of all, in
-    seconds. `uniform`: whether all requests have one shape, which perf_analyzer needs to put several in a batch.
-    """
+    """A file for perf_analyzer."""
 
     path: Path
     streaming: bool
     utterances: int
-    requests: int
-    audio_s: float
-    uniform: bool
+    requests: int  # one for each utterance, or one for each chunk
+    audio_s: float  # of all utterances
+    uniform: bool  # whether all requests have one shape, which perf_analyzer needs to put several in a batch
 
     @property
     def utterance_s(self) -> float:
         """Mean audio of an utterance, in seconds."""
         return self.audio_s / self.utterances
-
-
-@dataclass(frozen=True, kw_only=True)
-class AbInput:
-    """A request for ApacheBench: the file with its body, the headers that belong to it, and its URL."""
-
-    path: Path
-    headers: tuple[str, ...]
-    url: str
-
-    def command(self, *, requests: int = 1000, concurrency: int = 16) -> list[str]:
-        """The command line that sends it so many times, so many at once, over kept connections."""
-        headers = [word for header in self.headers for word in ("-H", header)]
-        load = ["-n", str(requests), "-c", str(concurrency)]
-        return ["ab", "-k", "-l", *load, "-p", str(self.path), "-T", "application/octet-stream", *headers, self.url]
-
-    def __str__(self) -> str:
-        return shlex.join(self.command())
 
 
 def write_inputs(
@@ -91,8 +64,8 @@ def write_inputs(
         folder: made if it does not exist; files of these names in it are replaced.
         sample_rate: in Hz.
         offline, streaming: which of the files to write.
-        chunk_s: audio in a chunk of a stream, in seconds. The last one is filled up with zeros, and `WAV_LENS` tells
-            its true length, as the deployments' own scripts do it.
+        chunk_s: audio in a chunk of a stream, in seconds. The last one is filled up with zeros, and `WAV_LENS` has
+            its true length, as in the deployments' own scripts.
         first_chunk_s: of the first chunk; some deployments need it longer (0.69 s with WeNet's defaults).
         as_base64: write samples as base64 of their bytes: a quarter of the size and read far faster by perf_analyzer,
             but not the form that the deployments' own scripts write.
@@ -122,40 +95,6 @@ def write_inputs(
             for writer in writers:
                 writer.add(waveform)
         return [writer.finish(sample_rate) for writer in writers]
-
-
-def write_ab_input(target: Target, waveform: Waveform, folder: Path) -> AbInput:
-    """Write one utterance as the body of an HTTP request, in Triton's binary form, for ApacheBench (`ab -p`).
-
-    ApacheBench sends the same request again and again. It cannot keep a stream, so the model must be an offline one.
-
-    Args:
-        target: an offline model, reached over HTTP.
-        waveform: (samples,) float32 at the target's rate.
-        folder: made if it does not exist; a file of the name in it is replaced.
-
-    Raises:
-        InputError: the target is a stream, or is reached over gRPC.
-        OperatorError: the file cannot be written.
-    """
-    if target.streaming:
-        raise InputError(
-            f"model '{target.model}' takes streams; ApacheBench sends single requests. Name an offline model."
-        )
-    if target.endpoint.protocol != "http":
-        raise InputError(
-            f"ApacheBench speaks HTTP, {target.endpoint} does not; give the HTTP address (http://HOST:8000)"
-        )
-    body = encode(target, [waveform])
-    path = folder / AB_BODY
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(body.json + body.content)
-    except OSError as error:
-        raise OperatorError(f"cannot write {path}: {error.strerror}") from error
-    scheme = "https" if target.endpoint.tls else "http"
-    url = f"{scheme}://{target.endpoint.address}/v2/models/{target.model}/infer"
-    return AbInput(path=path, headers=(f"{JSON_LENGTH}: {len(body.json)}",), url=url)
 
 
 class _Writer:

@@ -1,4 +1,4 @@
-"""What a load test measures: which loads, of which audio, within which limits of time and latency.
+"""The plan of a load test: its loads, its audio, its limits of time and latency.
 
 "1:64:8", "10,20,50"  ->  numbers  ->  Plan  ->  series of Points, every one of which ends by itself
 """
@@ -102,7 +102,7 @@ class LatencyLimit:
 
     def _value(self, latency: Latency) -> float:
         value = getattr(latency, f"{self.percentile}_ms")
-        return math.inf if value is None else float(value)  # of a maximum that nobody told
+        return math.inf if value is None else float(value)  # of a maximum that is not known
 
     def __str__(self) -> str:
         return f"{self.percentile} <= {self.limit_ms:g} ms"
@@ -126,7 +126,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What to measure: each load with each batch size and each audio."""
+    """The points to measure: each load with each batch size and each audio."""
 
     loop: Loop
     loads: Sequence[float]

@@ -1,4 +1,4 @@
-"""The largest load that is borne within a limit: double it until it is not, then halve the gap.
+"""Search for the largest load that a server sustains within a limit: double it until it fails, then halve the gap.
 
     measure(load)  ->  largest_load  ->  Ramp: what was measured, the best of it, what stopped it
 
@@ -34,7 +34,7 @@ class Breach:
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """What a measurement must keep for its load to count as borne.
+    """What a measurement must keep for its load to count as sustained.
 
     `latency` bounds the answers (of streams: chunks and final ones); `in_time` is the least share of a stream's chunks
     that must be answered before the next is spoken; `max_wer` bounds the word error rate, where there are references,
@@ -46,7 +46,7 @@ class Limit:
     max_wer: float | None = None
 
     def breach(self, measurement: Measurement) -> Breach | None:
-        """Say what does not keep the limit; None if all does. What spoils the other figures is told first."""
+        """The first breach of the limit, None if there is none. What spoils the other figures comes first."""
         if measurement.failed:
             message, count = max(measurement.errors.items(), key=lambda item: item[1])
             return Breach(
@@ -84,7 +84,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Ramp:
-    """What a search found.
+    """The result of a search.
 
     `measurements`: all, in the order in which they were made. `best`: of the largest load that kept the limit, None if
     none did. `breach`: why the next larger one that was tried did not, None if there is none. `complete` is False
@@ -112,7 +112,7 @@ class _Search:
     measurements: list[Measurement] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
-    def bears(self, load: int) -> tuple[Measurement | None, Breach | None]:
+    def sustains(self, load: int) -> tuple[Measurement | None, Breach | None]:
         """Measure a load, and once more what noise may have decided."""
         first, breach = self._once(load)
         if breach is None and first.stable:
@@ -158,7 +158,7 @@ def largest_load(
     complete = True
     try:
         while load > low:
-            found, why = search.bears(load)
+            found, why = search.sustains(load)
             if found is not None:
                 best, low = found, load
             else:
@@ -179,7 +179,7 @@ def largest_load(
 
 
 def _next(low: int, high: int, maximum: int, precision: float, *, doubling: bool) -> int:
-    """The next load to try between one that is borne and one that is not; `low` when they are close enough."""
+    """The next load to try between one that is sustained and one that is not; `low` when they are close enough."""
     if doubling:
         return min(2 * low, maximum)
     return (low + high) // 2 if high - low > max(1, round(precision * low)) else low

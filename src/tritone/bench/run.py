@@ -21,21 +21,21 @@ Measure = Callable[[Point], Measurement]
 
 
 class Observer(Protocol):
-    """Hears of a run while it goes on."""
+    """Is called while a run goes on."""
 
-    def starting(self, point: Point, place: int, total: int | None) -> None:
-        """A point is about to be measured; `place` counts from 1, `total` is None where nobody knows it."""
+    def starting(self, point: Point, index: int, total: int | None) -> None:
+        """A point is about to be measured; `index` counts from 1, `total` is None where it is not known."""
 
     def measured(self, measurement: Measurement) -> None:
         """A point was measured."""
 
     def note(self, text: str) -> None:
-        """Something that the report tells too, such as loads that were not tried, and why."""
+        """A remark that is in the report too, such as loads that were not tried, and why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """What a report says besides its measurements; `labels` go to every one of them."""
+    """The parts of a report beside its measurements; `labels` go to every one of them."""
 
     stamp: Stamp
     title: str = "Load test"
@@ -52,7 +52,7 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What came of it. `ended_by`: the error or the Ctrl-C because of which the report is not complete."""
+    """The result of a run. `ended_by`: the error or the Ctrl-C because of which the report is not complete."""
 
     report: Report
     ended_by: TritoneError | KeyboardInterrupt | None = None
@@ -64,8 +64,8 @@ def run_plan(plan: Plan, measure: Measure, observer: Observer, header: Header, *
     Args:
         plan: what to measure.
         measure: measures one point. Failed requests are part of its result; an error that it raises ends the run.
-        observer: is told what happens meanwhile.
-        header: what the report says besides.
+        observer: is called meanwhile.
+        header: the other parts of the report.
         limit: a series ends with the first load that does not keep it. It always ends where nothing is answered.
 
     Returns:

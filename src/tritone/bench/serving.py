@@ -1,6 +1,6 @@
 """A bundle that is served on free ports for as long as it is measured.
 
-bundle, ModelOptions  ->  temporary repository  ->  Triton  ->  Served: where
+bundle, BuildOptions  ->  temporary repository  ->  Triton  ->  Served
 """
 
 import tempfile
@@ -9,22 +9,29 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritone.repository import ModelOptions, build_repository
+from tritone.bench.build_options import BuildOptions
+from tritone.errors import OperatorError
+from tritone.repository import build_repository
 from tritone.repository.build import Modes
 from tritone.server import ServerOptions, TritonServer
+from tritone.server.layout import ensemble_options
 
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Where a bundle is served: addresses as host:port, and the URL of the server's metrics."""
+    """Addresses of a served bundle as host:port, and the URL of the server's metrics."""
 
     grpc_address: str
     http_address: str
     metrics_url: str
 
+    def url(self, protocol: str | None) -> str:
+        """Where a client finds it."""
+        return f"http://{self.http_address}" if protocol == "http" else f"grpc://{self.grpc_address}"
+
 
 @contextmanager
-def serve_bundle(bundle: str | Path, options: ModelOptions, *, mode: Modes = "both") -> Iterator[Served]:
+def serve_bundle(bundle: str | Path, options: BuildOptions, *, mode: Modes = "both") -> Iterator[Served]:
     """Serve a bundle inside a `with` statement; server and repository are gone afterwards.
 
     How the server ends does not matter: what was measured until then is not worth less.
@@ -39,7 +46,18 @@ def serve_bundle(bundle: str | Path, options: ModelOptions, *, mode: Modes = "bo
     """
     with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
         repository = Path(folder) / "repository"
-        build_repository([bundle], repository, modes=mode, options=options, link=True)
+        try:
+            layout = ensemble_options(
+                [bundle],
+                options,
+                options.layout,
+                stages=options.stage,
+                acoustic=options.acoustic or None,
+                streaming=mode == "streaming",
+            )
+            build_repository([bundle], repository, modes=mode, options=options, layout=layout, link=True)
+        except ValueError as error:
+            raise OperatorError(f"{bundle} cannot be served like this: {error}") from error
         addresses = ServerOptions.on_free_ports()
         with TritonServer(repository, addresses) as server:
             yield Served(

@@ -1,4 +1,4 @@
-"""Which way of serving a model is best: settings are built, served and measured, and the fastest within a limit wins.
+"""Searching for the best way to serve a model: settings are built, served and measured; the fastest one wins.
 
     axes: instances x max batch x delay x ...  ->  Settings  ->  Trials  ->  ranking, `tritone build ...` of the winner
 
@@ -6,39 +6,31 @@ A trial that fails is a result too and does not end the sweep. What was measured
 """
 
 import itertools
-import shlex
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, Protocol, get_type_hints
+from dataclasses import dataclass, replace
+from typing import Any, Literal, Protocol
 
-from tritone.backend.settings import SearchParameters, from_text
+from tritone.bench.build_options import OPTIONS, BuildOptions, Value, in_words, short, text_of
 from tritone.bench.ramp import Limit
 from tritone.bench.series import in_flight
 from tritone.errors import InputError, TritoneError
 from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table
-from tritone.repository import ModelOptions
 
 Batching = Literal["dynamic", "static"]
 Search = Literal["grid", "coordinate"]
-Value = int | float | str | tuple[int, ...] | None
 
 BATCHING = "batching"
 MOST_SETTINGS = 1000  # of one grid
-DEFAULTS = ModelOptions()
-SEARCH = {field.name for field in fields(SearchParameters)}
-OPTIONS = {  # how to serve first, then how to search
-    field.name: getattr(DEFAULTS, field.name) for field in sorted(fields(ModelOptions), key=lambda f: f.name in SEARCH)
-}
-TYPES = get_type_hints(ModelOptions)
 
 
 @dataclass(frozen=True)
 class Setting:
     """One way of serving and asking. Static batching: clients bring full batches, and the server waits for no other."""
 
-    options: ModelOptions
+    options: BuildOptions
     batching: Batching = "dynamic"
 
     @property
@@ -52,74 +44,21 @@ class Setting:
 
     def words(self, names: Iterable[str]) -> str:
         """The values of these axes on one line."""
-        return ", ".join(told(name, text_of(self.value(name))) for name in names)
+        return ", ".join(in_words(name, text_of(self.value(name))) for name in names)
 
     def value(self, name: str) -> Value:
         """The value of an axis."""
         return self.batching if name == BATCHING else getattr(self.options, name)
-
-    def build_command(self, bundle: str, output: str = "REPO", mode: str = "both") -> str:
-        """The command line that builds this repository; options at their defaults are left out."""
-        words = ["tritone", "build", bundle, "--output", output]
-        if mode != "both":
-            words += ["--mode", mode]
-        for name, default in OPTIONS.items():
-            if (value := getattr(self.options, name)) == default:
-                continue
-            option = name.replace("_", "-")
-            words += [f"--no-{option}"] if value is False else [f"--{option}", text_of(value)]
-        return shlex.join(words)
-
-
-def text_of(value: Value) -> str:
-    """A value as it is written on a command line."""
-    if isinstance(value, tuple):
-        return ",".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def short(name: str) -> str:
-    """What an axis is called where there is little room."""
-    return {"max_batch_size": "max batch", "queue_delay_ms": "delay ms"}.get(name, name.replace("_", " "))
-
-
-def told(name: str, value: str) -> str:
-    """A setting in words: "queue delay 5 ms"."""
-    words, _, unit = name.rpartition("_")
-    return f"{words.replace('_', ' ')} {value} {unit}" if unit in ("ms", "s") else f"{name.replace('_', ' ')} {value}"
-
-
-def parse_option(name: str, text: str) -> tuple[str, Value]:
-    """Read the value of an option of `tritone build`, "max-batch-size" or "max_batch_size", from text.
-
-    Returns:
-        The name of the field of `ModelOptions`, and the value.
-
-    Raises:
-        ValueError: there is no such option, or the text is no value of its type.
-    """
-    field = name.strip().removeprefix("--").replace("-", "_")
-    if field not in OPTIONS:
-        known = ", ".join(each.replace("_", "-") for each in OPTIONS)
-        raise ValueError(f"there is no option {name!r} of `tritone build`; there are {known}")
-    default = OPTIONS[field]
-    try:
-        if isinstance(default, tuple):
-            return field, tuple(int(part) for part in text.split(",") if part.strip())
-        return field, from_text(TYPES[field], text.strip())
-    except ValueError as error:
-        kind = "whole numbers separated by commas" if isinstance(default, tuple) else error
-        raise ValueError(f"{name} needs {kind}, got {text!r}") from None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
     """All that a sweep may try: `base` with each combination of the values of the axes.
 
-    An axis is a field of `ModelOptions`, or "batching". The first values are where a coordinate search starts.
+    An axis is a field of `BuildOptions`, or "batching". The first values are where a coordinate search starts.
     """
 
-    base: ModelOptions
+    base: BuildOptions
     axes: Mapping[str, Sequence[Value]]
 
     def __post_init__(self) -> None:
@@ -128,12 +67,10 @@ class Grid:
                 raise ValueError(f"there is no option {name!r} to vary")
             if not values:
                 raise ValueError(f"axis {name} has no values")
-        count = 1
-        for values in self.axes.values():
-            count *= len(values)
+        count = math.prod(map(len, self.axes.values()))
         if count > MOST_SETTINGS:
             raise ValueError(f"{count} settings are more than a sweep tries ({MOST_SETTINGS}); give fewer values")
-        self.settings()  # says now which values do not go together
+        self.settings()  # reports now which values do not go together
 
     def settings(self) -> list[Setting]:
         """Every setting once, in the order of the axes, the last of which changes fastest.
@@ -148,10 +85,13 @@ class Grid:
     def setting(self, chosen: Mapping[str, Value]) -> Setting:
         """The setting with these values. Equal ways of serving give equal settings.
 
-        A batch that is full does not wait: where each request fills one, the delay is without effect and set to 0.
+        A batch that is full does not wait: where each request fills one, the delay has no effect and is set to 0. One
+        model has no stages.
         """
         batching = chosen.get(BATCHING, "dynamic")
         changes: dict[str, Any] = {name: value for name, value in chosen.items() if name != BATCHING}
+        if changes.get("layout") == "fused":
+            changes |= {"acoustic": "", "stage": ()}
         options = replace(self.base, **changes)
         if batching == "static" or options.max_batch_size == 1:
             options = replace(options, queue_delay_ms=0.0, preferred_batch_sizes=())
@@ -160,19 +100,16 @@ class Grid:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """What became of a setting: its measurements with the best of them, or the error because of which there are none.
-
-    `best` is the measurement with the highest throughput among those that kept the limit; None if none did.
-    """
+    """The measurements of a setting, or the error because of which there are none."""
 
     setting: Setting
     measurements: Sequence[Measurement] = ()
-    best: Measurement | None = None
+    best: Measurement | None = None  # with the highest throughput among those that kept the limit
     error: str = ""
 
     @property
     def score(self) -> float:
-        """What settings are ranked by: utterances a second, or of streams how many."""
+        """The figure that settings are ranked by: utterances a second, or the number of streams."""
         if self.best is None:
             return 0.0
         return self.best.load if self.best.loop == "streaming" else self.best.throughput
@@ -201,10 +138,10 @@ def judge(setting: Setting, measurements: Sequence[Measurement], limit: Limit | 
 
 
 class SweepObserver(Protocol):
-    """Hears of a sweep while it runs."""
+    """Is called while a sweep runs."""
 
-    def trying(self, setting: Setting, place: int, total: int) -> None:
-        """A setting is about to be built and measured; `place` counts from 1, `total` is what the sweep may reach."""
+    def trying(self, setting: Setting, index: int, total: int) -> None:
+        """A setting is about to be built and measured; `index` counts from 1, `total` is what the sweep may reach."""
 
     def tried(self, trial: Trial) -> None:
         """A setting was measured, or failed."""
@@ -212,7 +149,7 @@ class SweepObserver(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What a sweep found: the trials in the order in which they were made. `complete`: whether it came to its end."""
+    """The result of a sweep: its trials in their order. `complete`: whether it came to its end."""
 
     grid: Grid
     trials: Sequence[Trial]
@@ -287,7 +224,7 @@ def run_sweep(
         grid: what may be tried.
         measure: builds, serves and measures one setting; a `TritoneError` of it is the trial's result.
         limit: what a measurement must keep to compete.
-        observer: is told what happens meanwhile.
+        observer: is called meanwhile.
         search: "grid" tries all; "coordinate" goes along one axis at a time from the best setting so far, until a
             whole round finds nothing better. That is much cheaper with many axes, and may miss the best combination.
         known: trials of an earlier run; their settings are not measured again, unless they failed.

@@ -1,7 +1,7 @@
-"""What a sweep asks of each setting: build it, serve it, measure it at these loads or search for the largest one.
+"""The question of a sweep: how each setting is measured, at given loads or at the largest within a limit.
 
 Question.measure(setting)  ->  Measurements        what `run_sweep` calls
-Question.words(grid)       ->  one line            what an earlier report must have asked to be gone on with
+Question.words(grid)       ->  one line            equal lines may share their figures, see `known_trials`
 """
 
 import hashlib
@@ -9,15 +9,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from tritone.bench.generator import FILES, Audio, Generator, Method, OnWindow, find_target, ramp_duration
+from tritone.bench.build_options import DEFAULTS, in_words, text_of
+from tritone.bench.generator import FILES, Audio, Generator, OnWindow, find_target, point_duration, ramp_duration
 from tritone.bench.plan import Duration, Plan, Point
 from tritone.bench.ramp import Limit
 from tritone.bench.run import Header, Observer, run_plan, run_ramp
 from tritone.bench.serving import serve_bundle
-from tritone.bench.sweep import DEFAULTS, Grid, Setting, Sweep, text_of, told
+from tritone.bench.sweep import Grid, Setting, Sweep
 from tritone.bundle import Bundle
 from tritone.client import Client
 from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.options import LoadOptions
 from tritone.report.stamp import Stamp
 
 START_S = 10.0  # until a repository is built and its server is ready
@@ -25,19 +27,15 @@ START_S = 10.0  # until a repository is built and its server is ready
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """How the settings of a bundle are measured.
-
-    `loads`: requests in flight, or streams; none searches from 1 to `most` for the largest that keeps the limit. In
-    `audio` is one kind.
-    """
+    """How the settings of a bundle are measured."""
 
     bundle: str
     streaming: bool = False
     protocol: Literal["grpc", "http"] = "grpc"
-    loads: Sequence[int] = ()
-    most: int = 256
-    audio: Audio
-    method: Method
+    loads: Sequence[int] = ()  # requests in flight, or streams; none searches for the largest within the limit
+    most: int = 256  # that a search tries
+    audio: Audio  # of one kind
+    options: LoadOptions
     limit: Limit | None = None
 
     def __post_init__(self) -> None:
@@ -49,7 +47,7 @@ class Question:
     @property
     def duration(self) -> Duration:
         """How long one setting takes."""
-        one = self.method.duration(self.streaming)
+        one = point_duration(self.options, self.streaming)
         measured = one * len(self.loads) if self.loads else ramp_duration(one, 1, self.most)
         return Duration(START_S + measured.usual_s, START_S + measured.most_s)
 
@@ -68,11 +66,11 @@ class Question:
             f"bundle {bundle.manifest.name} ({digest})",
             f"{kind}: {loads}",
             f"audio: {self._audio()}",
-            *([f"chunks of {self.method.chunk_ms:g} ms"] if self.streaming else []),
+            *([f"chunks of {self.options.chunk_ms:g} ms"] if self.streaming else []),
             self.protocol,
             *([str(self.limit.latency)] if self.limit else []),
             f"varied: {', '.join(name.replace('_', ' ') for name in grid.axes)}",
-            *(told(name, text_of(value)) for name, value in fixed.items()),
+            *(in_words(name, text_of(value)) for name, value in fixed.items()),
         ]
         return "; ".join(parts)
 
@@ -83,34 +81,27 @@ class Question:
             TritoneError: it cannot be served, or the generator failed.
             KeyboardInterrupt: on Ctrl-C.
         """
-        mode: Literal["streaming", "offline"] = "streaming" if self.streaming else "offline"
-        with serve_bundle(self.bundle, setting.options, mode=mode) as served:
-            address = served.http_address if self.protocol == "http" else served.grpc_address
-            with Client(f"{self.protocol}://{address}") as client:
+        with serve_bundle(self.bundle, setting.options, mode=self._mode) as served:
+            with Client(served.url(self.protocol)) as client:
                 target = find_target(client, None, streaming=self.streaming)
-            method = replace(self.method, metrics_url=served.metrics_url)
-            generator = Generator(target, self.audio, method, on_window)
-            return self._measure(setting, generator, observer)
-
-    def _measure(self, setting: Setting, generator: Generator, observer: Observer) -> list[Measurement]:
-        names = self.audio.kinds
-        header = Header(stamp=Stamp.here(""))  # of a report that nobody reads
-        if self.loads:
-            plan = Plan(
-                loop="streaming" if self.streaming else "closed",
-                loads=self.loads,
-                batch_sizes=[setting.batch_size],
-                audio=names,
-            )
-            run = run_plan(plan, generator, observer, header, limit=self.limit)
-        else:
-            assert self.limit is not None
+            options = replace(self.options, metrics_url=served.metrics_url)
+            generator = Generator(target, self.audio, options, on_window)
+            header = Header(stamp=Stamp.here(""))  # of a report that is not kept
             loop: Literal["streaming", "closed"] = "streaming" if self.streaming else "closed"
-            first = Point(loop=loop, load=1, batch_size=setting.batch_size, audio=names[0])
-            run, _ = run_ramp(first, self.most, self.limit, generator, observer, header)
+            if self.loads:
+                plan = Plan(loop=loop, loads=self.loads, batch_sizes=[setting.batch_size], audio=self.audio.kinds)
+                run = run_plan(plan, generator, observer, header, limit=self.limit)
+            else:
+                assert self.limit is not None
+                first = Point(loop=loop, load=1, batch_size=setting.batch_size, audio=self.audio.kinds[0])
+                run, _ = run_ramp(first, self.most, self.limit, generator, observer, header)
         if run.ended_by is not None:
             raise run.ended_by
         return list(run.report.measurements)
+
+    @property
+    def _mode(self) -> Literal["streaming", "offline"]:
+        return "streaming" if self.streaming else "offline"
 
     def _audio(self) -> str:
         kind = self.audio.kinds[0]
@@ -124,6 +115,6 @@ class Question:
         if sweep.winner is None:
             return None
         setting = sweep.winner.setting
-        line = setting.build_command(self.bundle, mode="streaming" if self.streaming else "offline")
+        line = setting.options.build_command(self.bundle, mode=self._mode)
         # The command is the server's part; the other part is up to the clients.
         return f"{line}  # clients send batches of {setting.batch_size}" if setting.batching == "static" else line

@@ -23,6 +23,7 @@ from pydantic import ValidationError
 from tritone.bundle.manifest import SCHEMA_VERSION, Artifact, Engine, Manifest, Precision, Role, Runtime, WeightStorage
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
+from tritone.paths import local
 
 MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
@@ -174,7 +175,7 @@ def resolve(path_or_name: str | os.PathLike[str]) -> Path:
     Raises:
         BundleError: there is neither; the message lists the shipped names.
     """
-    path = Path(path_or_name)
+    path = local(path_or_name, BundleError)
     if os.path.isdir(path):  # the methods of Path raise on names that are too long
         return path
     shipped = shipped_bundles()
@@ -205,7 +206,7 @@ class BundleWriter:
         Raises:
             BundleError: the target exists and is not a bundle, or its parent cannot be written.
         """
-        self.target = Path(os.path.abspath(target))
+        self.target = Path(os.path.abspath(local(target, BundleError)))
         _check_replaceable(self.target)
         try:
             self.target.parent.mkdir(parents=True, exist_ok=True)

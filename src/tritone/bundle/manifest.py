@@ -24,7 +24,9 @@ ALL_LEFT = -1  # as `left_chunks`: all of the past
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
-Kind = Literal["ctc", "transducer", "embedding"]
+Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
+"""A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.pipelines.kinds`."""
+
 Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic"]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
@@ -278,23 +280,6 @@ class Manifest(_Part):
     embedding: Embedding | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
-
-    @model_validator(mode="after")
-    def _kind_has_its_part(self) -> "Manifest":
-        if (self.kind == "transducer") != (self.transducer is not None):
-            raise ValueError(f"kind is {self.kind!r}: a transducer, and nothing else, has the part `transducer`")
-        if (self.kind == "embedding") != (self.embedding is not None):
-            raise ValueError(f"kind is {self.kind!r}: an embedding, and nothing else, has the part `embedding`")
-        if (self.kind == "embedding") != (self.vocabulary is None):
-            raise ValueError(f"kind is {self.kind!r}: all but embeddings have the part `vocabulary`")
-        if self.embedding and (self.streaming or self.decoder):
-            raise ValueError("an embedding is of a whole utterance; it has neither `streaming` nor `decoder`")
-        if self.transducer and self.vocabulary and max(self.transducer.start) >= self.vocabulary.size:
-            raise ValueError(
-                f"transducer.start is {list(self.transducer.start)}, but the largest token id is "
-                f"{self.vocabulary.size - 1}"
-            )
-        return self
 
     @model_validator(mode="after")
     def _window_gives_a_frame(self) -> "Manifest":

@@ -1,28 +1,26 @@
 """`tritone build`: bundles to a Triton model repository."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
-from tritone.cli.shared.search_options import takes_search_options
+from tritone.cli.shared.described_options import takes_options
+from tritone.pipelines.embed_options import EmbedFields
 from tritone.pipelines.kinds import compile_search
-from tritone.repository import EnsembleOptions, ModelOptions, build_repository, compiled_searches, parse_stages
+from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
-from tritone.repository.ensemble import TensorNames, native_backends
+from tritone.repository.ensemble import TensorNames
 from tritone.repository.instances import Device
-from tritone.search.endpoint import EndpointRules
-from tritone.search.options import LmUnit, used_by
-from tritone.server import has_backends
-
-Layout = Literal["fused", "ensemble"]
-Acoustic = Literal["native", "python"]
+from tritone.search.fields import described
+from tritone.search.options import MODEL_PARAMETERS, used_by
+from tritone.server.layout import Acoustic, Layout, ensemble_options
 
 DEFAULTS = ModelOptions()
-RULES = EndpointRules()
+WINDOWS = described(EmbedFields)
 
 
-@takes_search_options(before="lm", with_defaults=True)
+@takes_options([*MODEL_PARAMETERS.values(), *WINDOWS.values()], before="layout", with_defaults=True)
 def build(
     bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")],
     output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
@@ -32,7 +30,7 @@ def build(
     ] = None,
     mode: Annotated[
         Modes,
-        typer.Option(help="What to serve: NAME offline, NAME-streaming streaming. Alone, a streaming --name is exact."),
+        typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     instances: Annotated[int, typer.Option(help="Model processes (on each GPU).")] = DEFAULTS.instances,
     device: Annotated[Device, typer.Option(help="Where the models run.")] = DEFAULTS.device,
@@ -46,9 +44,7 @@ def build(
     threads: Annotated[int, typer.Option(help="CPU threads of an instance; 0 shares the cores.")] = DEFAULTS.threads,
     max_batch_size: Annotated[int, typer.Option(help="Most requests in one call.")] = DEFAULTS.max_batch_size,
     preferred_batch_sizes: Annotated[str, typer.Option(help="Batch sizes worth waiting for, like 8,16.")] = "",
-    queue_delay_ms: Annotated[
-        float, typer.Option(help="How long to wait for a batch to fill.")
-    ] = DEFAULTS.queue_delay_ms,
+    queue_delay_ms: Annotated[float, typer.Option(help="Longest wait for a batch to fill.")] = DEFAULTS.queue_delay_ms,
     queue_limit: Annotated[
         int,
         typer.Option(help="Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."),
@@ -64,41 +60,6 @@ def build(
     stream_idle_timeout_s: Annotated[
         float, typer.Option(help="Close a stream that sends nothing for this long, in seconds.")
     ] = DEFAULTS.stream_idle_timeout_s,
-    lm: Annotated[
-        Path | None, typer.Option(help="An n-gram language model, ARPA or KenLM binary; it is copied.")
-    ] = None,
-    lm_unit: Annotated[LmUnit, typer.Option(help="What its words are: word, token, or auto.")] = DEFAULTS.lm_unit,
-    hotwords: Annotated[
-        Path | None, typer.Option(help="Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.")
-    ] = None,
-    timestamps: Annotated[
-        bool, typer.Option("--timestamps/--no-timestamps", help="Whether details tell tokens and words with times.")
-    ] = DEFAULTS.timestamps,
-    chunk_size: Annotated[
-        int | None, typer.Option(help="Streaming: new frames in a step; the bundle's if not given.")
-    ] = DEFAULTS.chunk_size,
-    left_chunks: Annotated[
-        int | None, typer.Option(help="Streaming: past chunks a step sees, -1 for all; the bundle's if not given.")
-    ] = DEFAULTS.left_chunks,
-    endpoint_silence_s: Annotated[
-        float | None, typer.Option(help=f"Streaming: end a segment without text after so long ({RULES.silence_s:g}).")
-    ] = DEFAULTS.endpoint_silence_s,
-    endpoint_silence_after_speech_s: Annotated[
-        float | None,
-        typer.Option(help=f"Streaming: end a segment after so long a silence ({RULES.silence_after_speech_s:g})."),
-    ] = DEFAULTS.endpoint_silence_after_speech_s,
-    endpoint_max_segment_s: Annotated[
-        float | None, typer.Option(help=f"Streaming: end a segment at this length ({RULES.max_segment_s:g}).")
-    ] = DEFAULTS.endpoint_max_segment_s,
-    window_s: Annotated[
-        float,
-        typer.Option(
-            help="Speaker models: embed longer audio in windows of so many seconds, and average; 0: all at once."
-        ),
-    ] = DEFAULTS.window_s,
-    shift_s: Annotated[
-        float, typer.Option(help="Speaker models: seconds from one window to the next; 0: a window's length.")
-    ] = DEFAULTS.shift_s,
     layout: Annotated[
         Layout,
         typer.Option(
@@ -117,7 +78,7 @@ def build(
     acoustic: Annotated[
         Acoustic | None,
         typer.Option(
-            help="Ensemble: who runs the network, Triton's native backend for its runtime, or python, our own. "
+            help="Ensemble: what runs the network, Triton's native backend for its runtime, or python, our own. "
             "Default: native if a tritonserver with that backend is found here."
         ),
     ] = None,
@@ -130,7 +91,7 @@ def build(
     ] = "triton",
     link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
-    **search: Any,
+    **behaviour: Any,
 ) -> None:
     """Turn bundles into a Triton model repository.
 
@@ -153,35 +114,24 @@ def build(
             max_audio_s=max_audio_s,
             max_streams=max_streams,
             stream_idle_timeout_s=stream_idle_timeout_s,
-            **search,
-            lm="" if lm is None else str(lm),
-            lm_unit=lm_unit,
-            hotwords="" if hotwords is None else str(hotwords),
-            timestamps=timestamps,
-            chunk_size=chunk_size,
-            left_chunks=left_chunks,
-            endpoint_silence_s=endpoint_silence_s,
-            endpoint_silence_after_speech_s=endpoint_silence_after_speech_s,
-            endpoint_max_segment_s=endpoint_max_segment_s,
-            window_s=window_s,
-            shift_s=shift_s,
+            **behaviour,
         )
-        stages = None
-        if layout == "ensemble":
-            if mode == "streaming":
-                raise ValueError("--layout ensemble is for whole utterances; --mode streaming builds none of them")
-            native = has_backends(native_backends(bundles, options)) if acoustic is None else acoustic == "native"
-            placed = parse_stages(stage or [], options.usual_instances)
-            stages = EnsembleOptions(stages=placed, native=native, tensors=tensors)
-        elif stage or acoustic or tensors != "triton":
-            raise ValueError("--stage, --acoustic and --tensors are for --layout ensemble")
+        stages = ensemble_options(
+            bundles,
+            options,
+            layout,
+            stages=stage or (),
+            acoustic=acoustic,
+            tensors=tensors,
+            streaming=mode == "streaming",
+        )
         built = build_repository(
             bundles, output, names=name or None, modes=mode, options=options, layout=stages, link=link, force=force
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
-    idle = [name for name, file in (("--lm", lm), ("--hotwords", hotwords)) if file is not None]
-    if idle and search["search"] == "greedy":
+    idle = [f"--{name}" for name in ("lm", "hotwords") if behaviour[name]]
+    if idle and options.search == "greedy":
         typer.echo(
             f"note: greedy search does not look at {' and '.join(idle)}; requests that ask for another search will. "
             f"--search {used_by(['lm'])} uses it for all.",

@@ -26,7 +26,7 @@ def demo(
     bundle: Annotated[
         list[str] | None,
         typer.Option(
-            help="What to serve, once for each: a bundle folder, or a shipped one by name.",
+            help="Bundles to serve, once for each: a bundle folder, or a shipped one by name.",
             show_default="all shipped ones",
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""`tritone doctor`: say what a server needs here, what is broken, and how to mend it."""
+"""`tritone doctor`: checks what a server needs here, and how to mend what is broken."""
 
 from pathlib import Path
 from typing import Annotated
@@ -7,30 +7,25 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.server import ServerOptions, run_checks
 from tritone.server.checks import worst
 
-DEFAULTS = ServerOptions()
 STYLES = {"ok": "green", "warning": "yellow", "broken": "bold red"}
 
 
+@takes_option_classes(leave_out=("control", "log_level", "start_timeout_s"))
 def doctor(
+    options: ServerOptions,
     server: Annotated[
-        Path | None, typer.Option(help="tritonserver to look at; found as by `serve` if not given.")
+        Path | None, typer.Option(help="tritonserver to check; searched as by `serve` if not given.")
     ] = None,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = DEFAULTS.host,
-    http_port: Annotated[int, typer.Option(help="Port of the HTTP service.")] = DEFAULTS.http_port,
-    grpc_port: Annotated[int, typer.Option(help="Port of the gRPC service.")] = DEFAULTS.grpc_port,
-    metrics_port: Annotated[int, typer.Option(help="Port of the metrics.")] = DEFAULTS.metrics_port,
 ) -> None:
-    """Check what a server needs here.
+    """Check that a server can run here.
 
-    Says of each thing that `tritone serve` needs whether it is there, and how to mend it. Exit code 1 if one is broken.
+    Reports for each thing that `tritone serve` needs whether it is there, and how to mend it. Exit code 1 if one is
+    broken.
     """
-    try:
-        options = ServerOptions(host=host, http_port=http_port, grpc_port=grpc_port, metrics_port=metrics_port)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
     checks = run_checks(server, options)
     table = Table("check", "", box=None)
     for title in ("seen", "to do"):

@@ -16,10 +16,11 @@ from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible
+from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
 from tritone.speakers.bulk import BulkResult, BulkStatus, Recording, embed_corpus
-from tritone.systems import BundleEmbedding, EmbeddingSystem, ServedEmbedding
-from tritone.systems.embedding_served import DEFAULT_CONCURRENCY
+from tritone.systems import BundleSystem, System, embedder
+from tritone.systems.served import EMBEDDING_CONCURRENCY
 
 SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second would cost more than small models
 
@@ -27,17 +28,14 @@ SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second wou
 def embed(
     output_directory: Annotated[
         Path,
-        typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; made if need be."),
+        typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; created if missing."),
     ],
-    wavscp: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="The recordings, a line 'id path' for each; relative paths start from it."),
-    ] = None,
+    wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+        typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
     ] = None,
     bundle: Annotated[
         str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
@@ -46,10 +44,10 @@ def embed(
         str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")
     ] = None,
     protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
     ] = None,
     concurrency: Annotated[
-        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
+        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({EMBEDDING_CONCURRENCY} if not given).")
     ] = None,
     timeout_s: Annotated[
         float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
@@ -66,25 +64,25 @@ def embed(
         str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
     ] = None,
     max_audio_s: Annotated[
-        float | None, typer.Option(min=0, help="With --bundle: longest recording taken (300 if not given).")
+        float | None, typer.Option(min=0, help="With --bundle: longest recording accepted (300 if not given).")
     ] = None,
     window_s: Annotated[
         float | None,
-        typer.Option(min=0, help="Embed what is longer in windows of so many seconds, and take their mean."),
+        typer.Option(min=0, help="Embed longer audio in windows of this many seconds, and average them."),
     ] = None,
     shift_s: Annotated[
-        float | None, typer.Option(min=0, help="From one window to the next; their length if not given.")
+        float | None, typer.Option(min=0, help="Distance from one window to the next; their length if not given.")
     ] = None,
     shard_size: Annotated[int, typer.Option(min=1, help="Vectors in one archive.")] = DEFAULT_SHARD_SIZE,
     force: Annotated[
-        bool, typer.Option("--force", help="Begin anew if another model, or other options, made what is in DIR.")
+        bool, typer.Option("--force", help="Start again if another model, or other options, made the vectors in DIR.")
     ] = False,
 ) -> None:
     """Turn recordings into speaker embeddings, in Kaldi archives.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Which recordings is said by --wavscp, by
-    --manifest, or by --data-dir. What DIR has already is not embedded again: after an interrupt or a crash, the same
-    command goes on with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
+    With a running server (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
+    --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a crash, the same
+    command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
     recording has its vector.
     """
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
@@ -97,9 +95,8 @@ def embed(
     }
     check_where(url, bundle, "demo-speaker", for_server=for_server, for_bundle=for_bundle)
     if wavscp is None and not manifest and data_dir is None:
-        raise typer.BadParameter("say what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
-    if wavscp is not None and manifest:
-        raise typer.BadParameter("give either --wavscp or --manifest")
+        raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
+    recordings.check_one_list(wavscp, manifest)
     utterances = read_utterances(
         wavscp=wavscp,
         manifest=recordings.manifests_of(manifest),
@@ -107,7 +104,7 @@ def embed(
         need_text=False,
         need_audio=False,  # a recording that is missing is a failure like others
     )
-    system: EmbeddingSystem
+    system: System[EmbeddingResult]
     try:
         if url is not None:
             system = _connect(url, model, protocol, concurrency, timeout_s, window_s, shift_s)
@@ -138,18 +135,17 @@ def _connect(
     timeout_s: float | None,
     window_s: float | None,
     shift_s: float | None,
-) -> EmbeddingSystem:
+) -> System[EmbeddingResult]:
     from tritone import Client
 
     client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-    in_flight = concurrency or DEFAULT_CONCURRENCY
-    return ServedEmbedding(client, model, concurrency=in_flight, window_s=window_s, shift_s=shift_s)
+    return embedder(client, model, concurrency=concurrency, window_s=window_s, shift_s=shift_s)
 
 
-def _load(bundle: str, options: dict[str, str | int | float | None]) -> EmbeddingSystem:
+def _load(bundle: str, options: dict[str, str | int | float | None]) -> System[EmbeddingResult]:
     from tritone import load_embedder
 
-    return BundleEmbedding(load_embedder(bundle, **options), options=options)  # type: ignore[arg-type]
+    return BundleSystem(load_embedder(bundle, **options), options=options)  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -203,7 +199,7 @@ def _report(result: BulkResult) -> None:
     speed = f": {_speed(status)}" if status.embedded else ""
     say(f"embedded {status.embedded} of {status.total}{there}{speed}")
     say(f"{result.scp} lists them{others}")
-    again = "The same command goes on with the rest."
+    again = "The same command continues with the rest."
     if result.interrupted:
         say(f"interrupted. {again}")
         raise typer.Exit(INTERRUPTED)

@@ -23,32 +23,30 @@ def engine(
     least: Annotated[
         list[str] | None,
         typer.Option(
-            "--min", metavar="ROWSxSECONDS", help="Least size of a call, of one row, like 1x2s; default 1x0.5s."
+            "--min", metavar="ROWSxSECONDS", help="Smallest size of a call, of one row, like 1x2s; default 1x0.5s."
         ),
     ] = None,
     usual: Annotated[
         list[str] | None,
-        typer.Option("--opt", metavar="ROWSxSECONDS", help="Usual size, which kernels are chosen for; default 8x7s."),
+        typer.Option("--opt", metavar="ROWSxSECONDS", help="Usual size, to choose kernels for; default 8x7s."),
     ] = None,
     most: Annotated[
         list[str] | None,
-        typer.Option("--max", metavar="ROWSxSECONDS", help="Largest size, which memory is taken for; default 32x30s."),
+        typer.Option("--max", metavar="ROWSxSECONDS", help="Largest size, to allocate memory for; default 32x30s."),
     ] = None,
-    precision: Annotated[
-        str, typer.Option(help="fp32, fp16 or both, of which the bundle must have ONNX graphs.")
-    ] = "fp32",
-    roles: Annotated[str | None, typer.Option(help="Whose graphs, like encoder,decoder. Default: all.")] = None,
+    precision: Annotated[str, typer.Option(help="fp32, fp16 or both; the bundle needs ONNX graphs in them.")] = "fp32",
+    roles: Annotated[str | None, typer.Option(help="Roles of the graphs, like encoder,decoder. Default: all.")] = None,
     output: Annotated[
         Path | None, typer.Option(help="Folder of a new bundle with the engines. Default: they are added to BUNDLE.")
     ] = None,
     workspace_mib: Annotated[
-        int | None, typer.Option(min=1, help="Memory that kernels may take. Default: as TensorRT likes.")
+        int | None, typer.Option(min=1, help="Memory that kernels may use. Default: TensorRT's choice.")
     ] = None,
     timing_cache: Annotated[
-        Path | None, typer.Option(help="File that keeps what was measured. Default: in the user's cache folder.")
+        Path | None, typer.Option(help="File of kernel timings. Default: in the user's cache folder.")
     ] = None,
     level: Annotated[
-        int | None, typer.Option(min=0, max=5, help="How long to look for kernels. Default: TensorRT's, 3.")
+        int | None, typer.Option(min=0, max=5, help="Effort of the search for kernels. Default: TensorRT's, 3.")
     ] = None,
 ) -> None:
     """Build TensorRT engines of a bundle's ONNX graphs.
@@ -57,7 +55,7 @@ def engine(
     --min, --opt and --max several times for several profiles of sizes.
     """
     from tritone.bundle.bundle import Bundle
-    from tritone.cli.export.report import names
+    from tritone.cli.export.options import names
     from tritone.tensorrt import build_engines
 
     try:

@@ -11,17 +11,17 @@ from tritone.report.table import visible
 
 def enroll(
     store: options.Store,
-    name: Annotated[str | None, typer.Argument(help="Who speaks.", show_default=False)] = None,
+    name: Annotated[str | None, typer.Argument(help="Name of the speaker.", show_default=False)] = None,
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Recordings of that person alone.", show_default=False)
+        list[Path] | None, typer.Argument(help="Recordings of only that speaker.", show_default=False)
     ] = None,
     bundle: options.BundleName = None,
     url: options.Url = None,
     model: options.Model = None,
     device: options.Device = None,
-    anew: Annotated[bool, typer.Option("--anew", help="Forget the recordings of NAME enrolled before.")] = False,
-    list_all: Annotated[bool, typer.Option("--list", help="List who is enrolled.")] = False,
-    remove: Annotated[str | None, typer.Option(metavar="NAME", help="Forget a speaker.")] = None,
+    anew: Annotated[bool, typer.Option("--anew", help="Replace the recordings of NAME enrolled before.")] = False,
+    list_all: Annotated[bool, typer.Option("--list", help="List the enrolled speakers.")] = False,
+    remove: Annotated[str | None, typer.Option(metavar="NAME", help="Remove a speaker.")] = None,
 ) -> None:
     """Enrol a speaker to be found again.
 

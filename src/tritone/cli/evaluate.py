@@ -21,9 +21,9 @@ from tritone.evaluate.result import Report
 from tritone.evaluate.series import evaluate_each, read_baseline
 from tritone.report.stamp import Stamp
 from tritone.report.table import visible
-from tritone.systems import Playback, ServedSystem, System, open_system
-from tritone.systems.outcome import DEFAULT_CHUNK_MS
-from tritone.systems.served import DEFAULT_CONCURRENCY
+from tritone.result import TranscriptResult
+from tritone.systems import Playback, System, open_system, transcriber
+from tritone.systems.streams import DEFAULT_CHUNK_MS
 
 DEFAULTS = Normalization()
 WHO = (
@@ -38,7 +38,7 @@ def evaluate(
     ] = None,
     model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
     protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
     ] = None,
     timeout_s: Annotated[
         float, typer.Option(min=0.001, help="With a server: limit of one request, in seconds.")
@@ -70,60 +70,60 @@ def evaluate(
     ] = None,
     max_wer_increase: Annotated[
         float | None,
-        typer.Option(min=0, metavar="POINTS", help="Fail if a WER is more percentage points above the baseline's."),
+        typer.Option(min=0, metavar="POINTS", help="Fail if a WER exceeds the baseline's by more percentage points."),
     ] = None,
-    wavscp: Annotated[Path | None, typer.Option(help="Kaldi wav.scp: one 'id path' a line.")] = None,
+    wavscp: recordings.WavScp = None,
     trans: Annotated[Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line.")] = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     min_duration_s: Annotated[
-        float, typer.Option(min=0, help="With --manifest: leave out what it says is shorter, in seconds.")
+        float, typer.Option(min=0, help="With --manifest: leave out recordings that are shorter, in seconds.")
     ] = 0.0,
     max_duration_s: Annotated[
-        float | None, typer.Option(min=0, help="With --manifest: leave out what it says is longer.")
+        float | None, typer.Option(min=0, help="With --manifest: leave out recordings that are longer.")
     ] = None,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first so many utterances.")] = None,
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N utterances.")] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks; partial results are measured too.")
     ] = False,
     chunk_ms: Annotated[
         float | None, typer.Option(min=1, help=f"With --streaming: audio sent at a time ({DEFAULT_CHUNK_MS:g}).")
     ] = None,
-    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: as fast as it was spoken.")] = False,
+    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     concurrency: Annotated[
         int | None,
         typer.Option(min=1, help="Requests or streams at once; with a bundle offline, files given to it together."),
     ] = None,
-    case: Annotated[Case, typer.Option(help="What to make of letter case.")] = DEFAULTS.case,
-    punctuation: Annotated[Punctuation, typer.Option(help="What to do with punctuation.")] = DEFAULTS.punctuation,
+    case: Annotated[Case, typer.Option(help="Treatment of letter case.")] = DEFAULTS.case,
+    punctuation: Annotated[Punctuation, typer.Option(help="Treatment of punctuation.")] = DEFAULTS.punctuation,
     units: Annotated[
-        Units, typer.Option(help="What the WER counts; auto: Han, Kana, Thai by character, others by word.")
+        Units, typer.Option(help="Units of the WER; auto: Han, Kana, Thai by character, others by word.")
     ] = DEFAULTS.units,
     unicode: Annotated[Unicode, typer.Option(help="Unicode normalisation.")] = DEFAULTS.unicode,
-    tags: Annotated[Tags, typer.Option(help="What to do with tags like <unk>.")] = DEFAULTS.tags,
+    tags: Annotated[Tags, typer.Option(help="Treatment of tags like <unk>.")] = DEFAULTS.tags,
     spelling: Annotated[
         Spelling, typer.Option(help="english: numbers, signs and abbreviations as English words, accents off.")
     ] = DEFAULTS.spelling,
     count_spaces: Annotated[bool, typer.Option("--count-spaces", help="Count spaces in the CER.")] = False,
-    confidence: Annotated[float, typer.Option(help="Of the confidence intervals, in percent.")] = 95.0,
+    confidence: Annotated[float, typer.Option(help="Level of the confidence intervals, in percent.")] = 95.0,
     worst: Annotated[int, typer.Option(min=0, help="Utterances and confusions to show; 0 shows none.")] = 5,
     json: Annotated[Path | None, typer.Option(help="Write everything as JSON.")] = None,
     html: Annotated[Path | None, typer.Option(help="Write a page with aligned texts and audio.")] = None,
     audio_budget_mb: Annotated[
-        float, typer.Option(min=0, help="With --html: most audio in the page; those with most errors come first.")
+        float, typer.Option(min=0, help="With --html: limit on the audio in the page; most errors first.")
     ] = DEFAULT_AUDIO_BUDGET_MB,
     journal: Annotated[
-        Path | None, typer.Option(help="Note results as they come; beside --json or --html if not given.")
+        Path | None, typer.Option(help="File for results as they arrive; beside --json or --html if not given.")
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the journal; what failed is tried again.")
+        bool, typer.Option("--resume", help="Continue the journal; failed recordings are tried again.")
     ] = False,
 ) -> None:
-    """Count the errors of a model.
+    """Measure the accuracy of a model.
 
     Recognises a list of recordings with a running server (--url) or in this process (--bundle), and compares the texts
     with references. With --compare, several systems on the same recordings. Exit code 0 only if every utterance was
-    recognised and no limit was passed; 130 after Ctrl-C, with a report on what is there.
+    recognised and no limit was exceeded; 130 after Ctrl-C, with a report on the finished part.
     """
     manifests = recordings.manifests_of(manifest)
     check_outputs((json, html, journal), (wavscp, trans, *manifests, baseline))
@@ -246,15 +246,14 @@ def _open(
     compared: Sequence[str],
     playback: Playback | None,
     concurrency: int | None,
-) -> list[System]:
-    """Everything that can be wrong without asking a server or opening a graph is found here, before anything runs."""
-    systems: list[System] = []
+) -> list[System[TranscriptResult]]:
+    """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs."""
+    systems: list[System[TranscriptResult]] = []
     if url is not None:
         from tritone.client import Client
 
         client = Client(url, protocol=protocol, timeout_s=timeout_s)
-        in_flight = concurrency or DEFAULT_CONCURRENCY
-        systems.append(ServedSystem(client, model, playback=playback, concurrency=in_flight, search=search))
+        systems.append(transcriber(client, model, playback=playback, concurrency=concurrency, search=search))
     if bundle is not None and device is not None:
         bundle = f"{bundle},device={device}"
     for spec in [*([] if bundle is None else [bundle]), *compared]:

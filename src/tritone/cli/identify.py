@@ -13,7 +13,7 @@ from tritone.report.table import Column, Table, visible
 def identify(
     files: Annotated[list[Path], typer.Argument(help="Recordings of one person each.", show_default=False)],
     store: options.Store,
-    top: Annotated[int, typer.Option(min=1, help="How many speakers to name.")] = 5,
+    top: Annotated[int, typer.Option(min=1, help="Number of speakers to print.")] = 5,
     bundle: options.BundleName = None,
     url: options.Url = None,
     model: options.Model = None,
@@ -23,8 +23,8 @@ def identify(
 ) -> None:
     """Find a voice among the enrolled speakers.
 
-    Those most like it are named, best first. A speaker's voice is the mean of the recordings enrolled.
-    Whoever is not above the threshold may be a stranger.
+    Prints the most similar speakers, best first. A speaker's voice is the mean of the recordings enrolled.
+    Below the threshold it may be somebody else.
     """
     from rich.console import Console
 

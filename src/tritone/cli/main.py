@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
 
 COMMANDS = (
@@ -37,6 +38,12 @@ class Commands(TyperGroup):
         command = typer.main.get_command(commands)
         command.name = cmd_name
         return command
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            check_words(command, rest)
+        return name, command, rest
 
     def invoke(self, ctx: Any) -> Any:
         try:

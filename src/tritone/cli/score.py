@@ -18,20 +18,24 @@ DEFAULT_TOP_N = 100  # as tritone.speakers.scoring has it, which loads numpy
 
 def score(
     trials: Annotated[
-        Path | None,
-        typer.Option(help="Trials: 'enrol test target|nontarget', '1|0 enrol test', or 'enrol test' a line."),
+        list[Path] | None,
+        typer.Option(
+            help="Trials: 'enrol test target|nontarget', '1|0 enrol test', or 'enrol test' a line; repeatable."
+        ),
     ] = None,
     embeddings: Annotated[
         Path | None,
         typer.Option(metavar="SCP", help="Their vectors: an .scp, an .ark, or a folder of `tritone embed`."),
     ] = None,
     scores: Annotated[
-        Path | None,
-        typer.Option(help="Scores of trials made before: only count errors, or with --cohort normalise them."),
+        list[Path] | None,
+        typer.Option(
+            help="Scores of trials made before: only count errors, or with --cohort normalise them; repeatable."
+        ),
     ] = None,
     enroll: Annotated[
         Path | None,
-        typer.Option(metavar="SPK2UTT", help="What is enrolled is the mean of utterances: 'name utt utt ...' a line."),
+        typer.Option(metavar="SPK2UTT", help="Enrolled models are means of utterances: 'name utt utt ...' a line."),
     ] = None,
     cal_mean: Annotated[
         Path | None,
@@ -51,34 +55,38 @@ def score(
         typer.Option(help="With --cohort: the nearest --top-n of it (asnorm, if not given) or all (snorm)."),
     ] = None,
     top_n: Annotated[
-        int | None, typer.Option(min=2, help=f"With asnorm: speakers of the cohort looked at ({DEFAULT_TOP_N}).")
+        int | None, typer.Option(min=2, help=f"With asnorm: number of nearest cohort speakers ({DEFAULT_TOP_N}).")
     ] = None,
-    output: Annotated[Path | None, typer.Option(help="Write the scores, as WeSpeaker writes them.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="Write the scores, as WeSpeaker writes them; of several lists a folder, for TRIALS.score."),
+    ] = None,
     det: Annotated[Path | None, typer.Option(help="Draw the DET curve: a .png or .svg.")] = None,
     p_target: Annotated[
-        list[float] | None, typer.Option(help="Of minDCF: how probable a target is (0.01); repeatable.")
+        list[float] | None, typer.Option(help="For minDCF: prior probability of a target (0.01); repeatable.")
     ] = None,
-    c_miss: Annotated[float, typer.Option(help="Of minDCF: the cost of a miss.")] = 1.0,
-    c_fa: Annotated[float, typer.Option(help="Of minDCF: the cost of a false alarm.")] = 1.0,
+    c_miss: Annotated[float, typer.Option(help="For minDCF: the cost of a miss.")] = 1.0,
+    c_fa: Annotated[float, typer.Option(help="For minDCF: the cost of a false alarm.")] = 1.0,
     spk2utt: Annotated[
         Path | None,
-        typer.Option(help="Who speaks in the trials, 'speaker utt ...' a line: intervals are then by speaker."),
+        typer.Option(help="Speakers of the trials, 'speaker utt ...' a line: intervals are then by speaker."),
     ] = None,
     intervals: Annotated[
         bool, typer.Option("--intervals/--no-intervals", help="95 % confidence intervals by resampling.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each list.")] = False,
 ) -> None:
     """Score speaker trials, and count errors: EER, minDCF.
 
     With --trials and --embeddings the score is the cosine, normalised with --cohort. With --scores a file of scores is
-    evaluated as it is.
+    evaluated as it is. Of several lists a table has a row for each.
     """
+    lists = [*(trials or ()), *(scores or ())]
     for wrong, complaint in (
-        ((trials is None) == (scores is None), "give --trials with --embeddings, or --scores"),
-        (trials is not None and embeddings is None, "--trials needs --embeddings, the vectors of the recordings"),
+        ((not trials) == (not scores), "give --trials with --embeddings, or --scores"),
+        (bool(trials) and embeddings is None, "--trials needs --embeddings, the vectors of the recordings"),
         (
-            scores is not None and embeddings is not None and cohort is None,
+            bool(scores) and embeddings is not None and cohort is None,
             "--scores are scored already; --embeddings goes with them only to normalise with a --cohort",
         ),
         (cohort is not None and embeddings is None, "--cohort needs --embeddings, to compare both with one another"),
@@ -91,13 +99,26 @@ def score(
             "--norm, --top-n and --cohort-spk2utt go with --cohort",
         ),
         (norm == "snorm" and top_n is not None, "--top-n goes with --norm asnorm; snorm looks at the whole cohort"),
-        (scores is not None and cohort is None and output is not None, "--output would be a copy of --scores"),
+        (bool(scores) and cohort is None and output is not None, "--output would be a copy of --scores"),
+        (len(set(lists)) < len(lists), "a list is given twice; name each once"),
+        (len(lists) > 1 and det is not None, "--det draws one list; give its --trials or --scores alone"),
+        (
+            len(lists) > 1 and output is not None and len({each.name for each in lists}) < len(lists),
+            "two lists have the same name, and their scores would have the same file in --output; score them apart",
+        ),
     ):
         if wrong:
             raise typer.BadParameter(complaint)
-    check_outputs((output, det), (trials, scores, embeddings, enroll, cal_mean, cohort, cohort_spk2utt, spk2utt))
+    outputs: dict[Path, Path] = {}
+    if output is not None:
+        outputs = {lists[0]: output}
+        if len(lists) > 1:
+            output.mkdir(parents=True, exist_ok=True)
+            outputs = {each: output / f"{each.name}.score" for each in lists}
+    given = (embeddings, enroll, cal_mean, cohort, cohort_spk2utt, spk2utt)
+    check_outputs((*outputs.values(), det), (*lists, *given))
     from tritone.speakers import metrics
-    from tritone.speakers.score_file import read_scores, write_scores
+    from tritone.speakers.score_file import Scores, read_scores, write_scores
     from tritone.speakers.trials import read_groups, read_trials
 
     try:
@@ -109,19 +130,19 @@ def score(
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 
-    listed = trials or scores
-    assert listed is not None
-    result = read_scores(scores) if scores is not None else None
-    pairs = read_trials(listed) if result is None else result.trials
-    has_labels = pairs.targets is not None
-    if not has_labels and (output is None or det is not None):
-        raise typer.BadParameter(f"{listed} has no labels, so there are no errors to count; --output writes the scores")
+    before = {each: read_scores(each) for each in scores or ()}
+    pairs = {each: before[each].trials if each in before else read_trials(each) for each in lists}
+    for listed, its in pairs.items():
+        if its.targets is None and (output is None or det is not None):
+            raise typer.BadParameter(
+                f"{listed} has no labels, so there are no errors to count; --output writes the scores"
+            )
     speakers = None
     if spk2utt is not None:
         speakers = {name: speaker for speaker, names in read_groups(spk2utt).items() for name in names}
+    results: dict[Path, Scores] = before
     if embeddings is not None:
         from tritone.speakers.archive import read_vectors
-        from tritone.speakers.score_file import Scores
         from tritone.speakers.scoring import mean_is_subtracted, read_mean, score_trials, speaker_means
 
         if cal_mean is not None and mean_is_subtracted(embeddings):
@@ -135,34 +156,66 @@ def score(
         vectors = read_vectors(embeddings)
         if others is not None and norm != "snorm" and (top_n or DEFAULT_TOP_N) > len(others.keys):
             _say(f"warning: the cohort has {len(others.keys)} speakers, fewer than --top-n; all of them are taken")
-        scored = score_trials(
-            pairs,
-            vectors,
-            models=None if groups is None else speaker_means(vectors, groups),
-            mean=mean,
-            given=None if result is None else result.values,
-            cohort=others,
-            norm=norm or "asnorm",
-            top_n=top_n or DEFAULT_TOP_N,
-        )
-        result = Scores(pairs, scored.values)
-        if output is not None:
-            write_scores(output, pairs, scored.values, scored.side)
-            _say(f"wrote {output}")
-    assert result is not None
-    if not has_labels:
-        return
-    resamples = metrics.RESAMPLES if intervals else 0
-    evaluation = metrics.evaluate(result, costs, speakers=speakers, resamples=resamples)
+        models = None if groups is None else speaker_means(vectors, groups)
+        results = {}
+        for listed, its in pairs.items():
+            scored = score_trials(
+                its,
+                vectors,
+                models=models,
+                mean=mean,
+                given=before[listed].values if listed in before else None,
+                cohort=others,
+                norm=norm or "asnorm",
+                top_n=top_n or DEFAULT_TOP_N,
+            )
+            results[listed] = Scores(its, scored.values)
+            if listed in outputs:
+                write_scores(outputs[listed], its, scored.values, scored.side)
+                _say(f"wrote {outputs[listed]}")
+    evaluations = {
+        listed: metrics.evaluate(result, costs, speakers=speakers, resamples=metrics.RESAMPLES if intervals else 0)
+        for listed, result in results.items()
+        if result.trials.targets is not None
+    }
+    names = {listed: outputs.get(listed, listed).name for listed in lists}
     if det is not None:
         from tritone.speakers.det import draw_det, save_picture
 
-        save_picture(draw_det(evaluation, result, title=(output or listed).name), det)
+        (listed,) = lists
+        save_picture(draw_det(evaluations[listed], results[listed], title=names[listed]), det)
         _say(f"wrote {det}")
     if as_json:
-        typer.echo(json.dumps(_fields(evaluation, listed), ensure_ascii=False))
-    else:
-        _print(evaluation, (output or listed).name)
+        for listed, evaluation in evaluations.items():
+            typer.echo(json.dumps(_fields(evaluation, listed), ensure_ascii=False))
+    elif len(lists) == 1:
+        for listed, evaluation in evaluations.items():
+            _print(evaluation, names[listed])
+    elif evaluations:
+        _print_all({names[listed]: evaluation for listed, evaluation in evaluations.items()})
+
+
+def _print_all(evaluations: "Mapping[str, Evaluation]") -> None:
+    """A table with a row for each list."""
+    from rich.console import Console
+
+    costs = list(next(iter(evaluations.values())).min_dcfs)
+    columns = [
+        Column("trials", "trials"),
+        Column("targets", "targets"),
+        Column("nontargets", "nontargets"),
+        Column("eer", "EER (%)", digits=3),
+        Column("interval", f"{100 * next(iter(evaluations.values())).level:g} % interval", align="right"),
+        *(Column(f"{n}", f"minDCF ({cost.p_target:g})", digits=3) for n, cost in enumerate(costs)),
+    ]
+    rows = []
+    for name, each in evaluations.items():
+        eer = _row("", each.eer, 100)
+        counts = {"targets": each.curve.num_targets, "nontargets": each.curve.num_nontargets}
+        dcfs = {f"{n}": each.min_dcfs[cost].value for n, cost in enumerate(costs)}
+        rows.append({"trials": name, **counts, "eer": eer["value"], "interval": eer["interval"], **dcfs})
+    note = f"minDCF by p_target, at c_miss {costs[0].c_miss:g} and c_fa {costs[0].c_fa:g}."
+    Console(highlight=False).print(Table("", columns, rows, note=note).without_empty())
 
 
 def _print(evaluation: "Evaluation", name: str) -> None:

@@ -10,37 +10,40 @@ import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
+from tritone.cli.shared.described_options import takes_options
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import check_where
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.client.stream import DEFAULT_CHUNK_MS
-from tritone.systems import BundleSystem, Playback, ServedSystem, System
+from tritone.systems import BundleSystem, Playback, System, transcriber
 
 if TYPE_CHECKING:
     from tritone.client import Client
+    from tritone.result import TranscriptResult
 
 
-@options.takes_search_options(before="lm")
+@takes_options(options.REQUEST, before="lm")
 def transcribe(
     files: Annotated[
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels are averaged. Of a folder all audio in it.",
+            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
         ),
     ] = None,
+    wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     url: Annotated[
         str | None,
-        typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+        typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
     ] = None,
     bundle: Annotated[
         str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
     ] = None,
     model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
     protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: what host:port without a scheme speaks.")
+        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
     ] = None,
     concurrency: Annotated[
         int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
@@ -58,7 +61,7 @@ def transcribe(
     ] = None,
     max_audio_s: Annotated[
         float | None,
-        typer.Option(min=0, help="With --bundle: longest file taken (300 if not given); streaming has no limit."),
+        typer.Option(min=0, help="With --bundle: longest file accepted (300 if not given); streaming has no limit."),
     ] = None,
     lm: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
@@ -68,25 +71,25 @@ def transcribe(
         int | None, typer.Option(help="With --bundle and --streaming: new frames in a step; its own if not given.")
     ] = None,
     left_chunks: Annotated[
-        int | None, typer.Option(help="With --bundle and --streaming: past chunks a step sees; -1 for all.")
+        int | None, typer.Option(help="With --bundle and --streaming: past chunks a step attends to; -1 for all.")
     ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
     ] = False,
-    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: as fast as it was spoken.")] = False,
+    realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[
-        bool, typer.Option("--details", help="Add confidence, and of a stream the segments with their times.")
+        bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     **search: Any,
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Which files is said by their names, by
-    --manifest, or by --data-dir. How it searches is its own affair unless
-    options from --search to --hotwords say otherwise. Exit code 0 only if every file worked.
+    A running server does it (--url), or a bundle in this process (--bundle). Name the files, or a list of them by
+    --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own default unless options from
+    --search to --hotwords change it. Exit code 0 only if every file worked.
     """
     for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
     for_bundle = {
@@ -105,20 +108,23 @@ def transcribe(
     asked = options.given(**search, hotwords=hotwords)
     if bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
-    paths = _recordings(files, manifest, data_dir)
-    # Of one file that was named alone, everybody knows which it is.
-    told = paths != (files or [])
+    paths = _recordings(files, wavscp, manifest, data_dir)
+    # A single file that was named needs no name in front of its text.
     printer = TranscriptPrinter(
-        num_files=len(paths), names=told or len(paths) > 1, as_json=json, timestamps=timestamps, details=details
+        num_files=len(paths),
+        names=paths != (files or []) or len(paths) > 1,
+        as_json=json,
+        timestamps=timestamps,
+        details=details,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    system: System
+    system: System[TranscriptResult]
     try:
         if url is not None:
             client = _connect(url, protocol, timeout_s)
-            in_flight = 1 if playback else concurrency or DEFAULT_CONCURRENCY
+            in_flight = 1 if playback else concurrency
             wanted = timestamps or details
-            system = ServedSystem(client, model, playback=playback, concurrency=in_flight, details=wanted, search=asked)
+            system = transcriber(client, model, playback=playback, concurrency=in_flight, details=wanted, search=asked)
         else:
             assert bundle is not None
             place = {"device": device, "runtime": runtime, "precision": precision, "max_audio_s": max_audio_s}
@@ -131,28 +137,40 @@ def transcribe(
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
-                    (outcome,) = system.transcribe([path], lambda _, transcript: show(transcript))
-                printer.show(replace(outcome, index=index))
+                    (result,) = system.run([path], lambda _, transcript: show(transcript))
+                printer.show(replace(result, index=index))
         else:
             with printer.progress() as advance:
-                for outcome in system.transcribe(paths):
-                    printer.show(outcome)
+                for result in system.run(paths):
+                    printer.show(result)
                     advance()
     if printer.failed:
         raise typer.Exit(1)
 
 
-def _recordings(files: list[str] | None, manifest: list[str] | None, data_dir: Path | None) -> list[str]:
-    """The paths of all recordings. Files are handed on as they were written, so that messages are in those words."""
+def _recordings(
+    files: list[str] | None, wavscp: Path | None, manifest: list[str] | None, data_dir: Path | None
+) -> list[str]:
+    """The paths of all recordings. Files are taken as they were written, so that messages are in those words."""
+    recordings.check_one_list(wavscp, manifest)
     if files:
-        if manifest or data_dir is not None:
-            raise typer.BadParameter("--manifest and --data-dir stand in place of files; give one or the other")
+        if manifest or wavscp is not None or data_dir is not None:
+            raise typer.BadParameter(
+                "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
+            )
+        recordings.check_no_list(files)
         if not any(Path(path).is_dir() for path in files):
             return files
         return [str(path) for path in recordings.files_of(files)]
-    if not manifest and data_dir is None:
-        raise typer.BadParameter("say what to transcribe: audio files or folders, or --manifest, or --data-dir")
-    return [str(each.audio) for each in recordings.listed(manifest, data_dir)]
+    if wavscp is None and not manifest and data_dir is None:
+        raise typer.BadParameter(
+            "name what to transcribe: audio files or folders, or --wavscp, or --manifest, or --data-dir"
+        )
+    from tritone.corpus.dataset import read_utterances  # files alone need not wait for it
+
+    manifests = recordings.manifests_of(manifest)
+    listed = read_utterances(wavscp=wavscp, manifest=manifests, data_dir=data_dir, need_text=False)
+    return [str(each.audio) for each in listed]
 
 
 # Either way brings imports that the other one should not wait for.
@@ -164,7 +182,7 @@ def _connect(url: str, protocol: str | None, timeout_s: float | None) -> "Client
     return Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
 
 
-def _load(bundle: str, playback: Playback | None, given: Mapping[str, Any]) -> BundleSystem:
+def _load(bundle: str, playback: Playback | None, given: Mapping[str, Any]) -> "BundleSystem[TranscriptResult]":
     from tritone import load
 
     recognizer = load(bundle, **{name: value for name, value in given.items() if value is not None})

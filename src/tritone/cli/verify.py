@@ -11,7 +11,7 @@ from tritone.cli.shared import speaker_options as options
 
 def verify(
     first: Annotated[Path, typer.Argument(help="A recording of one person.", show_default=False)],
-    second: Annotated[Path, typer.Argument(help="Another one.", show_default=False)],
+    second: Annotated[Path, typer.Argument(help="Another recording.", show_default=False)],
     bundle: options.BundleName = None,
     url: options.Url = None,
     model: options.Model = None,
@@ -23,7 +23,7 @@ def verify(
     """Compare two voices: one speaker or two?
 
     Their similarity is the cosine of their embeddings, from -1 to 1. It is compared with --threshold, or with
-    the one that the bundle comes with; a served model tells none. Exit code 0 if an answer was found, whatever it is;
+    the one that the bundle comes with; a served model has none. Exit code 0 if an answer was found, whatever it is;
     --check makes it 1 for different speakers.
     """
     from tritone.speakers.scoring import unit_length

@@ -1,36 +1,63 @@
-"""The Triton client: audio files or arrays in, transcripts or speaker embeddings out; over gRPC or HTTP.
+"""The Triton client: audio in, transcripts or speaker embeddings out; or any model's inputs and outputs; gRPC or HTTP.
 
 with Client("localhost:8001") as client:
     for result in client.transcribe(["a.flac", "b.wav"]):
         print(result.source, result.text)
     for result in client.embed(["a.flac", "b.wav"]):
         print(result.source, result.embedding)
+    for result in client.infer([{"INPUT": array}], model="any"):
+        print(result.get()["OUTPUT"])
 """
 
-import os
-from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
+import numpy.typing as npt
 
+from tritone.audio.inputs import AudioInput, all_or_one, is_single
 from tritone.client.endpoint import Endpoint
-from tritone.client.flights import AudioInput, Flights, Landed
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
-from tritone.client.replies import EmbeddingReply, Reply, TextReply, Vector
-from tritone.client.result import EmbeddingResult, TranscriptResult
+from tritone.client.replies import EmbeddingReply, Reply, TensorReply, TextReply
+from tritone.client.requests import ModelInput, Requests
 from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
 from tritone.client.transport import Transport
 from tritone.errors import InputError
-from tritone.transcript import Transcript
+from tritone.result import AnyResult, EmbeddingResult, Result, TranscriptResult
 
-Answer = TypeVar("Answer")
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONCURRENCY = 8
+
+
+class SendOptions(TypedDict, total=False):
+    """How inputs are sent."""
+
+    concurrency: int  # requests in flight, at least 1 (8 if not given)
+    sample_rate: int | None  # of arrays, in Hz; None says they have the model's rate already
+
+
+class TranscribeRequest(SendOptions, total=False):
+    """How inputs are transcribed, by a server or in this process.
+
+    `search` chooses how to search, by the names of the wire contract: `{"search": "rescoring", "nbest": 5}`; the model
+    decides what it does not name. More than one reading (`nbest`) brings details with it.
+    """
+
+    details: bool  # whether to return tokens, words, times and confidences too
+    search: Search | None
+
+
+class EmbedRequest(SendOptions, total=False):
+    """How inputs are embedded; None leaves it to the model."""
+
+    window_s: float | None  # longer audio is embedded in windows of so many seconds, and their mean returned; 0: whole
+    shift_s: float | None  # from one window to the next, in seconds; 0 is `window_s`
 
 
 class Client:
@@ -51,7 +78,7 @@ class Client:
         self.endpoint = Endpoint.parse(url, protocol)
         self.timeout_s = timeout_s
         self._transport = _connect(self.endpoint)
-        self._chosen: dict[tuple[str | None, Kind], ModelInfo] = {}
+        self._chosen: dict[tuple[str | None, Kind | None], ModelInfo] = {}
 
     def models(self) -> list[ModelInfo]:
         """The ready models, by name.
@@ -62,8 +89,10 @@ class Client:
         self._chosen.clear()
         return [self._describe(name) for name in self._ready_names()]
 
-    def model(self, name: str | None = None, *, kind: Kind = "offline") -> ModelInfo:
-        """The ready model of that name, or the only ready one of that kind; remembered until `models()` is called.
+    def model(self, name: str | None = None, *, kind: Kind | None = "offline") -> ModelInfo:
+        """The ready model of that name, or the only ready one of that kind (None: of any).
+
+        It is remembered until `models()` is called.
 
         Raises:
             InputError: no such model, or several would do; the message lists what there is.
@@ -73,100 +102,91 @@ class Client:
             ready = self._ready_names()
             # A server may have hundreds of models: only those that matter are asked for.
             models = [self._describe(each) for each in ([name] if name in ready else ready)]
-            if models and models[0].name == name and models[0].kind != kind:
+            if models and models[0].name == name and kind not in (None, models[0].kind):
                 models = [self._describe(each) for each in ready]  # the message tells which would do
             self._chosen[name, kind] = choose(models, name, kind, self.endpoint)
         return self._chosen[name, kind]
 
+    @overload
+    def transcribe(  # type: ignore[overload-overlap]  # a path is an iterable of letters, too
+        self, inputs: AudioInput, model: str | None = None, **options: "Unpack[TranscribeRequest]"
+    ) -> TranscriptResult: ...
+
+    @overload
     def transcribe(
-        self,
-        inputs: Iterable[AudioInput],
-        model: str | None = None,
-        *,
-        details: bool = False,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        sample_rate: int | None = None,
-        search: Search | None = None,
-    ) -> list[TranscriptResult]:
-        """Transcribe files or waveforms with an offline model; results come in the order of the inputs.
+        self, inputs: Iterable[AudioInput], model: str | None = None, **options: "Unpack[TranscribeRequest]"
+    ) -> list[TranscriptResult]: ...
+
+    def transcribe(
+        self, inputs: Any, model: str | None = None, **options: "Unpack[TranscribeRequest]"
+    ) -> TranscriptResult | list[TranscriptResult]:
+        """Transcribe files or waveforms with an offline model.
 
         An input that fails keeps its error in its own result and does not disturb the others.
 
         Args:
             inputs: paths (any format libsndfile reads, any sample rate, channels are averaged) and arrays:
-                (samples,) in [-1, 1], or (samples, channels).
+                (samples,) in [-1, 1], or (samples, channels). Or a single one.
             model: which model; None takes the only offline one there is.
-            details: also ask for tokens, words, times and confidences.
-            concurrency: requests in flight, at least 1.
-            sample_rate: of arrays, in Hz; None says they have the model's rate already.
-            search: how to search, by the names of the wire contract: `{"search": "rescoring", "nbest": 5}`; the model
-                decides what is not said. More than one reading (`nbest`) brings details with it.
+            options: see `TranscribeRequest`.
+
+        Returns:
+            The results, in the order of the inputs. Of a single input its result, whose error is raised.
 
         Raises:
             InputError: no such model, or it is too old for `search`.
             RetryError: the server cannot be reached before anything was sent.
-            ValueError: `concurrency` is below 1, `inputs` is a single path or array, or `search` cannot be sent.
+            ValueError: `concurrency` is below 1, or `search` cannot be sent.
         """
-        results = self.transcribe_iter(
-            inputs, model, details=details, concurrency=concurrency, sample_rate=sample_rate, search=search
-        )
-        return sorted(results, key=lambda result: result.index)
+        return all_or_one(inputs, lambda each: self.transcribe_iter(each, model, **options))
 
     def transcribe_iter(
         self,
-        inputs: Iterable[AudioInput],
+        inputs: Iterable[ModelInput],
         model: str | None = None,
         *,
         details: bool = False,
+        search: Search | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
-        search: Search | None = None,
     ) -> Iterator[TranscriptResult]:
         """Like `transcribe`, but yields each result as it completes; `result.index` tells which input it belongs to.
 
         Inputs are read only when there is room for them, so `inputs` may be a generator of any length. Leaving the
         loop early abandons the requests in flight.
         """
-        _check_inputs(inputs, concurrency)
         info = self.model(model, kind="offline")
         ask = self._ask(info, details, search)
-        flights = self._flights(info, TextReply(ask.details), ask.parameters, concurrency, sample_rate)
-        return _transcripts(flights.run(inputs))
+        reply = TextReply(ask.details)
+        return self._run(inputs, info, reply, TranscriptResult, ask.parameters, concurrency, sample_rate)
+
+    @overload
+    def embed(  # type: ignore[overload-overlap]
+        self, inputs: AudioInput, model: str | None = None, **options: "Unpack[EmbedRequest]"
+    ) -> EmbeddingResult: ...
+
+    @overload
+    def embed(
+        self, inputs: Iterable[AudioInput], model: str | None = None, **options: "Unpack[EmbedRequest]"
+    ) -> list[EmbeddingResult]: ...
 
     def embed(
-        self,
-        inputs: Iterable[AudioInput],
-        model: str | None = None,
-        *,
-        window_s: float | None = None,
-        shift_s: float | None = None,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        sample_rate: int | None = None,
-    ) -> list[EmbeddingResult]:
-        """Embed files or waveforms with a speaker model; results come in the order of the inputs.
-
-        An input that fails keeps its error in its own result and does not disturb the others.
+        self, inputs: Any, model: str | None = None, **options: "Unpack[EmbedRequest]"
+    ) -> EmbeddingResult | list[EmbeddingResult]:
+        """Embed files or waveforms with a speaker model; inputs, results and errors are those of `transcribe`.
 
         Args:
-            inputs, concurrency, sample_rate: as for `transcribe`.
             model: which model; None takes the only one for embeddings there is.
-            window_s: embed what is longer in windows of so many seconds, and give their mean; 0 takes audio whole, None
-                leaves it to the model.
-            shift_s: from one window to the next, in seconds; 0 is `window_s`, None leaves it to the model.
+            options: see `EmbedRequest`.
 
         Raises:
-            InputError: no such model, or it takes no windows.
-            RetryError: the server cannot be reached before anything was sent.
-            ValueError: `concurrency` is below 1, or `inputs` is a single path or array.
+            InputError: it takes no windows, too.
         """
-        results = self.embed_iter(
-            inputs, model, window_s=window_s, shift_s=shift_s, concurrency=concurrency, sample_rate=sample_rate
-        )
-        return sorted(results, key=lambda result: result.index)
+        return all_or_one(inputs, lambda each: self.embed_iter(each, model, **options))
 
     def embed_iter(
         self,
-        inputs: Iterable[AudioInput],
+        inputs: Iterable[ModelInput],
         model: str | None = None,
         *,
         window_s: float | None = None,
@@ -174,13 +194,70 @@ class Client:
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
     ) -> Iterator[EmbeddingResult]:
-        """Like `embed`, but yields each result as it completes; the rest as of `transcribe_iter`."""
-        _check_inputs(inputs, concurrency)
+        """Like `embed`, but yields each result as it completes, as `transcribe_iter` does."""
         info = self.model(model, kind="embedding")
         parameters = request_parameters({"window_s": window_s, "shift_s": shift_s})
         info.check_windows(parameters, self.endpoint)
-        flights = self._flights(info, EmbeddingReply(), parameters, concurrency, sample_rate)
-        return _embeddings(flights.run(inputs))
+        return self._run(inputs, info, EmbeddingReply(), EmbeddingResult, parameters, concurrency, sample_rate)
+
+    def infer(
+        self,
+        inputs: Iterable[ModelInput],
+        model: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> list[Result[dict[str, npt.NDArray[Any]]]]:
+        """Ask any model that the server has, by the inputs and outputs that its configuration names.
+
+        An input that fails keeps its error in its own result and does not disturb the others.
+
+        Args:
+            inputs: each a mapping of the model's inputs to arrays of one row, or audio as for `transcribe`, which is
+                sent as `WAV`, and `WAV_LENS` where the model takes it.
+            model: which model; None takes the only one there is.
+            parameters: request parameters, by name.
+            outputs: names of the outputs to return; None returns all.
+            concurrency, sample_rate: see `SendOptions`.
+
+        Returns:
+            The results, in the order of the inputs: arrays by the names of the outputs, without the axis of rows. Text
+            comes as bytes.
+
+        Raises:
+            InputError: no such model or output, or the model is for streams.
+            RetryError: the server cannot be reached before anything was sent.
+            ValueError: `concurrency` is below 1, or a parameter cannot be sent.
+        """
+        results = self.infer_iter(
+            inputs, model, parameters=parameters, outputs=outputs, concurrency=concurrency, sample_rate=sample_rate
+        )
+        return sorted(results, key=lambda result: result.index)
+
+    def infer_iter(
+        self,
+        inputs: Iterable[ModelInput],
+        model: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> Iterator[Result[dict[str, npt.NDArray[Any]]]]:
+        """Like `infer`, but yields each result as it completes, as `transcribe_iter` does."""
+        info = self.model(model, kind=None)
+        if info.is_sequence:
+            raise InputError(f"{self.endpoint}: model '{info.name}' is for streams; use Client.stream")
+        wanted = list(info.outputs) if outputs is None else outputs
+        if unknown := [name for name in wanted if name not in info.outputs]:
+            raise InputError(
+                f"{self.endpoint}: model '{info.name}' has no output {', '.join(unknown)}; it has "
+                f"{', '.join(info.outputs)}"
+            )
+        reply = TensorReply({name: len(info.outputs[name].dims) for name in wanted})
+        return self._run(inputs, info, reply, Result, request_parameters(parameters), concurrency, sample_rate)
 
     def stream(
         self,
@@ -246,62 +323,37 @@ class Client:
     ) -> None:
         self.close()
 
-    def _flights(
+    def _run(
         self,
+        inputs: Iterable[ModelInput],
         model: ModelInfo,
-        reply: Reply[Answer],
+        reply: Reply[Any],
+        result: type[AnyResult],
         parameters: Mapping[str, Parameter],
         concurrency: int,
         sample_rate: int | None,
-    ) -> Flights[Answer]:
-        return Flights(
+    ) -> Iterator[AnyResult]:
+        """The one request underneath all: send inputs to a model, yield results as they complete."""
+        if is_single(inputs) or isinstance(inputs, np.ndarray):
+            raise ValueError("inputs must be a list of paths or waveforms; put a single one into a list")
+        if concurrency < 1:
+            raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        return Requests(
             transport=self._transport,
             model=model,
             reply=reply,
+            result=result,
             parameters=parameters,
             concurrency=concurrency,
             sample_rate=sample_rate,
             timeout_s=self.timeout_s,
-        )
-
-
-def _check_inputs(inputs: object, concurrency: int) -> None:
-    if isinstance(inputs, (str, os.PathLike, np.ndarray)):
-        raise ValueError("inputs must be a list of paths or waveforms; put the single one into a list")
-    if concurrency < 1:
-        raise ValueError(f"concurrency must be at least 1, got {concurrency}")
+        ).run(inputs)
 
 
 @dataclass(frozen=True)
 class _Ask:
     details: bool
     parameters: dict[str, Parameter]
-
-
-def _transcripts(flights: Generator[Landed[Transcript], None, None]) -> Iterator[TranscriptResult]:
-    with closing(flights):
-        for each in flights:
-            yield TranscriptResult(
-                source=each.source,
-                index=each.index,
-                transcript=each.answer,
-                error=each.error,
-                audio_s=each.audio_s,
-                latency_s=each.latency_s,
-            )
-
-
-def _embeddings(flights: Generator[Landed[Vector], None, None]) -> Iterator[EmbeddingResult]:
-    with closing(flights):
-        for each in flights:
-            yield EmbeddingResult(
-                source=each.source,
-                index=each.index,
-                embedding=each.answer,
-                error=each.error,
-                audio_s=each.audio_s,
-                latency_s=each.latency_s,
-            )
 
 
 def _connect(endpoint: Endpoint) -> Transport:

@@ -60,7 +60,7 @@ class GrpcTransport:
                     pending.set_exception(failure)
 
         inputs = []
-        for name, tensor in call.tensors().items():
+        for name, tensor in call.tensors.items():
             inputs.append(triton.InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
             inputs[-1].set_data_from_numpy(tensor)
         try:

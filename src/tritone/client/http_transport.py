@@ -42,7 +42,7 @@ class HttpTransport:
 
     async def _infer(self, call: Call[Answer]) -> Answer:
         inputs = []
-        for name, tensor in call.tensors().items():
+        for name, tensor in call.tensors.items():
             inputs.append(InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
             inputs[-1].set_data_from_numpy(tensor)
         reply = await self._client.infer(

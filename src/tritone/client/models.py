@@ -1,8 +1,12 @@
 """The models a server offers, as a client needs to know them."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from tritonclient.utils import triton_to_np_dtype
 
 from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
@@ -14,23 +18,76 @@ DEFAULT_SAMPLE_RATE = 16000
 """What the wire contract means when a model's configuration has no parameter `sample_rate`, in Hz."""
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """An input or output of a model."""
+
+    dtype: str  # as the protocol names it, such as "FP32"
+    dims: tuple[int, ...]  # without the axis of rows; -1 is any size
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelInfo:
-    """A ready model. `kind` is "other" when it is not one of ours; its waveforms must have `sample_rate` Hz.
-
-    `has_search`: whether requests may say how to search; `has_windows`: whether they may say in which windows audio is
-    embedded. `has_lengths`: whether it takes `WAV_LENS`, as all of ours do. `dim`: values of an embedding, if it tells.
-    """
+    """A ready model, as its configuration on the server describes it."""
 
     name: str
-    kind: Kind
-    sample_rate: int = DEFAULT_SAMPLE_RATE
-    batched: bool = True
-    has_details: bool = False
-    has_search: bool = False
-    has_windows: bool = False
-    has_lengths: bool = True
-    dim: int | None = None
+    kind: Kind  # "other" when it is not one of ours
+    sample_rate: int = DEFAULT_SAMPLE_RATE  # of its waveforms, in Hz
+    batched: bool = True  # whether tensors have an axis of rows
+    has_details: bool = False  # whether it returns tokens, words and times
+    has_search: bool = False  # whether requests may choose how to search
+    has_windows: bool = False  # whether requests may choose in which windows audio is embedded
+    has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
+    dim: int | None = None  # values of an embedding, if the server knows
+    stages: tuple[str, ...] = ()  # the models that an ensemble is made of
+    is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
+    inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
+    outputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
+
+    def audio_tensors(self, waveform: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
+        """`WAV` and `WAV_LENS` as they travel, float32 and int32.
+
+        No audio (an empty file, or END after all audio has been sent) becomes one padding sample with a length of 0,
+        because an engine need not accept a tensor without elements.
+
+        Raises:
+            InputError: the model takes no audio.
+        """
+        if self.inputs and WAVEFORM not in self.inputs:
+            raise InputError(f"model '{self.name}' takes no audio; give its inputs by name: {', '.join(self.inputs)}")
+        padded = np.ascontiguousarray(waveform if waveform.size else np.zeros(1), dtype=np.float32)
+        tensors: dict[str, npt.NDArray[Any]] = {WAVEFORM: padded}
+        if self.has_lengths:
+            tensors[NUM_SAMPLES] = np.array([waveform.size], dtype=np.int32)
+        return {name: each[None] for name, each in tensors.items()} if self.batched else tensors
+
+    def tensors(self, given: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
+        """One row of inputs as they travel: arrays of the types that the model declares, with an axis of rows.
+
+        Raises:
+            InputError: the model has no such input, or takes another type or other axes.
+        """
+        tensors = {}
+        for name, value in given.items():
+            if name not in self.inputs:
+                raise InputError(
+                    f"model '{self.name}' has no input {name}; it takes {', '.join(self.inputs) or 'none'}"
+                )
+            declared = self.inputs[name]
+            array = np.asarray(value)
+            wanted = np.dtype(triton_to_np_dtype(declared.dtype) or object)
+            if wanted.kind != "O" and not np.can_cast(array.dtype, wanted, "same_kind"):
+                raise InputError(f"model '{self.name}': {name} is of type {array.dtype}, {declared.dtype} is needed")
+            fits = len(array.shape) == len(declared.dims) and all(
+                size in (-1, found) for size, found in zip(declared.dims, array.shape, strict=True)
+            )
+            if not fits:
+                raise InputError(
+                    f"model '{self.name}': {name} has shape {array.shape}, {list(declared.dims)} is needed (-1 is any)"
+                )
+            array = np.ascontiguousarray(array, dtype=wanted)
+            tensors[name] = array[None] if self.batched else array
+        return tensors
 
     def check_search(self, parameters: Collection[str], endpoint: object) -> None:
         """Check that requests may say how to search; an older model would not look at what they say.
@@ -59,8 +116,16 @@ class ModelInfo:
         Raises:
             OperatorError: parameter `sample_rate` is not a positive number of Hz.
         """
-        inputs = {tensor["name"] for tensor in config.get("input", ())}
-        outputs = {tensor["name"]: tensor for tensor in config.get("output", ())}
+        inputs, outputs = (
+            {
+                each["name"]: Tensor(
+                    str(each.get("data_type", "")).removeprefix("TYPE_").replace("STRING", "BYTES"),
+                    tuple(int(size) for size in each.get("dims", ())),  # gRPC's JSON has numbers as text
+                )
+                for each in config.get(part, ())
+            }
+            for part in ("input", "output")
+        )
         kind: Kind = "other"
         if WAVEFORM in inputs and TEXT in outputs:
             kind = "streaming" if "sequence_batching" in config else "offline"
@@ -70,40 +135,44 @@ class ModelInfo:
         return cls(
             name=config["name"],
             kind=kind,
-            sample_rate=DEFAULT_SAMPLE_RATE if kind == "other" else _sample_rate(config),
+            sample_rate=_sample_rate(config, strict=kind != "other"),
             batched=int(config.get("max_batch_size", 0)) > 0,
             has_details=DETAILS in outputs,
             has_search="search" in parameters,
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
-            has_lengths=kind != "embedding" or NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
+            has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
+            is_sequence="sequence_batching" in config,
+            inputs=inputs,
+            outputs=outputs,
+            stages=tuple(each["model_name"] for each in config.get("ensemble_scheduling", {}).get("step", ())),
         )
 
 
-def choose(models: Sequence[ModelInfo], name: str | None, kind: Kind, endpoint: object) -> ModelInfo:
-    """Pick the model of that name, or the only one of that kind when no name is given.
+def choose(models: Sequence[ModelInfo], name: str | None, kind: Kind | None, endpoint: object) -> ModelInfo:
+    """Pick the model of that name, or the only one of that kind when no name is given; any kind will do for None.
 
     Raises:
         InputError: there is no such model, it is of another kind, or several would do.
     """
     offered = ", ".join(f"{model.name} ({model.kind})" for model in models) or "none"
-    wanted = "models for embeddings" if kind == "embedding" else f"{kind} models"
+    wanted = "models" if kind is None else "models for embeddings" if kind == "embedding" else f"{kind} models"
     if name is not None:
         for model in models:
-            if model.name == name and model.kind == kind:
+            if model.name == name and kind in (None, model.kind):
                 return model
-            if model.name == name:
+            if model.name == name and kind is not None:
                 raise InputError(
                     f"{endpoint}: model '{name}' is not {_called(kind)} but {_called(model.kind)}. "
                     f"Ready {wanted}: {_names(models, kind)}"
                 )
         raise InputError(f"{endpoint}: there is no ready model '{name}'. Ready models: {offered}")
-    fitting = [model for model in models if model.kind == kind]
+    fitting = [model for model in models if kind in (None, model.kind)]
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        missing = "model for embeddings" if kind == "embedding" else f"{kind} speech model"
+        missing = "model" if kind is None else "model for embeddings" if kind == "embedding" else f"{kind} speech model"
         raise InputError(f"{endpoint}: no {missing} is ready there. Ready models: {offered}")
     raise InputError(f"{endpoint}: {len(fitting)} {wanted} are ready, name one of them: {_names(models, kind)}")
 
@@ -112,22 +181,23 @@ def _called(kind: Kind) -> str:
     return "for embeddings" if kind == "embedding" else kind
 
 
-def _names(models: Sequence[ModelInfo], kind: Kind) -> str:
-    return ", ".join(model.name for model in models if model.kind == kind) or "none"
+def _names(models: Sequence[ModelInfo], kind: Kind | None) -> str:
+    return ", ".join(model.name for model in models if kind in (None, model.kind)) or "none"
 
 
-def _dim(tensor: Mapping[str, Any]) -> int | None:
-    """The last axis of a tensor, if it is fixed; gRPC's JSON has numbers as text."""
-    dims = [int(size) for size in tensor.get("dims", ())]
-    return dims[-1] if dims and dims[-1] > 0 else None
+def _dim(tensor: Tensor) -> int | None:
+    """The last axis of a tensor, if it is fixed."""
+    return tensor.dims[-1] if tensor.dims and tensor.dims[-1] > 0 else None
 
 
-def _sample_rate(config: Mapping[str, Any]) -> int:
+def _sample_rate(config: Mapping[str, Any], strict: bool) -> int:
     parameter = config.get("parameters", {}).get("sample_rate")
     if parameter is None:
         return DEFAULT_SAMPLE_RATE
     value = parameter.get("string_value", "")
     if not value.isdigit() or int(value) == 0:
+        if not strict:  # of a model that is not ours, it may mean something else
+            return DEFAULT_SAMPLE_RATE
         raise OperatorError(
             f"model '{config['name']}': parameter sample_rate is {value!r}, a positive number of Hz is needed. "
             "Build the repository again."

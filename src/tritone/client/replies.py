@@ -1,13 +1,15 @@
-"""What a request asks for, and how its answer is read.
+"""The outputs that a request asks for, and how they are read.
 
-    TextReply(details=True).outputs            ->  the tensors to ask for
-    TextReply(...).read(model, reply, ...)     ->  Transcript
-    EmbeddingReply().read(model, reply, ...)   ->  (dim,) float32
+    TextReply(details=True).outputs               ->  the tensors to ask for
+    TextReply(...).read(model, reply, ...)        ->  Transcript
+    EmbeddingReply().read(model, reply, ...)      ->  (dim,) float32
+    TensorReply({"OUT": 2}).read(model, ...)      ->  {"OUT": array}
 
 `reply` is a tritonclient `InferResult`.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
@@ -27,7 +29,7 @@ Answer_co = TypeVar("Answer_co", covariant=True)
 
 
 class Reply(Protocol[Answer_co]):
-    """The answer that a request asks for."""
+    """The outputs that a request asks for, and their reader."""
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -38,7 +40,7 @@ class Reply(Protocol[Answer_co]):
         """Read them; `is_final`: whether nothing follows, as more of a stream would.
 
         Raises:
-            OperatorError: the model answered something else than the wire contract says.
+            OperatorError: the model returned something else than the wire contract says.
         """
         ...
 
@@ -54,7 +56,6 @@ class TextReply:
         return (TEXT, DETAILS) if self.details else (TEXT,)
 
     def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Transcript:
-        """See `Reply`."""
         values = []
         for name in self.outputs:
             array = reply.as_numpy(name)
@@ -84,7 +85,6 @@ class EmbeddingReply:
         return (EMBEDDING,)
 
     def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Vector:
-        """See `Reply`."""
         array = reply.as_numpy(EMBEDDING)
         # One row, with or without an axis for the rows.
         if array is None or array.size == 0 or array.size != array.shape[-1] or array.dtype.kind != "f":
@@ -92,6 +92,27 @@ class EmbeddingReply:
         # tritonclient gives a view of the whole message, which must not live as long as the vector does.
         vector: Vector = array.reshape(-1).astype(np.float32)
         return vector
+
+
+@dataclass(frozen=True)
+class TensorReply:
+    """Arrays by name, without the axis of rows that a batch has. `axes`: how many each output has in the model."""
+
+    axes: Mapping[str, int]
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return tuple(self.axes)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> dict[str, npt.NDArray[Any]]:
+        found = {}
+        for name, axes in self.axes.items():
+            array = reply.as_numpy(name)
+            if array is None:
+                raise _unexpected(model, name, array, "an array", endpoint)
+            # A copy: tritonclient returns a view of the whole message.
+            found[name] = np.array(array[0] if array.ndim == axes + 1 and len(array) == 1 else array)
+        return found
 
 
 def _unexpected(model: str, name: str, array: Any, needed: str, endpoint: Endpoint) -> OperatorError:

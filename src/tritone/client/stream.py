@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from tritone.audio.inputs import StreamResampler, mono
 from tritone.audio.waveform import Waveform, check_waveform
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.replies import TextReply
 from tritone.client.transport import Call, Transport
-from tritone.client.waveforms import StreamResampler, mono
 from tritone.errors import RetryError, ServerTimeoutError, StreamError, TritoneError
 from tritone.transcript import Transcript
 
@@ -146,10 +146,9 @@ class ClientStream:
     def _infer(self, samples: Waveform, *, end: bool, timeout_s: float) -> Transcript:
         call = Call(
             model=self.model.name,
-            waveform=samples,
+            tensors=self.model.audio_tensors(samples),
             timeout_s=timeout_s,
             reply=TextReply(self._details),
-            batched=self.model.batched,
             sequence_id=self.id,
             start=not self._started,
             end=end,

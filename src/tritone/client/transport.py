@@ -5,7 +5,6 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
-import numpy as np
 import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
@@ -22,38 +21,23 @@ Answer = TypeVar("Answer")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call(Generic[Answer]):
-    """One request: a mono waveform for a model, alone or as a chunk of the stream `sequence_id`.
+    """One request: tensors for a model, alone or as a chunk of the stream `sequence_id`.
 
-    `waveform` is (samples,) float32 in [-1, 1]. `reply` says what is asked for. `batched` tells whether the model has a
-    batch axis, `has_lengths` whether it takes `WAV_LENS`. `parameters`: what is asked of the search, or of an
-    embedding; of a stream, with its first chunk.
+    `tensors`: the arrays as they travel, by their names. `reply`: which outputs are asked for, and how they are read.
+    `parameters`: of the request; of a stream, with its first chunk.
     """
 
     model: str
-    waveform: npt.NDArray[np.float32]
+    tensors: Mapping[str, npt.NDArray[Any]]
     timeout_s: float
     reply: Reply[Answer]
-    batched: bool = True
-    has_lengths: bool = True
     sequence_id: int = 0
     start: bool = False
     end: bool = False
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
-    def tensors(self) -> dict[str, npt.NDArray[Any]]:
-        """`WAV` and `WAV_LENS` as they travel, float32 and int32.
-
-        Nothing to say (an empty file, or END after all audio has been sent) becomes one padding sample with a length
-        of 0, because an engine need not accept a tensor without elements.
-        """
-        waveform = np.ascontiguousarray(self.waveform if self.waveform.size else np.zeros(1), dtype=np.float32)
-        tensors: dict[str, npt.NDArray[Any]] = {WAVEFORM: waveform}
-        if self.has_lengths:
-            tensors[NUM_SAMPLES] = np.array([self.waveform.size], dtype=np.int32)
-        return {name: each[None] for name, each in tensors.items()} if self.batched else tensors
-
     def read(self, reply: Any, endpoint: Endpoint) -> Answer:
-        """Turn a tritonclient `InferResult` into the answer; raises `OperatorError` as of `Reply.read`."""
+        """Turn a tritonclient `InferResult` into the answer; raises `OperatorError` as `Reply.read` does."""
         return self.reply.read(self.model, reply, endpoint, is_final=self.end or not self.sequence_id)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from tritone.corpus.utterance import MAX_TEXT, Place, shown
 from tritone.errors import InputError
+from tritone.paths import local
 
 MAX_LIST_MB = 256  # more than a million utterances
 MAX_TEXT_FILE = 4 * MAX_TEXT  # bytes of one reference in a file of its own
@@ -44,6 +45,7 @@ def entries(path: Path, content: str) -> Iterator[tuple[Place, str, str]]:
 
 
 def _read(path: Path, most: int, complaint: str) -> str:
+    local(path)
     try:
         with path.open("rb") as file:
             content = file.read(most + 1)

@@ -1,4 +1,4 @@
-"""What `tritone demo` shows: the shipped clips through a real Triton: texts scored, voices compared."""
+"""The demo: the shipped clips through a real Triton, their texts scored, their voices compared."""
 
 from tritone.corpus.clips import SHIPPED_CLIPS, Clip, read_clips
 from tritone.demo.run import Observer, Run, run_demo

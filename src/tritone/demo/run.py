@@ -42,7 +42,7 @@ class Run:
 
 
 class Observer(Protocol):
-    """Hears of the demo while it runs."""
+    """Is called while the demo runs."""
 
     def stage(self, text: str) -> None:
         """Something that takes a moment begins."""
@@ -64,7 +64,7 @@ def run_demo(
     Args:
         bundles: folders, or names of shipped bundles.
         clips: what to transcribe and compare.
-        observer: is told what happens meanwhile.
+        observer: is called meanwhile.
         realtime: stream at the speed of speech.
 
     Returns:

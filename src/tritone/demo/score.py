@@ -27,7 +27,7 @@ class Measured:
 
     @property
     def word_errors(self) -> Counts:
-        """Of what spaces separate; nothing is normalised, as the references are written the way the model writes."""
+        """Errors in words between spaces; nothing is normalised, as references are written the way the model writes."""
         return count_errors(self.clip.reference.split(), self.text.split())
 
     @property

@@ -31,7 +31,7 @@ LEVEL = 0.95
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One utterance through one system: its score, its file, its times as in `systems.Outcome`."""
+    """One utterance through one system: its score, its file, its times as in `tritone.result.Result`."""
 
     score: UtteranceScore
     audio: str

@@ -21,7 +21,8 @@ from tritone.evaluate.normalize import Normalizer
 from tritone.evaluate.partials import Answer, measure_partials, pack_answers, unpack_answers
 from tritone.evaluate.result import LEVEL, Evaluation, Row
 from tritone.evaluate.score import Counts, score_utterance
-from tritone.systems import Outcome, System
+from tritone.result import TranscriptResult
+from tritone.systems import System
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ Progress = Callable[[Status], None]
 
 def evaluate(
     utterances: Sequence[Utterance],
-    system: System,
+    system: System[TranscriptResult],
     normalizer: Normalizer,
     *,
     journal: Path | None = None,
@@ -103,7 +104,7 @@ def _check(utterances: Sequence[Utterance], journal: Path | None, resume: bool) 
             raise InputError(f"{utterance.id}: there is no reference text to score against")
 
 
-def _transcribe(run: "_Run", system: System, journal: Journal | None) -> bool:
+def _transcribe(run: "_Run", system: System[TranscriptResult], journal: Journal | None) -> bool:
     """Do what is left; gives whether all of it was done."""
     pending = run.pending()
     if run.progress is not None:
@@ -118,41 +119,43 @@ def _transcribe(run: "_Run", system: System, journal: Journal | None) -> bool:
         run.concurrencies.append(system.concurrency)
         started = time.perf_counter()
         # A generator that is left by an interrupt in this loop must still give up what is in flight.
-        with closing(system.transcribe(os.fspath(each.audio) for each in pending)) as outcomes:
-            for outcome in outcomes:
+        with closing(system.run(os.fspath(each.audio) for each in pending)) as results:
+            for result in results:
                 elapsed_s = time.perf_counter() - started
-                unanswered.pop(outcome.index, None)
-                run.note(session, _record(pending[outcome.index], outcome, elapsed_s), journal)
+                unanswered.pop(result.index, None)
+                run.note(session, _record(pending[result.index], result, elapsed_s), journal)
         for index in unanswered:
-            lost = Outcome(index=index, path="", error=RetryError("the system gave no answer for this utterance"))
+            lost = TranscriptResult(
+                index=index, source="", error=RetryError("the system gave no answer for this utterance")
+            )
             run.note(session, _record(pending[index], lost, elapsed_s), journal)
     except KeyboardInterrupt:
         return False
     return True
 
 
-def _prepare(system: System) -> None:
+def _prepare(system: System[TranscriptResult]) -> None:
     try:
         system.prepare(warm_up=True)
     except ValueError as error:  # an option that nobody could check before the model was opened, such as the device
         raise InputError(f"{system.name}: {error}") from error
 
 
-def _record(utterance: Utterance, outcome: Outcome, elapsed_s: float) -> dict[str, Any]:
-    """What is worth keeping of an outcome, as the journal has it."""
+def _record(utterance: Utterance, result: TranscriptResult, elapsed_s: float) -> dict[str, Any]:
+    """What is worth keeping of a result, as the journal has it."""
     record: dict[str, Any] = {"id": utterance.id}
-    if outcome.transcript is not None:
-        record["text"] = outcome.transcript.text
+    if result.transcript is not None:
+        record["text"] = result.transcript.text
     else:
-        record["error"] = str(outcome.error or "there is neither a text nor an error")
+        record["error"] = str(result.error or "there is neither a text nor an error")
     record |= {
-        "audio_s": outcome.audio_s,
-        "latency_s": outcome.latency_s,
-        "compute_s": outcome.compute_s,
+        "audio_s": result.audio_s,
+        "latency_s": result.latency_s,
+        "compute_s": result.compute_s,
         "elapsed_s": elapsed_s,
     }
-    if outcome.partials:
-        record["answers"] = pack_answers(Answer(each.spoken_s, each.answered_s, each.text) for each in outcome.partials)
+    if result.partials:
+        record["answers"] = pack_answers(Answer(each.spoken_s, each.answered_s, each.text) for each in result.partials)
     return record
 
 
@@ -204,7 +207,7 @@ class _Run:
     def status(self) -> Status:
         return Status(done=len(self._rows), total=len(self._utterances), failed=self._failed, words=self._words)
 
-    def evaluation(self, system: System, level: float, complete: bool) -> Evaluation:
+    def evaluation(self, system: System[TranscriptResult], level: float, complete: bool) -> Evaluation:
         return Evaluation(
             name=system.name,
             system=system.describe(),

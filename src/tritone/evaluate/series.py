@@ -16,6 +16,7 @@ from tritone.errors import InputError, TritoneError
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.result import LEVEL, Evaluation, Report
 from tritone.evaluate.run import Progress, evaluate
+from tritone.result import TranscriptResult
 from tritone.systems import System
 
 
@@ -31,7 +32,7 @@ class Observer(Protocol):
 
 def evaluate_each(
     utterances: Sequence[Utterance],
-    systems: Sequence[System],
+    systems: Sequence[System[TranscriptResult]],
     normalization: Normalization,
     observer: Observer,
     *,

@@ -6,6 +6,8 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.embedding import EmbeddingPipeline
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.transcript import Span, Transcript
@@ -18,39 +20,35 @@ __all__ = [
     "Step",
     "StreamingPipeline",
     "Transcript",
+    "check_embeds",
     "check_writes",
     "open_offline",
     "open_streaming",
 ]
 
-OFFLINE = dict.fromkeys(("ctc", "transducer"), OfflinePipeline)
-STREAMING = dict.fromkeys(("ctc", "transducer"), StreamingPipeline)
-
 
 def open_offline(bundle: Bundle, **options: Any) -> OfflinePipeline:
-    """Open the offline pipeline for a bundle's kind; options and errors as of that pipeline."""
-    pipeline: OfflinePipeline = _for_kind(OFFLINE, bundle)(bundle, **options)
-    return pipeline
+    """Open the pipeline for whole utterances; options and errors as of `OfflinePipeline`."""
+    check_writes(bundle)
+    return OfflinePipeline(bundle, **options)
 
 
 def open_streaming(bundle: Bundle, **options: Any) -> StreamingPipeline:
-    """Open the streaming pipeline for a bundle's kind; options and errors as of that pipeline."""
-    pipeline: StreamingPipeline = _for_kind(STREAMING, bundle)(bundle, **options)
-    return pipeline
+    """Open the pipeline for streams; options and errors as of `StreamingPipeline`."""
+    check_writes(bundle)
+    return StreamingPipeline(bundle, **options)
 
 
 def check_writes(bundle: Bundle) -> None:
     """Make sure that a bundle's model writes text; raises `BundleError` that says what it does instead."""
-    if bundle.manifest.kind == "embedding":
+    speech_kind(bundle)
+
+
+def check_embeds(bundle: Bundle) -> None:
+    """Make sure that a bundle's model makes embeddings; raises `BundleError` that says what it does instead."""
+    kind = kind_of(bundle)
+    if kind.options is not EmbedOptions:
         raise BundleError(
-            f"{bundle.path} is a speaker model: it makes embeddings and writes no text. Use it with `tritone "
-            "embed` or tritone.load_embedder, or take a bundle that recognises speech."
+            f"{bundle.path} is of kind {kind.name!r}: {kind.does} and makes no embeddings. {kind.usage}, or take a "
+            "bundle of a speaker model."
         )
-
-
-def _for_kind(pipelines: dict[str, Any], bundle: Bundle) -> Any:
-    check_writes(bundle)
-    kind = bundle.manifest.kind
-    if kind not in pipelines:
-        raise BundleError(f"{bundle.path} is of kind {kind!r}; this pipeline exists for {', '.join(pipelines)}")
-    return pipelines[kind]

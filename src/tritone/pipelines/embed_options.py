@@ -3,34 +3,41 @@
 {"window_s": "2", "shift_s": 1}  ->  EmbedOptions  ->  where the windows of so many samples begin
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from tritone.errors import InputError
-from tritone.search.options import read_number
+from tritone.search.fields import check_bounds, described, option, parse_parameters
 
-PARAMETERS = ("window_s", "shift_s")  # of a request
 MAX_OVERLAP = 20  # windows that hear the same sample: that many times the work of the whole utterance
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
-    """`window_s`: audio that is longer is embedded in windows of that many seconds; 0 takes it whole, however long.
-    `shift_s`: a window begins so long after the one before it; 0 is a window's length.
+class EmbedFields:
+    """The options that requests and models have alike, under one name."""
+
+    window_s: float = option(
+        0.0,
+        "Speaker models: embed longer audio in windows of so many seconds, and average; 0: all at once.",
+        least=0,
+        unit=" seconds",
+    )
+    shift_s: float = option(
+        0.0, "Speaker models: seconds from one window to the next; 0: a window's length.", least=0, unit=" seconds"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbedOptions(EmbedFields):
+    """How to embed in one request; see the help of the fields.
 
     The last window begins earlier where that lets it end with the audio, and the embedding of the whole is the plain
     mean of those of its windows.
     """
 
-    window_s: float = 0.0
-    shift_s: float = 0.0
-
     def __post_init__(self) -> None:
-        for name in PARAMETERS:
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InputError(f"{name} must be 0 or more seconds, got {getattr(self, name)}")
+        check_bounds(self)
         if self.shift_s and not self.window_s:
             raise InputError(f"shift_s is {self.shift_s:g}, but there are no windows to shift; give window_s as well")
         if self.shift_s and not self.window_s / MAX_OVERLAP <= self.shift_s <= self.window_s:
@@ -45,14 +52,7 @@ class EmbedOptions:
         Raises:
             InputError: a name is unknown, or a value unfit; says which and what would do.
         """
-        values: dict[str, float] = {}
-        for name, value in parameters.items():
-            if name not in PARAMETERS:
-                raise InputError(f"unknown request parameter {name!r}; known are {', '.join(PARAMETERS)}")
-            try:
-                values[name] = read_number(value)
-            except ValueError as error:
-                raise InputError(f"request parameter {name}: {error}") from error
+        values = parse_parameters(described(EmbedOptions), parameters)
         # Another window, or none, has a usual shift of its own.
         if "window_s" in values and values["window_s"] != self.window_s:
             values.setdefault("shift_s", 0.0)
@@ -68,3 +68,6 @@ class EmbedOptions:
     def samples(self, num_samples: int, sample_rate: int) -> int:
         """How long the windows of an utterance of so many samples are."""
         return min(num_samples, round(self.window_s * sample_rate)) if self.window_s else num_samples
+
+
+PARAMETERS = tuple(described(EmbedFields))  # of a request

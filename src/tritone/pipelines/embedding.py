@@ -4,20 +4,19 @@ waveforms (samples,) float32 in [-1, 1]  ->  (utterances, dim) float32
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import AudioError, BundleError, InputError
+from tritone.errors import AudioError, BundleError, InputError, TritoneError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, Place, UtterancePipeline
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
+from tritone.pipelines.isolation import prepared, values, with_options
+from tritone.pipelines.kinds import kind_of
 from tritone.runtime.graph import Array
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 EMBEDDINGS = ("embeddings",)  # outputs of the graph
 NOT_FINITE = (
@@ -26,44 +25,52 @@ NOT_FINITE = (
 )
 
 
-class EmbeddingPipeline(UtterancePipeline):
+class EmbeddingPipeline:
     """Embeds whole utterances. Has no state between calls; may be called from several threads."""
 
     def __init__(
         self,
         bundle: Bundle,
         *,
+        placement: Placement = ON_CPU,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         limits: BatchLimits | None = None,
         options: EmbedOptions | None = None,
-        **place: "Unpack[Place]",
     ) -> None:
-        """Open the graph of a bundle; arguments and errors as of `UtterancePipeline`.
+        """Open the graph of a bundle.
 
         Args:
+            placement: which graph is run, and where.
+            max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it.
+            limits: what one graph call may take; by default what suits the device.
             options: how to embed where a call asks for nothing else; by default whole utterances.
 
         Raises:
-            BundleError: the bundle is of another kind.
+            BundleError: the bundle has no graph that makes embeddings, or one that cannot be opened or does not fit its
+                manifest.
             InputError: its windows would be too short or too long for the graph.
+            OperatorError: the device is not available.
         """
         manifest = bundle.manifest
-        if manifest.kind != "embedding":
-            raise BundleError(f"{bundle.path} is of kind {manifest.kind!r}: it writes text and makes no embeddings.")
+        if manifest.embedding is None:
+            kind = kind_of(bundle)
+            raise BundleError(f"{bundle.path} is of kind {kind.name!r}: {kind.does} and makes no embeddings.")
         if manifest.encoder.tail_samples:
             raise BundleError(
                 f"{bundle.path} wants silence after each utterance (encoder.tail_samples "
                 f"{manifest.encoder.tail_samples}), which would be heard in its embedding. Export it again."
             )
-        super().__init__(bundle, max_audio_s=max_audio_s, limits=limits, **place)
+        self.bundle = bundle
+        self.sample_rate = manifest.sample_rate
+        self.runner = GraphRunner(bundle, "encoder", placement, limits=limits, like_even=True)
+        self.work = self.runner.work
         self.dim = manifest.encoder.output_dim
-        self.min_samples = self._blocks.least_embeddable
-        # Windows may be of longer audio than the graph takes at once.
-        self.max_audio_s = max_audio_s
+        self.min_samples = self.runner.blocks.least_embeddable
+        self.max_audio_s = max_audio_s  # not that of the graph: windows may be of longer audio than it takes at once
         self.options = self.check_options(options or EmbedOptions())
 
     def check_options(self, options: EmbedOptions) -> EmbedOptions:
-        """Make sure that the graph takes windows of that length; gives the options back.
+        """The same options, after making sure that the graph takes windows of that length.
 
         Raises:
             InputError: it does not; says what it takes.
@@ -71,10 +78,10 @@ class EmbeddingPipeline(UtterancePipeline):
         window_s, least_s = options.window_s, self.min_samples / self.sample_rate
         if window_s and round(window_s * self.sample_rate) < self.min_samples:
             raise InputError(f"window_s is {window_s:g}, but this model needs at least {least_s:.3f} s of audio")
-        if window_s and window_s > self._blocks.max_audio_s:
+        if window_s and window_s > self.runner.blocks.max_audio_s:
             raise InputError(
                 f"window_s is {window_s:g}, but the engine that serves this model takes at most "
-                f"{self._blocks.max_audio_s:g} s at once"
+                f"{self.runner.blocks.max_audio_s:g} s at once"
             )
         return options
 
@@ -85,71 +92,57 @@ class EmbeddingPipeline(UtterancePipeline):
             AudioError: it is too short for an embedding.
             InputError: an engine was built for shorter ones.
         """
-        self._blocks.check_embeddable(len(waveform))
-        self._blocks.check((options or self.options).samples(len(waveform), self.sample_rate))
+        self.runner.blocks.check_embeddable(len(waveform))
+        self.runner.blocks.check((options or self.options).samples(len(waveform), self.sample_rate))
 
-    def embed(self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None) -> Array:
-        """Embed utterances of any lengths; an embedding does not depend on the others.
+    def run(
+        self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None
+    ) -> list[Array | TritoneError]:
+        """Embed utterances of any lengths, each by itself: its embedding does not depend on the others.
 
         Args:
             waveforms: each (samples,) float32 at `sample_rate`, checked with `check_waveform`.
             options: how to embed each; None takes the pipeline's own.
 
         Returns:
-            (utterances, dim) float32, in the order of the waveforms, not normalised.
-
-        Raises:
-            AudioError: a waveform is too short, or what the network says of it is not finite; the message starts with
-                its position.
-            InputError: a waveform or its windows are too long for the graph, or windows are too short.
+            For each utterance its embedding (dim,) float32, not normalised, or the error that it caused: `AudioError`
+            where it is too short or the network's output is not finite, `InputError` where it or its windows are too
+            long for the graph, or its windows too short.
         """
-        rows = self.embed_each(waveforms, options)
-        for index, row in enumerate(rows):
-            if isinstance(row, InputError):
-                raise type(row)(f"input {index}: {row}") from row
-        return np.stack(rows) if rows else np.zeros((0, self.dim), np.float32)  # type: ignore[arg-type]  # no errors
+        return prepared(self._windows, self._embed, with_options(waveforms, options))
 
-    def embed_each(
-        self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None
-    ) -> list[Array | InputError]:
-        """As `embed`, but each utterance has its embedding (dim,), or the error that `embed` would raise for it."""
-        if options is None:
-            options = [None] * len(waveforms)
-        if len(options) != len(waveforms):
-            raise ValueError(f"{len(waveforms)} waveforms need as many options, got {len(options)}")
-        found: list[Array | InputError] = [AudioError("not embedded")] * len(waveforms)
-        windows: list[Waveform] = []
-        cut: list[tuple[int, int]] = []  # utterances, and how many windows each has
-        for index, (waveform, asked) in enumerate(zip(waveforms, options, strict=True)):
-            try:
-                chosen = self.options if asked is None else self.check_options(asked)
-                self.check(waveform, chosen)
-            except InputError as error:
-                found[index] = error
-                continue
-            length, starts = (
-                chosen.samples(len(waveform), self.sample_rate),
-                chosen.starts(len(waveform), self.sample_rate),
-            )
-            windows += [waveform[start : start + length] for start in starts]
-            cut.append((index, len(starts)))
-        embeddings = np.empty((len(windows), self.dim), np.float32)
-
-        def take(places: Sequence[int], results: dict[str, Array]) -> None:
-            embeddings[list(places)] = results["embeddings"]
-
-        self._compute(windows, lambda _: EMBEDDINGS, take)
-        if len(windows) > len(cut):
-            ends = np.cumsum([count for _, count in cut])
-            counts = np.diff(ends, prepend=0)
-            sums = np.add.reduceat(embeddings, ends - counts, axis=0, dtype=np.float64)
-            embeddings = (sums / counts[:, None]).astype(np.float32)
-        finite = np.isfinite(embeddings).all(axis=1)
-        for (index, _), row, is_finite in zip(cut, embeddings, finite.tolist(), strict=True):
-            found[index] = row if is_finite else AudioError(NOT_FINITE)
-        return found
+    def embed(self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None) -> Array:
+        """All embeddings that `run` returns, (utterances, dim); raises the first error among them instead."""
+        rows = values(self.run(waveforms, options))
+        return np.stack(rows) if rows else np.zeros((0, self.dim), np.float32)
 
     def warm_up(self, max_audio_s: float = WARM_UP_S) -> None:
         """Run silence of several lengths up to `max_audio_s`, so that the first real request finds everything ready."""
-        longest = min(max_audio_s, self._blocks.max_audio_s, self.options.window_s or max_audio_s)
-        self._run_silence(longest, EMBEDDINGS, len)
+        longest = min(
+            max_audio_s, self.max_audio_s, self.runner.blocks.max_audio_s, self.options.window_s or max_audio_s
+        )
+        self.runner.warm_up_on_silence(longest, EMBEDDINGS, len)
+
+    def _windows(self, item: tuple[Waveform, EmbedOptions | None]) -> list[Waveform]:
+        """The parts of a waveform that are embedded, after checking that they can be."""
+        waveform, asked = item
+        options = self.options if asked is None else self.check_options(asked)
+        self.check(waveform, options)
+        length = options.samples(len(waveform), self.sample_rate)
+        return [waveform[start : start + length] for start in options.starts(len(waveform), self.sample_rate)]
+
+    def _embed(self, jobs: Sequence[list[Waveform]]) -> list[Array | TritoneError]:
+        """One embedding for each job, the mean over its windows."""
+        windows = [window for job in jobs for window in job]
+        embeddings = np.empty((len(windows), self.dim), np.float32)
+
+        def take(indices: Sequence[int], outputs: Outputs) -> None:
+            embeddings[list(indices)] = outputs["embeddings"]
+
+        self.runner.run_waveforms(windows, lambda _: EMBEDDINGS, take)
+        if len(windows) > len(jobs):
+            counts = np.array([len(job) for job in jobs])
+            sums = np.add.reduceat(embeddings, np.cumsum(counts) - counts, axis=0, dtype=np.float64)
+            embeddings = (sums / counts[:, None]).astype(np.float32)
+        finite = np.isfinite(embeddings).all(axis=1).tolist()
+        return [row if is_finite else AudioError(NOT_FINITE) for row, is_finite in zip(embeddings, finite, strict=True)]

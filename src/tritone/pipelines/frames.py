@@ -1,4 +1,4 @@
-"""What a CTC model says of every frame, to look at."""
+"""The probabilities of a CTC model's tokens in every frame, to look at."""
 
 from dataclasses import dataclass
 

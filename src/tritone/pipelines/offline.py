@@ -4,97 +4,90 @@ waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
 from tritone.pipelines.graphs.batching import BatchLimits
-from tritone.pipelines.graphs.utterances import DEFAULT_MAX_AUDIO_S, WARM_UP_S, Place, UtterancePipeline
-from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import utterance
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
+from tritone.pipelines.isolation import prepared, values, with_options
+from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import utterance
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
-
-class OfflinePipeline(UtterancePipeline):
+class OfflinePipeline:
     """Recognises whole utterances. Has no state between calls; may be called from several threads."""
 
     def __init__(
         self,
         bundle: Bundle,
         *,
+        placement: Placement = ON_CPU,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         limits: BatchLimits | None = None,
         search: SearchSettings | None = None,
-        **place: "Unpack[Place]",
     ) -> None:
-        """Open the graph of a bundle; arguments and errors as of `UtterancePipeline`.
+        """Open the graph of a bundle.
 
         Args:
+            placement: which graphs are run, and where.
+            max_audio_s: the longest utterance that callers let through, in seconds; `warm_up` goes up to it. It becomes
+                that of the graph, where this has a shorter one of its own, as engines do.
+            limits: what one graph call may take; by default what suits the device.
             search: how to search where a call asks for nothing else; by default greedily.
 
         Raises:
-            BundleError: the bundle has no decoder to search with rescoring, too.
+            BundleError: the bundle has no graph for whole utterances, or one that cannot be opened or does not fit its
+                manifest; or it has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
+            OperatorError: the device is not available.
         """
-        super().__init__(bundle, max_audio_s=max_audio_s, limits=limits, **place)
-        self.searching = open_searching(bundle, self._graph, search, self._place)
+        self.bundle = bundle
+        self.sample_rate = bundle.manifest.sample_rate
+        self.runner = GraphRunner(bundle, "encoder", placement, limits=limits)
+        self.work = self.runner.work
+        self.max_audio_s = min(max_audio_s, self.runner.blocks.max_audio_s)
+        self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
 
     def check(self, waveform: Waveform) -> None:
         """Make sure that the graph takes a waveform; raises `InputError` if an engine was built for shorter ones."""
-        self._blocks.check(len(waveform))
+        self.runner.blocks.check(len(waveform))
 
-    def recognize(
+    def run(
         self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None
-    ) -> list[Transcript]:
-        """Recognise utterances of any lengths; the results come in their order.
+    ) -> list[Transcript | TritoneError]:
+        """Recognise utterances of any lengths, each by itself: its result does not depend on the others.
 
         Args:
             waveforms: each (samples,) float32 at `sample_rate`, checked with `check_waveform`. What is too short for
                 one encoder frame gives an empty text.
             options: how to search in each; None takes the pipeline's own.
 
-        Raises:
-            InputError: options ask for what the model does not have, or a waveform is longer than the graph takes;
-                `searching.check` and `check` tell it beforehand.
+        Returns:
+            For each utterance its transcript, or the error that it caused: `InputError` where its options ask for what
+            the model does not have, or where it is longer than the graph takes.
         """
-        for waveform in waveforms:
-            self.check(waveform)
-        chosen = [self.searching.check(each) for each in options or [None] * len(waveforms)]
-        if len(chosen) != len(waveforms):
-            raise ValueError(f"{len(waveforms)} waveforms need as many options, got {len(chosen)}")
-        hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in waveforms]
-        audible = [index for index, waveform in enumerate(waveforms) if self._blocks.is_audible(len(waveform))]
+        return prepared(self._checked, self._recognize, with_options(waveforms, options))
 
-        def options_of(places: Sequence[int]) -> list[SearchOptions]:
-            return [chosen[audible[place]] for place in places]
-
-        def take(places: Sequence[int], results: dict[str, Array]) -> None:
-            for place, nbest in zip(places, self.searching.search(results, options_of(places)), strict=True):
-                hypotheses[audible[place]] = nbest
-
-        self._compute(
-            [waveforms[index] for index in audible], lambda places: self.searching.outputs(options_of(places)), take
-        )
-        return [
-            utterance(self.bundle, found, len(waveform), each)
-            for found, waveform, each in zip(hypotheses, waveforms, chosen, strict=True)
-        ]
+    def recognize(
+        self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None
+    ) -> list[Transcript]:
+        """All transcripts that `run` returns; raises the first error among them instead."""
+        return values(self.run(waveforms, options))
 
     def log_probs(self, waveform: Waveform) -> Array:
-        """What a CTC model says of each frame of one utterance.
+        """Log-probabilities of the tokens of a CTC model, frame by frame.
 
         Args:
-            waveform: as of `recognize`.
+            waveform: as of `run`.
 
         Returns:
             (frames, vocab) float32, natural logarithms; no frames where the audio is too short for one. The silence
@@ -104,21 +97,50 @@ class OfflinePipeline(UtterancePipeline):
             InputError: the model is no CTC model, or the waveform is longer than its graph takes.
         """
         self.check(waveform)
-        if "log_probs" not in self._graph.outputs:
+        if "log_probs" not in self.runner.graph.outputs:
             kind = self.bundle.manifest.kind
             raise InputError(f"a model of kind {kind} has no probabilities of single frames; CTC models have")
-        if not self._blocks.is_audible(len(waveform)):
-            return np.zeros((0, len(self.bundle.vocabulary.tokens)), np.float32)
-        (batch,) = self._blocks.plan([len(waveform)], self.limits)
-        inputs = self._blocks.fill(self._empty, [waveform], batch.num_samples)
-        log_probs, num_frames = self._graph(inputs, ("log_probs", "num_frames"))
-        result: Array = log_probs[0, : num_frames[0]]
-        return result
+        found = np.zeros((0, len(self.bundle.vocabulary.tokens)), np.float32)
+        if not self.runner.blocks.is_audible(len(waveform)):
+            return found
+
+        def take(indices: Sequence[int], outputs: Outputs) -> None:
+            nonlocal found
+            found = outputs["log_probs"][0, : outputs["num_frames"][0]]
+
+        self.runner.run_waveforms([waveform], lambda _: ("log_probs", "num_frames"), take)
+        return found
 
     def warm_up(self, max_audio_s: float = WARM_UP_S) -> None:
         """Run silence of several lengths up to `max_audio_s`, so that the first real request finds everything ready."""
         self.searching.warm_up()
         options = [self.searching.options]
-        self._run_silence(
-            max_audio_s, self.searching.outputs(options), lambda results: self.searching.search(results, options)
+        self.runner.warm_up_on_silence(
+            min(max_audio_s, self.max_audio_s),
+            self.searching.outputs(options),
+            lambda outputs: self.searching.search(outputs, options),
         )
+
+    def _checked(self, item: tuple[Waveform, SearchOptions | None]) -> tuple[Waveform, SearchOptions]:
+        waveform, options = item
+        self.check(waveform)
+        return waveform, self.searching.check(options)
+
+    def _recognize(self, jobs: Sequence[tuple[Waveform, SearchOptions]]) -> list[Transcript]:
+        hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in jobs]
+        audible = [index for index, (waveform, _) in enumerate(jobs) if self.runner.blocks.is_audible(len(waveform))]
+
+        def options_of(indices: Sequence[int]) -> list[SearchOptions]:
+            return [jobs[audible[index]][1] for index in indices]
+
+        def take(indices: Sequence[int], outputs: Outputs) -> None:
+            for index, nbest in zip(indices, self.searching.search(outputs, options_of(indices)), strict=True):
+                hypotheses[audible[index]] = nbest
+
+        self.runner.run_waveforms(
+            [jobs[index][0] for index in audible], lambda indices: self.searching.outputs(options_of(indices)), take
+        )
+        return [
+            utterance(self.bundle, found, len(waveform), options)
+            for found, (waveform, options) in zip(hypotheses, jobs, strict=True)
+        ]

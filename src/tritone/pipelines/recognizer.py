@@ -1,37 +1,57 @@
 """Recognition in process: the same pipelines that serve, without a server.
 
 recognizer = Recognizer(Bundle.open("demo-asr"))
-recognizer.transcribe(["a.wav", "b.flac"])  ->  [Transcript, Transcript]
+recognizer.transcribe(["a.wav", "b.flac"])  ->  [TranscriptResult, TranscriptResult]
 recognizer.log_probs("a.wav").log_probs     ->  (frames, vocab)
 with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 """
 
+import json
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypedDict, overload
 
 import numpy as np
 import numpy.typing as npt
 import soxr
 
 from tritone.audio.files import check_sample_rate
-from tritone.audio.waveform import check_waveform
+from tritone.audio.inputs import AudioInput, all_or_one
+from tritone.audio.waveform import Waveform, check_waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import StreamError
+from tritone.errors import StreamError, TritoneError
 from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.frames import FrameScores
-from tritone.pipelines.graphs.choice import check_names
-from tritone.pipelines.offline import DEFAULT_MAX_AUDIO_S, OfflinePipeline
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
+from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import SearchSettings
-from tritone.pipelines.sources import Input, Sources, is_single
+from tritone.pipelines.sources import Sources
 from tritone.pipelines.streaming import Step, StreamingPipeline
+from tritone.result import TranscriptResult
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+BATCH_INPUTS = 32  # given to the model at once by `transcribe_iter`, so that it can batch them
+BATCH_S = 300.0  # and their audio, in seconds; results of short batches appear while others are being worked on
+
+Options = SearchOptions | Mapping[str, Any] | None
+
+
+class TranscribeOptions(TypedDict, total=False):
+    """How inputs are transcribed, see `Recognizer.transcribe`."""
+
+    search: Options
+    details: bool
+    concurrency: int | None
 
 
 class Recognizer:
@@ -41,10 +61,7 @@ class Recognizer:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         max_audio_s: float = DEFAULT_MAX_AUDIO_S,
         search: SearchSettings | None = None,
         chunk_size: int | None = None,
@@ -55,19 +72,14 @@ class Recognizer:
 
         Raises:
             BundleError: the model writes no text.
-            ValueError: there is no such runtime or precision.
         """
-        check_names(runtime, precision)
         check_writes(bundle)
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.max_audio_s = max_audio_s
         self._sources = Sources(self.sample_rate, max_audio_s)
         self._options: dict[str, Any] = {
-            "device": device,
-            "threads": threads,
-            "runtime": runtime,
-            "precision": precision,
+            "placement": placement,
             "search": search,
         }
         self._streams: dict[str, Any] = {"endpoints": endpoints}
@@ -98,47 +110,125 @@ class Recognizer:
                 self._streaming = open_streaming(self.bundle, **self._options, **self._streams)
             return self._streaming
 
+    @overload
+    def transcribe(  # type: ignore[overload-overlap]  # a path is an iterable of letters, too
+        self,
+        inputs: AudioInput,
+        sample_rate: int | None = None,
+        options: Options = None,
+        **more: "Unpack[TranscribeOptions]",
+    ) -> TranscriptResult: ...
+
+    @overload
     def transcribe(
-        self, inputs: Sequence[Input], sample_rate: int | None = None, options: SearchOptions | None = None
-    ) -> list[Transcript]:
-        """Transcribe audio files and waveforms.
+        self,
+        inputs: Iterable[AudioInput],
+        sample_rate: int | None = None,
+        options: Options = None,
+        **more: "Unpack[TranscribeOptions]",
+    ) -> list[TranscriptResult]: ...
+
+    def transcribe(
+        self,
+        inputs: Any,
+        sample_rate: int | None = None,
+        options: Options = None,
+        *,
+        search: Options = None,
+        details: bool = True,
+        concurrency: int | None = None,
+    ) -> TranscriptResult | list[TranscriptResult]:
+        """Transcribe audio files and waveforms, as `Client.transcribe` does by a server.
+
+        An input that fails keeps its error in its own result and does not disturb the others.
 
         Args:
-            inputs: paths, or arrays (samples,) of a floating type in [-1, 1]; both kinds may be mixed.
+            inputs: paths, and arrays (samples,) or (samples, channels) of a floating type in [-1, 1]; both kinds may be
+                mixed. Or a single one.
             sample_rate: of the arrays, in Hz; None means the model's. Other rates are resampled; files know their own.
-            options: how to search; None takes what the recognizer was loaded with.
+            options: another name of `search`.
+            search: how to search: `{"search": "prefix-beam", "nbest": 5}`, or `SearchOptions`; what it does not name,
+                and None, is what the recognizer was loaded with.
+            details: whether to return tokens, words, times and confidences; they cost nothing here.
+            concurrency: inputs given to the model together; None gives it as many as fit in memory.
 
         Returns:
-            One transcript for each input, in their order.
+            The results, in the order of the inputs. They have the attributes of their transcripts, which raise the
+            input's error where it failed. Of a single input its result, whose error is raised at once.
 
         Raises:
-            AudioError: an input cannot be used; the message starts with its position. Nothing is returned then.
             InputError: the options ask for what the model does not have.
-            ValueError: `sample_rate` is no rate that audio has, or `inputs` is a single path or array.
+            ValueError: `sample_rate` is no rate that audio has, or `concurrency` is below 1.
         """
-        if is_single(inputs):
-            raise ValueError("transcribe takes a sequence of paths or arrays; put a single one in a list")
-        transcripts: list[Transcript] = []
-        rate = self._sources.rate(sample_rate)
-        if options is not None:
-            self.offline.searching.check(options)  # before files are read
-        for pile in self._sources.piles(inputs, rate):
-            transcripts += self.offline.recognize(pile, [options] * len(pile))
-        return transcripts
 
-    def log_probs(self, source: Input, sample_rate: int | None = None) -> FrameScores:
-        """Tell what a CTC model says of every frame: how sure it is of which token, and when.
+        def run(each: Iterable[AudioInput]) -> Iterator[TranscriptResult]:
+            asked = options if search is None else search
+            return self._run(each, sample_rate, asked, details, concurrency, None)
+
+        return all_or_one(inputs, run)
+
+    def transcribe_iter(
+        self,
+        inputs: Iterable[AudioInput],
+        *,
+        sample_rate: int | None = None,
+        search: Options = None,
+        details: bool = True,
+        concurrency: int = BATCH_INPUTS,
+    ) -> Generator[TranscriptResult, None, None]:
+        """Like `transcribe`, but yields results as batches of `concurrency` inputs are done.
+
+        `inputs` may be a generator of any length: the next ones are decoded while the model computes.
+        """
+        return self._run(inputs, sample_rate, search, details, concurrency, BATCH_S)
+
+    def _run(
+        self,
+        inputs: Iterable[AudioInput],
+        sample_rate: int | None,
+        search: Options,
+        details: bool,
+        batch_inputs: int | None,
+        batch_s: float | None,
+    ) -> Generator[TranscriptResult, None, None]:
+        chosen: SearchOptions | None = None
+        if search is not None:  # what is wrong with it is found before files are read
+            searching = self.offline.searching
+            given = search if isinstance(search, SearchOptions) else searching.options.changed(_as_parameters(search))
+            chosen = searching.check(given)
+
+        def recognize(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
+            found = self.offline.run(waveforms, [chosen] * len(waveforms))
+            return found if details else [_text_only(each) for each in found]
+
+        return self._sources.each(
+            inputs, recognize, TranscriptResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s
+        )
+
+    each = transcribe_iter  # the name that systems use for every kind of model
+    batch_inputs = BATCH_INPUTS
+
+    def open(self, *, streaming: bool = False) -> OfflinePipeline | StreamingPipeline:
+        """The pipeline for whole utterances or for streams, opened if it has not been."""
+        return self.streaming if streaming else self.offline
+
+    def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What decides the texts besides the model: all options that it was loaded with, and where it is."""
+        return {"bundle": str(self.bundle.path), **options}
+
+    def log_probs(self, source: AudioInput, sample_rate: int | None = None) -> FrameScores:
+        """The log-probabilities that a CTC model gives every token in every frame.
 
         Args:
-            source: a path or an array, and
-            sample_rate: the rate of the array, as of `transcribe`.
+            source: a path or an array.
+            sample_rate: of the array, in Hz; None means the model's.
 
         Raises:
             AudioError: the audio cannot be used.
             InputError: the model is no CTC model.
             ValueError: `sample_rate` is no rate that audio has.
         """
-        log_probs = self.offline.log_probs(self._sources.read(source, self._sources.rate(sample_rate)))
+        log_probs = self.offline.log_probs(self._sources.read(source, sample_rate))
         manifest, vocabulary = self.bundle.manifest, self.bundle.vocabulary
         return FrameScores(
             log_probs=log_probs,
@@ -163,6 +253,21 @@ class Recognizer:
                 self.streaming.close(self._dropped.popleft())
         rate = self.sample_rate if sample_rate is None else sample_rate
         return Stream(self.streaming, rate, self._dropped.append, options)
+
+
+def _as_parameters(search: Mapping[str, Any]) -> dict[str, Any]:
+    """A search by the names of the wire contract, in the form that requests have it."""
+    return {
+        name: json.dumps(dict(value)) if isinstance(value, Mapping) else value
+        for name, value in search.items()
+        if value is not None
+    }
+
+
+def _text_only(found: Transcript | TritoneError) -> Transcript | TritoneError:
+    if isinstance(found, TritoneError) or found.alternatives:  # these are details
+        return found
+    return Transcript(found.text)
 
 
 class Stream:

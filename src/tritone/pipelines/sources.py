@@ -1,22 +1,25 @@
-"""What people hand to a model in their own process: audio files and arrays, mixed, as waveforms in piles.
+"""Audio files and arrays for a model in this process: read ahead of it, computed in batches, a result for each.
 
-["a.wav", array, ...]  ->  [waveform, waveform, ...], [...]
+["a.wav", array, ...]  ->  batches of waveforms  ->  Result, Result, ...
 """
 
-import os
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
+from tritone.audio.files import check_sample_rate
+from tritone.audio.inputs import AudioInput, load
+from tritone.audio.read_ahead import Recording, read_ahead
+from tritone.audio.waveform import Waveform
+from tritone.errors import TritoneError
+from tritone.result import AnyResult
 
-from tritone.audio.files import check_sample_rate, read_audio, resample
-from tritone.audio.waveform import Waveform, check_waveform
-from tritone.errors import AudioError
+MAX_BATCH_S = 1800.0  # audio given to the model at once, seconds; bounds memory when there are thousands of files
 
-MAX_PILE_S = 1800.0  # audio decoded ahead of the model, seconds; bounds memory when there are thousands of files
-
-Input = str | os.PathLike[str] | npt.NDArray[np.floating[Any]]
+Compute = Callable[[list[Waveform]], Sequence[Any]]
+"""Returns, for each waveform, what the model makes of it, or a `TritoneError`."""
 
 
 class Sources:
@@ -26,38 +29,81 @@ class Sources:
         self.sample_rate = sample_rate
         self.max_audio_s = max_audio_s
 
-    def rate(self, sample_rate: int | None) -> int:
-        """The rate of arrays in Hz, of which None is the model's; raises `ValueError` if no audio has it."""
-        return self.sample_rate if sample_rate is None else check_sample_rate(sample_rate)
+    def read(self, source: AudioInput, sample_rate: int | None) -> Waveform:
+        """Read a file, or check an array of that rate (Hz; None is the model's). Raises as `audio.inputs.load` does."""
+        return load(source, sample_rate, self.sample_rate, max_audio_s=self.max_audio_s, check=True)
 
-    def piles(self, inputs: Sequence[Input], sample_rate: int) -> Iterator[list[Waveform]]:
-        """Read inputs one after the other, and give as many at a time as fit in memory.
+    def each(
+        self,
+        inputs: Iterable[AudioInput],
+        compute: Compute,
+        result: type[AnyResult],
+        *,
+        sample_rate: int | None,
+        batch_inputs: int | None = None,
+        batch_s: float | None = None,
+    ) -> Generator[AnyResult, None, None]:
+        """Yield a result for each input: those of a batch in their order, of one that cannot be read at once.
+
+        Args:
+            inputs: of any number; read ahead of the model, but not all at once.
+            compute: the model.
+            result: what is yielded.
+            sample_rate: of the arrays, in Hz; None means the model's.
+            batch_inputs, batch_s: inputs given to the model together, and seconds of their audio; None: any number of
+                inputs, `MAX_BATCH_S`.
 
         Raises:
-            AudioError: an input cannot be used; the message starts with its position.
+            ValueError: `sample_rate` is no rate that audio has, or `batch_inputs` is below 1.
         """
-        pile: list[Waveform] = []
-        waiting = 0
-        for position, source in enumerate(inputs):
-            try:
-                pile.append(self.read(source, sample_rate))
-            except AudioError as error:
-                raise AudioError(f"input {position}: {error}") from error
-            waiting += len(pile[-1])
-            if waiting > MAX_PILE_S * self.sample_rate:
-                yield pile
-                pile, waiting = [], 0
-        if pile:
-            yield pile
+        if sample_rate is not None:
+            check_sample_rate(sample_rate)
+        if batch_inputs is not None and batch_inputs < 1:
+            raise ValueError(f"concurrency must be at least 1, got {batch_inputs}")
+        most_s = MAX_BATCH_S if batch_s is None else batch_s
+        return self._each(inputs, partial(self.read, sample_rate=sample_rate), compute, result, batch_inputs, most_s)
 
-    def read(self, source: Input, sample_rate: int) -> Waveform:
-        """Read a file, or check an array of that rate; raises `AudioError` if it cannot be used."""
-        if isinstance(source, str | os.PathLike):
-            return read_audio(source, self.sample_rate, max_audio_s=self.max_audio_s)
-        checked = check_waveform(source, sample_rate=sample_rate, max_audio_s=self.max_audio_s)
-        return resample(checked, sample_rate, self.sample_rate)
+    def _each(
+        self,
+        inputs: Iterable[AudioInput],
+        read: Callable[[AudioInput], Waveform],
+        compute: Compute,
+        result: type[AnyResult],
+        batch_inputs: int | None,
+        batch_s: float,
+    ) -> Generator[AnyResult, None, None]:
+        batch: list[Recording] = []
+        waiting_s = 0.0
+        # Closing it ends the threads that read, also when the caller leaves the loop.
+        with closing(read_ahead(inputs, read, self.sample_rate)) as recordings:
+            for recording in recordings:
+                if recording.error is not None:
+                    yield result(index=recording.index, source=recording.source, error=recording.error)
+                    continue
+                batch.append(recording)
+                waiting_s += recording.audio_s
+                del recording  # the batch alone holds it
+                if len(batch) == batch_inputs or waiting_s > batch_s:
+                    yield from _results(batch, compute, result)
+                    batch, waiting_s = [], 0.0
+        if batch:
+            yield from _results(batch, compute, result)
 
 
-def is_single(inputs: object) -> bool:
-    """Whether inputs are one path or waveform instead of a sequence of them."""
-    return isinstance(inputs, str | os.PathLike) or (isinstance(inputs, np.ndarray) and inputs.ndim < 2)
+def _results(batch: Sequence[Recording], compute: Compute, result: type[AnyResult]) -> list[AnyResult]:
+    started = time.perf_counter()
+    values = compute([recording.get() for recording in batch])
+    took_s = time.perf_counter() - started
+    total_s = sum(recording.audio_s for recording in batch)
+    return [
+        result(
+            index=recording.index,
+            source=recording.source,
+            value=None if isinstance(value, TritoneError) else value,
+            error=value if isinstance(value, TritoneError) else None,
+            audio_s=recording.audio_s,
+            latency_s=took_s,
+            compute_s=took_s * recording.audio_s / total_s if total_s else 0.0,
+        )
+        for recording, value in zip(batch, values, strict=True)
+    ]

@@ -1,14 +1,14 @@
 """Offline recognition in three stages, each of which may be somewhere else.
 
     FeaturePipeline    waveforms                              ->  features, num_samples
-    AcousticPipeline   features, num_samples                  ->  what the network says of them
-    DecodingPipeline   what the network said, num_samples     ->  transcripts
+    AcousticPipeline   features, num_samples                  ->  outputs of the network
+    DecodingPipeline   outputs of the network, num_samples    ->  transcripts
 
 One after the other they are `OfflinePipeline`, whose parts they share. A *job* is what one client sent: some rows.
 """
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,46 +16,28 @@ import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Role
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits, plan_batches
 from tritone.pipelines.graphs.blocks import Blocks
-from tritone.pipelines.graphs.choice import open_chosen
-from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import utterance
-from tritone.pipelines.searching.base import MODES, SearchSettings
-from tritone.runtime.crew import Crew
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.runner import WARM_UP_S, Filled, GraphRunner, Outputs
+from tritone.pipelines.graphs.work_log import WorkLog
+from tritone.pipelines.isolation import isolated
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.speech import speech_kind
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import utterance
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
-WARM_UP_S = 30.0  # of the longest audio that a stage is warmed up with
+Tensors = Mapping[str, Array]
+
 STEPS_PER_OCTAVE = 16  # lengths that features have, between each length and its double
 
 
-class _GraphPipeline:
-    """What the two stages that run a graph have in common."""
-
-    def __init__(self, bundle: Bundle, role: Role, limits: BatchLimits | None, place: Mapping[str, Any]) -> None:
-        self.bundle = bundle
-        self.work = WorkLog(bundle.manifest.sample_rate)
-        self.artifact, self._graph = open_chosen(bundle, role, **place)
-        self.limits = limits or BatchLimits.for_device(place["device"], bundle.num_bytes(self.artifact))
-        self._crew = Crew(self._graph.concurrency)
-
-    def _batches(self, lengths: Sequence[int]) -> list[Batch]:
-        """Group rows of equal lengths, in samples."""
-        return plan_batches(lengths, self.limits, sample_rate=self.bundle.manifest.sample_rate, equal=True)
-
-    def _map(self, run: Callable[[Batch], CallWork], batches: Sequence[Batch]) -> None:
-        start = time.perf_counter()
-        calls = self._crew.map(run, batches)
-        self.work.add(calls, time.perf_counter() - start)
-
-
-class FeaturePipeline(_GraphPipeline):
+class FeaturePipeline:
     """Makes features of whole utterances, padded to few different lengths: servers batch what has one shape.
 
     Has no state between calls; may be called from several threads.
@@ -65,10 +47,7 @@ class FeaturePipeline(_GraphPipeline):
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         max_audio_s: float,
         min_padded_s: float = 0.0,
         limits: BatchLimits | None = None,
@@ -81,59 +60,70 @@ class FeaturePipeline(_GraphPipeline):
             min_padded_s: the shortest that it is padded to, where the network has a least size.
             steps_per_octave: how many lengths there are, see `BatchLimits`.
         """
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        super().__init__(bundle, "features", limits, place)
-        self._blocks = Blocks(bundle.manifest, self._graph.inputs["waveform"])
-        self.limits = self._blocks.within(self.limits)
+        self.bundle = bundle
+        self.runner = GraphRunner(bundle, "features", placement, limits=limits)
+        self.work = self.runner.work
+        self._blocks = self.runner.blocks
         self._steps = steps_per_octave
         self._least, self._most = (
             int(seconds * bundle.manifest.sample_rate) for seconds in (min_padded_s, max_audio_s)
         )
 
     def check(self, waveform: Waveform) -> None:
-        """See `OfflinePipeline.check`, and for embeddings `Blocks.check_embeddable`."""
+        """Make sure that the graph takes a waveform, and that its kind has a result for audio so short.
+
+        Raises:
+            InputError: it does not; says what would do.
+        """
         self._blocks.check(len(waveform))
-        if self.bundle.manifest.kind == "embedding":
+        if not kind_of(self.bundle).allows_silence:
             self._blocks.check_embeddable(len(waveform))
 
-    def extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[dict[str, Array]]:
+    def run(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors | TritoneError]:
         """Make features of the waveforms of some jobs, each (samples,) float32, checked with `check_waveform`.
 
         Returns:
             For each job `features` (rows, frames, bins) float32 and `num_samples` (rows,) int64, those of the audio
-            with its tail, and 0 where it is too short for one frame of the encoder.
+            with its tail, and 0 where it is too short for one frame of the encoder; or the error that it caused.
         """
+        return isolated(self._extract, jobs)
+
+    def warm_up(self) -> None:
+        """Run silence of several lengths, so that the first real request finds everything ready."""
+        longest = int(min(self._most, min(WARM_UP_S, self._blocks.max_audio_s) * self._blocks.sample_rate))
+        lengths = self._blocks.lengths_to_warm_up(longest, self._steps)
+        self.runner.warm_up(lengths, lambda length: self._extract([[np.zeros(length, np.float32)]]))
+
+    def _extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors]:
         rows = [(index, waveform) for index, job in enumerate(jobs) for waveform in job]
         lengths = [self._padded(job) for job in jobs]
         found: list[Array] = [np.empty(0)] * len(rows)
         counts = np.zeros(len(rows), np.int64)
 
-        def run(batch: Batch) -> CallWork:
-            start = time.perf_counter()
+        def fill(batch: Batch) -> Filled:
             heard = [rows[each][1] for each in batch.indices]
             heard = [each if self._blocks.is_audible(len(each)) else each[:0] for each in heard]
-            inputs = self._blocks.fill(self._graph.empty, heard, batch.num_samples)
-            inputs["num_samples"][[len(each) == 0 for each in heard]] = 0
-            filled = time.perf_counter()
-            (features,) = self._graph(inputs, ("features",))
-            computed = time.perf_counter()
-            for each, row, count in zip(batch.indices, features, inputs["num_samples"].tolist(), strict=True):
-                found[each], counts[each] = row, count
-            audio = sum(map(len, heard))
-            return CallWork(audio, inputs["waveform"].size - audio, computed - filled, 0.0, computed - start)
+            filled = self.runner.filled(heard, batch.num_samples)
+            filled.inputs["num_samples"][[len(each) == 0 for each in heard]] = 0
+            counts[list(batch.indices)] = filled.inputs["num_samples"]
+            return filled
 
-        self._map(run, self._batches([lengths[index] for index, _ in rows]))
+        def take(batch: Batch, outputs: Outputs) -> None:
+            for each, row in zip(batch.indices, outputs["features"], strict=True):
+                found[each] = row
+
+        self.runner.run(
+            self._batches([lengths[index] for index, _ in rows]),
+            fill,
+            lambda batch, inputs: self.runner.compute(inputs, ("features",)),
+            take,
+        )
         return [
             {"features": together(found[first:end]), "num_samples": counts[first:end]} for first, end in _spans(jobs)
         ]
 
-    def warm_up(self) -> None:
-        """Run silence of several lengths, so that the first real request finds everything ready."""
-        most = min(WARM_UP_S, self._blocks.max_audio_s)
-        longest = min(self._most, int(most * self._blocks.sample_rate))
-        for length in self._blocks.lengths_to_warm_up(longest, self._steps):
-            self.extract([[np.zeros(length, np.float32)]])
-        self.work.take()
+    def _batches(self, lengths: Sequence[int]) -> list[Batch]:
+        return plan_batches(lengths, self.runner.limits, sample_rate=self._blocks.sample_rate, equal=True)
 
     def _padded(self, job: Sequence[Waveform]) -> int:
         longest = max((len(each) for each in job if self._blocks.is_audible(len(each))), default=0)
@@ -144,69 +134,81 @@ class FeaturePipeline(_GraphPipeline):
         return padded if self._blocks.max_samples is None else min(padded, self._blocks.max_samples)
 
 
-class AcousticPipeline(_GraphPipeline):
+class AcousticPipeline:
     """Runs the network on features. Has no state between calls; may be called from several threads."""
 
     def __init__(
         self,
         bundle: Bundle,
+        outputs: Sequence[str],
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         limits: BatchLimits | None = None,
     ) -> None:
-        """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`."""
-        place = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        super().__init__(bundle, "acoustic", limits, place)
+        """Open the graph of a bundle; arguments and errors as of `OfflinePipeline`.
+
+        Args:
+            outputs: what is wanted of the graph; `num_frames` among it where it has an output for each frame.
+        """
+        self.bundle = bundle
+        self.runner = GraphRunner(bundle, "acoustic", placement, limits=limits)
+        self.work = self.runner.work
+        self._outputs = tuple(outputs)
+        self._kind = kind_of(bundle)
         self._shift = bundle.manifest.features.frame_shift
 
-    def compute(self, jobs: Sequence[Mapping[str, Array]], outputs: Sequence[str]) -> list[dict[str, Array]]:
+    def run(self, jobs: Sequence[Tensors]) -> list[Tensors | TritoneError]:
         """Run the network.
 
         Args:
             jobs: `features` (rows, frames, bins) and `num_samples` (rows,) each. Features of equal lengths share
                 calls; none are padded, since only who made them knows what with.
-            outputs: what is wanted of the graph; `num_frames` among it where it says something of each frame.
 
         Returns:
-            For each job the outputs, without what is beyond the frames of all its rows.
+            For each job the outputs, without what is beyond the frames of all its rows; or the error that it caused.
         """
-        rows = [(features, count) for job in jobs for features, count in zip(*_heard(job), strict=True)]
-        found: list[dict[str, Array]] = [{} for _ in rows]
+        return isolated(self._compute, jobs)
 
-        def run(batch: Batch) -> CallWork:
-            start = time.perf_counter()
+    def warm_up(self, max_audio_s: float) -> None:
+        """Run silence of several lengths, so that the first real request finds everything ready."""
+        manifest = self.bundle.manifest
+        frames = int(min(max_audio_s, WARM_UP_S) * manifest.sample_rate) // self._shift
+        least = -(-manifest.encoder.min_samples // self._shift) + 1
+        sizes = [frames]
+        while sizes[-1] > 2 * least:
+            sizes.append(sizes[-1] // 2)
+
+        def run(frames: int) -> None:
+            block = np.zeros((1, max(frames, least), manifest.features.num_mel_bins), np.float32)
+            self._compute([{"features": block, "num_samples": np.array([(block.shape[1] - 1) * self._shift])}])
+
+        self.runner.warm_up(sizes, run)
+
+    def _compute(self, jobs: Sequence[Tensors]) -> list[Tensors | TritoneError]:
+        rows = [(features, count) for job in jobs for features, count in zip(*_heard(job), strict=True)]
+        found: list[Tensors] = [{} for _ in rows]
+
+        def fill(batch: Batch) -> Filled:
             inputs = {
                 "features": together([rows[each][0] for each in batch.indices]),
                 "num_samples": np.array([rows[each][1] for each in batch.indices], np.int64),
             }
-            filled = time.perf_counter()
-            results = self._graph(inputs, outputs)
-            computed = time.perf_counter()
-            for place, each in enumerate(batch.indices):
-                found[each] = {name: array[place] for name, array in zip(outputs, results, strict=True)}
             audio = int(inputs["num_samples"].sum())
-            total = len(batch.indices) * batch.num_samples
-            return CallWork(audio, max(0, total - audio), computed - filled, 0.0, computed - start)
+            return Filled(inputs, audio, max(0, len(batch.indices) * batch.num_samples - audio))
 
-        self._map(run, self._batches([len(features) * self._shift for features, _ in rows]))
-        return [self._joined(found[first:end]) for first, end in _spans([job["features"] for job in jobs])]
+        def take(batch: Batch, outputs: Outputs) -> None:
+            for row, each in enumerate(batch.indices):
+                found[each] = {name: array[row] for name, array in outputs.items()}
 
-    def warm_up(self, outputs: Sequence[str], max_audio_s: float) -> None:
-        """Run silence of several lengths, so that the first real request finds everything ready."""
-        features = self.bundle.manifest.features
-        frames = int(min(max_audio_s, WARM_UP_S) * self.bundle.manifest.sample_rate) // self._shift
-        least = -(-self.bundle.manifest.encoder.min_samples // self._shift) + 1
-        while True:
-            block = np.zeros((1, max(frames, least), features.num_mel_bins), np.float32)
-            samples = np.array([(block.shape[1] - 1) * self._shift])
-            self.compute([{"features": block, "num_samples": samples}], outputs)
-            if frames <= 2 * least:
-                break
-            frames //= 2
-        self.work.take()
+        lengths = [len(features) * self._shift for features, _ in rows]
+        self.runner.run(
+            plan_batches(lengths, self.runner.limits, sample_rate=self.bundle.manifest.sample_rate, equal=True),
+            fill,
+            lambda batch, inputs: self.runner.compute(inputs, self._outputs),
+            take,
+        )
+        joined = (self._joined(found[first:end]) for first, end in _spans([job["features"] for job in jobs]))
+        return [self._kind.checked(outputs) for outputs in joined]
 
     @staticmethod
     def _joined(rows: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
@@ -221,7 +223,7 @@ class AcousticPipeline(_GraphPipeline):
 
 @dataclass(frozen=True)
 class DecodingJob:
-    """What the network said of some rows; `num_samples` of each row's audio, without its tail; how to search."""
+    """Outputs of the network for some rows, the samples of each row's audio without its tail, and how to search."""
 
     results: Mapping[str, Array]
     num_samples: Sequence[int]
@@ -229,37 +231,51 @@ class DecodingJob:
 
 
 @dataclass(frozen=True)
-class _Handed:
+class _Row:
+    """One row of a job."""
+
+    job: DecodingJob
+    index: int
+
+    @property
+    def num_frames(self) -> int:
+        return int(self.job.results["num_frames"][self.index])
+
+    def output(self, name: str) -> Array:
+        """What the network returned for its frames."""
+        return self.job.results[name][self.index, : self.num_frames]
+
+
+@dataclass(frozen=True)
+class _Passed:
     outputs: Collection[str]
 
 
 class DecodingPipeline:
-    """Searches in what the network said, and writes it. May be called from several threads."""
+    """Decodes outputs of the network to transcripts. May be called from several threads."""
 
     def __init__(
         self,
         bundle: Bundle,
-        handed: Collection[str],
+        passed: Collection[str],
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         search: SearchSettings | None = None,
         limits: BatchLimits | None = None,
     ) -> None:
         """Prepare for a bundle; arguments and errors as of `OfflinePipeline`.
 
         Args:
-            handed: the outputs of the network that jobs have.
-            device, threads, runtime, precision: of the graphs that the search itself needs.
+            passed: the outputs of the network that jobs have.
+            placement: of the graphs that the search itself needs.
         """
         self.bundle = bundle
-        self.limits = limits or BatchLimits.for_device(device)
+        self.limits = limits or BatchLimits.for_device(placement.device)
         self.work = WorkLog(bundle.manifest.sample_rate)
-        self._handed = tuple(handed)
-        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.searching = open_searching(bundle, _Handed(self._handed), search, place)
+        self._passed = tuple(passed)
+        kind = speech_kind(bundle)
+        self.searching = kind.open_searching(bundle, _Passed(self._passed), search, placement)
+        self._modes = kind.modes
         self._blocks = Blocks(bundle.manifest)
         manifest = bundle.manifest
         self._frame = manifest.features.frame_shift * manifest.encoder.subsampling_rate
@@ -270,9 +286,13 @@ class DecodingPipeline:
         return self.searching.options
 
     def check(self, options: SearchOptions) -> SearchOptions:
-        """See `Searching.check`; raises `InputError` too if the search needs what the network does not hand over."""
-        lacking = set(self.searching.outputs([options])) - set(self._handed)
-        if lacking and options.mode in MODES[self.bundle.manifest.kind]:
+        """The same options, after checking that the search can have them.
+
+        Raises:
+            InputError: they ask for what the model does not have, or need outputs that the network does not pass on.
+        """
+        lacking = set(self.searching.outputs([options])) - set(self._passed)
+        if lacking and options.mode in self._modes:
             # Whether the whole bundle has an attention decoder cannot be seen here: a stage has what it needs alone.
             condition = ", if it has an attention decoder" if options.mode == "rescoring" else ""
             raise InputError(
@@ -282,34 +302,37 @@ class DecodingPipeline:
             )
         return self.searching.check(options)
 
-    def decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
-        """Search in the rows of some jobs, whose options are checked; gives the transcripts of each job's rows."""
-        rows = [(job, row) for job in jobs for row in range(len(job.num_samples))]
+    def run(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript] | TritoneError]:
+        """Search the rows of some jobs, whose options are checked.
+
+        Returns:
+            For each job the transcripts of its rows, or the error that it caused.
+        """
+        return isolated(self._decode, jobs)
+
+    def _decode(self, jobs: Sequence[DecodingJob]) -> list[list[Transcript]]:
+        rows = [_Row(job, index) for job in jobs for index in range(len(job.num_samples))]
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in rows]
-        counted = [int(job.results["num_frames"][row]) for job, row in rows]
-        heard = [place for place, (job, row) in enumerate(rows) if counted[place] and self._is_audible(job, row)]
-        frames = [counted[place] for place in heard]
-        plan = plan_batches(
-            [count * self._frame for count in frames], self.limits, sample_rate=self.bundle.manifest.sample_rate
-        )
+        heard = [place for place, row in enumerate(rows) if row.num_frames and self._is_audible(row)]
+        lengths = [rows[place].num_frames * self._frame for place in heard]
         start = time.perf_counter()
-        for batch in plan:
+        for batch in plan_batches(lengths, self.limits, sample_rate=self.bundle.manifest.sample_rate):
             places = [heard[index] for index in batch.indices]
-            counts = [frames[index] for index in batch.indices]
-            chosen = [rows[place][0].options for place in places]
-            said = [self._row(*rows[place], count) for place, count in zip(places, counts, strict=True)]
-            results = {
-                name: np.array(counts) if name == "num_frames" else together([row(name) for row in said])
-                for name in self.searching.outputs(chosen)
+            options = [rows[place].job.options for place in places]
+            outputs = {
+                name: np.array([rows[place].num_frames for place in places])
+                if name == "num_frames"
+                else together([rows[place].output(name) for place in places])
+                for name in self.searching.outputs(options)
             }
-            for place, nbest in zip(places, self.searching.search(results, chosen), strict=True):
+            for place, nbest in zip(places, self.searching.search(outputs, options), strict=True):
                 hypotheses[place] = nbest
         self.work.add_search(time.perf_counter() - start)
-        written = iter(
-            utterance(self.bundle, found, job.num_samples[row], job.options)
-            for found, (job, row) in zip(hypotheses, rows, strict=True)
+        transcripts = iter(
+            utterance(self.bundle, found, row.job.num_samples[row.index], row.job.options)
+            for found, row in zip(hypotheses, rows, strict=True)
         )
-        return [[next(written) for _ in job.num_samples] for job in jobs]
+        return [[next(transcripts) for _ in job.num_samples] for job in jobs]
 
     def class_ids(self, results: Mapping[str, Array]) -> Array:
         """The best token of each frame of a job, (rows, frames) int32; the blank beyond a row's frames.
@@ -324,16 +347,11 @@ class DecodingPipeline:
         return ids
 
     def warm_up(self) -> None:
-        """See `Searching.warm_up`."""
+        """Compile and open all that the default options need, so that no request waits for it."""
         self.searching.warm_up()
 
-    def _is_audible(self, job: DecodingJob, row: int) -> bool:
-        return self._blocks.is_audible(job.num_samples[row])
-
-    @staticmethod
-    def _row(job: DecodingJob, row: int, count: int) -> Callable[[str], Array]:
-        """What the network said of one row, by the name of the output."""
-        return lambda name: job.results[name][row, :count]
+    def _is_audible(self, row: "_Row") -> bool:
+        return self._blocks.is_audible(row.job.num_samples[row.index])
 
 
 def together(rows: Sequence[Array]) -> Array:

@@ -8,24 +8,22 @@ holds its state between steps where the graph runs; later streams use it again.
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
-from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.runner import Filled, GraphRunner, Outputs
 from tritone.pipelines.graphs.samples import SampleQueue
-from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.kinds import open_searching
-from tritone.pipelines.searching.assembly import ReadingBuilder, transcript
+from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.readings import ReadingBuilder, transcript
 from tritone.pipelines.searching.segment import Segment
-from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array
 from tritone.search.endpoint import NEVER, EndpointRules
 from tritone.search.options import SearchOptions
@@ -67,10 +65,7 @@ class StreamingPipeline:
         self,
         bundle: Bundle,
         *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
+        placement: Placement = ON_CPU,
         capacity: int = DEFAULT_CAPACITY,
         max_batch: int = DEFAULT_MAX_BATCH,
         chunk_size: int | None = None,
@@ -83,7 +78,7 @@ class StreamingPipeline:
 
         Args:
             bundle: an opened bundle.
-            device, threads, runtime, precision: see `open_chosen`.
+            placement: which graphs are run, and where.
             capacity: how many streams may be open at once.
             max_batch: how many streams one graph call may advance.
             chunk_size: encoder frames of a step; None takes the manifest's. Small ones answer sooner, large ones hear
@@ -100,7 +95,7 @@ class StreamingPipeline:
                 has no decoder to search with rescoring.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
             OperatorError: the device is not available.
-            ValueError: there is no such device, runtime or precision, or a number is out of its range.
+            ValueError: a number is out of its range.
         """
         if capacity < 1 or max_batch < 1:
             raise ValueError(f"capacity and max_batch must be at least 1, got {capacity} and {max_batch}")
@@ -111,19 +106,18 @@ class StreamingPipeline:
         self.bundle = bundle
         self.sample_rate = bundle.manifest.sample_rate
         self.capacity = capacity
-        self.work = WorkLog(self.sample_rate)
         self.geometry = Geometry.choose(bundle, settings, chunk_size, left_chunks, max_history_s)
         self._lead = np.zeros(settings.lead_samples, dtype=np.float32)
         self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
         self._flush = settings.flush_samples
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
-        place: dict[str, Any] = {"runtime": runtime, "precision": precision, "device": device, "threads": threads}
-        self.artifact, graph = open_chosen(bundle, "streaming_encoder", **place, split_calls=False)
+        self.runner = GraphRunner(bundle, "streaming_encoder", placement, split_calls=False)
+        self.work = self.runner.work
+        graph = self.runner.graph
         self.max_batch = self.geometry.within(graph.inputs, max_batch)
-        self.searching = open_searching(bundle, graph, search, place)
+        self.searching = speech_kind(bundle).open_searching(bundle, graph, search, placement)
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
-        self._crew = Crew(graph.concurrency)
         self._streams: dict[int, _Stream] = {}
         self._free = list(range(capacity - 1, -1, -1))
         self._lock = threading.Lock()
@@ -222,11 +216,13 @@ class StreamingPipeline:
         """Run silence through a few batch sizes, so that the first real chunk finds everything ready."""
         self.searching.warm_up()
         window = np.zeros(self.geometry.window_samples, dtype=np.float32)
-        batch = 1
-        while batch <= min(self.max_batch, self.capacity - self.num_open):
-            slots = [self.open() for _ in range(batch)]
-            self.advance([Step(slot, window, final=True) for slot in slots])
-            batch *= 2
+
+        def run(batch: int) -> None:
+            self.advance([Step(self.open(), window, final=True) for _ in range(batch)])
+
+        room = min(self.max_batch, self.capacity - self.num_open)
+        # A step spreads over the threads by itself.
+        self.runner.warm_up([2**n for n in range(room.bit_length())], run, side_by_side=False)
 
     def _stream(self, slot: int) -> _Stream:
         if slot not in self._streams:
@@ -240,7 +236,7 @@ class StreamingPipeline:
 
     def _new_segment(self, options: SearchOptions, first_frame: int) -> Segment:
         builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
-        return self.searching.start_segment(builder, options, first_frame)
+        return Segment(self.searching.start(options), builder, first_frame)
 
     def _at_end(self, stream: _Stream) -> bool:
         frame_s, segment = self.bundle.manifest.frame_s, stream.segment
@@ -252,31 +248,31 @@ class StreamingPipeline:
 
     def _end_segments(self, streams: Sequence[_Stream]) -> None:
         """End the segments of some streams and start their next ones."""
-        if not streams:
-            return
+        for stream in streams:
+            stream.segment.is_followed = True
         for stream, final in zip(streams, self._finish(streams), strict=True):
             stream.ended.append(replace(final, segment=stream.number))
             stream.history = joined(stream.history, final.text)
             stream.number += 1
             last = stream.segment
-            stream.segment = self._new_segment(last.options, last.first_frame + last.num_frames)
+            stream.segment = self._new_segment(last.search.options, last.first_frame + last.num_frames)
 
     def _finish(self, streams: Sequence[_Stream]) -> list[Transcript]:
         """The final transcripts of the segments that some streams are in."""
         if not streams:
             return []
         start = time.perf_counter()
-        finals = []
-        segments = [stream.segment for stream in streams]
-        for stream, hypotheses in zip(streams, self.searching.finish(segments), strict=True):
-            segment = stream.segment
-            finals.append(transcript(hypotheses, segment.reading, segment.options, self._heard_s(stream)))
+        found = self.searching.finish([stream.segment.search for stream in streams])
+        finals = [
+            transcript(hypotheses, stream.segment.reading, stream.segment.search.options, self._heard_s(stream))
+            for stream, hypotheses in zip(streams, found, strict=True)
+        ]
         self.work.add_search(time.perf_counter() - start)
         return finals
 
     def _partial(self, stream: _Stream) -> Transcript:
         reading = stream.segment.partial()
-        if not stream.segment.options.timestamps:
+        if not stream.segment.search.options.timestamps:
             reading = reading.without_times()
         return Transcript(
             reading.text, reading.tokens, reading.words, reading.confidence, self._heard_s(stream), is_final=False
@@ -305,39 +301,52 @@ class StreamingPipeline:
         histories = [self.geometry.history(stream.position) for stream in streams]
         order = sorted(range(len(slots)), key=histories.__getitem__)
         slots, streams = [slots[each] for each in order], [streams[each] for each in order]
-        calls = parts(sorted(histories), self.max_batch, self._crew.size)
         self._slots.reserve(len(slots))
-        start = time.perf_counter()
-        work = self._crew.map(lambda part: self._run(slots[part], streams[part], part), calls)
-        self.work.add(work, time.perf_counter() - start)
 
-    def _run(self, slots: list[int], streams: list[_Stream], part: slice) -> CallWork:
-        start = time.perf_counter()
-        window, shift = self.geometry.window_samples, self.geometry.shift_samples
-        history = self.geometry.history(streams[0].position)
+        def compute(part: slice, inputs: Mapping[str, Array]) -> Outputs:
+            names = self.searching.outputs(stream.segment.search.options for stream in streams[part])
+            history = self.geometry.history(streams[part.start].position)
+            return dict(zip(names, self._slots(slots[part], inputs, names, part.start, history), strict=True))
+
+        self.runner.run(
+            parts(sorted(histories), self.max_batch, self.runner.crew.size),
+            lambda part: self._filled(streams[part]),
+            compute,
+            lambda part, outputs: self._take(streams[part], outputs),
+        )
+
+    def _filled(self, streams: Sequence[_Stream]) -> Filled:
+        """The next window of each stream."""
+        window = self.geometry.window_samples
         block = np.zeros((len(streams), window), dtype=np.float32)
         num_samples = np.empty(len(streams), dtype=np.int64)
+        audio = padding = 0
         for row, stream in enumerate(streams):
             samples = stream.pending.peek(window)
             block[row, : len(samples)] = samples
             num_samples[row] = len(samples)
-        inputs: dict[str, Array] = {"waveform": block, "num_samples": num_samples}
-        filled = time.perf_counter()
-        outputs = self.searching.outputs(stream.segment.options for stream in streams)
-        results = dict(zip(outputs, self._slots(slots, inputs, outputs, part.start, history), strict=True))
-        computed = time.perf_counter()
-        self.searching.take_step([stream.segment for stream in streams], results)
-        audio = padding = 0
-        for row, stream in enumerate(streams):
-            valid = int(num_samples[row])
-            last = valid < window and self._flush is None
-            stream.pending.drop(shift)
-            # The overlap of full windows belongs to the next one, and the tail after the audio is none.
-            used = valid if last else shift
+            used = self._used(stream)
             heard = max(0, min(used, stream.num_samples - stream.position))
-            stream.position += used
-            stream.heard_all = last or (stream.closing and self._flush is not None and self._is_flushed(stream))
             audio += heard
-            padding += used - heard + window - valid
-        end = time.perf_counter()
-        return CallWork(audio, padding, computed - filled, end - computed, end - start)
+            padding += used - heard + window - len(samples)
+        return Filled({"waveform": block, "num_samples": num_samples}, audio, padding)
+
+    def _take(self, streams: Sequence[_Stream], outputs: Outputs) -> None:
+        """Search the outputs of a step, and move the streams on."""
+        segments = [stream.segment for stream in streams]
+        news = self.searching.advance([segment.search for segment in segments], outputs)
+        for segment, each, num_frames in zip(segments, news, outputs["num_frames"].tolist(), strict=True):
+            segment.take(each, num_frames)
+        for stream in streams:
+            is_last, used = self._is_last(stream), self._used(stream)
+            stream.pending.drop(self.geometry.shift_samples)
+            stream.position += used
+            stream.heard_all = is_last or (stream.closing and self._flush is not None and self._is_flushed(stream))
+
+    def _is_last(self, stream: _Stream) -> bool:
+        """Whether the next window is what is left at the end of a stream."""
+        return self._flush is None and len(stream.pending) < self.geometry.window_samples
+
+    def _used(self, stream: _Stream) -> int:
+        """Samples of the next window that no later one has: the overlap of full windows belongs to the next one."""
+        return len(stream.pending) if self._is_last(stream) else self.geometry.shift_samples

@@ -64,7 +64,7 @@ def _environment(package: str) -> "Environment":
 
 
 def _sort_key(value: Cell) -> str | None:
-    """What a browser sorts a cell by, numbers with all their digits; None of a text, which sorts by itself."""
+    """The key by which a browser sorts a cell, numbers with all their digits; None of a text, which sorts by itself."""
     if isinstance(value, str):
         return None
     if value is None or (isinstance(value, float) and math.isnan(value)):

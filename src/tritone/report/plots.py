@@ -24,7 +24,7 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#5
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")  # with the colours: a series is known by either
 INK, SOFT, GRID = "#1b2430", "#586574", "#e3e7ec"
 FAILED = "#C22B11"
-STATE = "state"  # marks what tells of a point's worth, not its value
+STATE = "state"  # marks the state of a point, not its value
 CROSS: Mapping[str, Any] = {
     "linestyle": "none",
     "marker": "x",
@@ -162,7 +162,7 @@ def crosses_at_foot(axes: "Axes", places: Sequence[float], *, name: str) -> None
 
 
 def plain(text: str, longest: int = LONGEST) -> str:
-    """A text from elsewhere as matplotlib shall show it: no formula, one line, cut when it is long, never hidden."""
+    """A text from elsewhere as matplotlib should show it: no formula, one line, cut when it is long, never hidden."""
     shown = visible(text)
     shown = shown if len(shown) <= longest else shown[: longest - 1] + "…"
     shown = shown.replace("$", r"\$")

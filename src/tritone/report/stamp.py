@@ -31,7 +31,7 @@ class Stamp:
 
     `commit`: of the checkout that tritone runs from, "" of an installed one. `cores`: those that this process may use,
     not all that there are. `gpus`: name and memory of each that CUDA_VISIBLE_DEVICES leaves. `load`: the system's load
-    average over a minute when the run began. `server`: what was measured where, as the one who measured tells it.
+    average over a minute when the run began. `server`: what was measured where, in words.
     """
 
     command: str
@@ -193,7 +193,7 @@ def _commit(root: Path) -> str:
 
 
 def _output(*command: str) -> str:
-    """What a command writes; its environment is ours but for git's variables, which a hook sets to another checkout."""
+    """The output of a command; git's variables are left out, which a hook sets to another checkout."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     return subprocess.run(
         command,

@@ -20,13 +20,16 @@ from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Literal
 
-from tritone.backend.settings import STAGES, Mode
+from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
+from tritone.paths import local
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.base import Mode
 from tritone.repository.config import ModelOptions
 from tritone.repository.ensemble import EnsembleOptions, ensemble
 from tritone.repository.folder import BuiltModel, FolderWriter, ModelFolder
-from tritone.repository.fused import ROLES, fused
+from tritone.repository.fused import fused
 from tritone.repository.models import is_ours, is_stage, steps_of
 from tritone.repository.search_files import check_files, check_kind, check_search
 
@@ -68,10 +71,11 @@ def build_repository(
         BundleError: a bundle cannot be read, is damaged, or has no graph for a mode, a runtime or a precision that was
             asked for, none for stages, no decoder for rescoring, or streams that cannot be cut as asked for; or an
             option is for models of another kind.
-        InputError: a hotword cannot be made of a bundle's tokens.
+        InputError: a hotword cannot be made of a bundle's tokens, or the output is not on this machine.
         OperatorError: the language model or the hotwords cannot be used, or something else is in the way at the output.
         ValueError: a name is unfit or used twice, or an engine cannot take all audio that would be let in.
     """
+    local(output)
     options = options or ModelOptions()
     opened = [Bundle.open(bundle) for bundle in bundles]
     if not opened:
@@ -88,8 +92,7 @@ def build_repository(
     folders = []
     for name, bundle in zip(names, opened, strict=True):
         for mode in _modes(bundle, modes):
-            if mode != "embedding":
-                check_search(options, bundle, mode)
+            check_search(options, bundle, mode)
             if mode != "streaming" and layout is not None:
                 folders += ensemble(name, bundle, options, layout)
             else:
@@ -116,18 +119,18 @@ def build_repository(
 
 
 def _modes(bundle: Bundle, modes: Modes) -> list[Mode]:
-    wanted: list[Mode] = ["offline", "streaming"] if modes == "both" else [modes]
-    if bundle.manifest.kind == "embedding":
-        if modes == "streaming":
-            raise BundleError(f"{bundle.path} is a speaker model; it embeds whole utterances and has no streams.")
-        wanted = ["embedding"]
-    found = [mode for mode in wanted if bundle.has(ROLES[mode])]
+    kind = kind_of(bundle)
+    if modes == "streaming" and "streaming" not in kind.encoders:
+        raise BundleError(f"{bundle.path} is {kind.noun}: {kind.does}, of whole inputs alone, and has no streams.")
+    # Whatever is not streaming takes whole inputs, as offline does.
+    wanted = [mode for mode in kind.encoders if modes == "both" or (mode == "streaming") == (modes == "streaming")]
+    found = [mode for mode in wanted if bundle.has(kind.encoders[mode])]
     if found:
         return found
     if modes == "both":
         raise BundleError(f"{bundle.path} has no graph that could be served; export it again.")
     advice = " with --streaming" if modes == "streaming" else ""
-    raise BundleError(f"{bundle.path} has no {modes} graph ({ROLES[modes]}). Export it again{advice}.")
+    raise BundleError(f"{bundle.path} has no {modes} graph ({kind.encoders[wanted[0]]}). Export it again{advice}.")
 
 
 def _orphans(names: Set[str], output: Path) -> list[str]:

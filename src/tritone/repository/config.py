@@ -13,19 +13,30 @@ from typing import Any, get_args
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend.settings import STAGES, EmbedParameters, Mode, ModelParameters, SearchParameters, Settings, Stage
-from tritone.backend.wire import DETAILS, EMBEDDINGS, TRANSCRIPTS, WAV, WAV_LENS
+from tritone.backend.settings import STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
+from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime
 from tritone.errors import OperatorError
+from tritone.pipelines.embed_options import EmbedOptions
+from tritone.pipelines.kinds import Kind, kind_of
+from tritone.pipelines.kinds.base import Mode, Stage
+from tritone.pipelines.wire import EMBEDDINGS, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import Device, Instances
+from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
 # model is asked and can refuse with the limit. A refused stream holds its candidate until END or the idle time, so the
 # spare ones bound how many refusals fit in that time; a candidate costs Triton about 600 bytes.
 SPARE_CANDIDATES = 4096
-# Our clock shall end an idle stream before Triton's does: our message says why, Triton's only that START is missing.
+# Our clock ends an idle stream before Triton's does: our message says why, Triton's only that START is missing.
 IDLE_GRACE_S = 5.0
 WARMUP_S = 10.0  # of silence
+# Options of models by the class of their requests' options, and whose they are.
+PARTS: Mapping[type, tuple[type, str]] = {
+    SearchOptions: (SearchParameters, "models that write text"),
+    EmbedOptions: (EmbedParameters, "speaker models"),
+}
+TYPES = {"FP32": pb.TYPE_FP32, "INT32": pb.TYPE_INT32, "INT64": pb.TYPE_INT64, "STRING": pb.TYPE_STRING}
 # Search options without a meaning for whole utterances.
 OF_STREAMS = (
     "chunk_size",
@@ -92,35 +103,29 @@ class ModelOptions(ModelParameters):
 
 
 def model_config(
-    name: str,
-    mode: Mode,
-    options: ModelOptions,
-    *,
-    sample_rate: int,
-    files: Mapping[str, str] | None = None,
-    dim: int = 0,
+    name: str, mode: Mode, options: ModelOptions, bundle: Bundle, *, files: Mapping[str, str] | None = None
 ) -> Any:
     """Describe one model to Triton.
 
     Args:
         name: of the model, the same as its folder.
-        sample_rate: of its waveforms, in Hz.
         files: where those that `options` names are in the model's version folder, by the option's name.
-        dim: of the embeddings of a model that makes some.
 
     Returns:
         `tritonclient.grpc.model_config_pb2.ModelConfig`.
     """
-    settings = settings_of(mode, options, sample_rate=sample_rate, files=files)
+    kind = kind_of(bundle)
+    sample_rate = bundle.manifest.sample_rate
+    inputs = kind.inputs(bundle)
     config = pb.ModelConfig(
         name=name,
         backend="python",
         max_batch_size=options.max_batch_size,
-        input=audio_inputs(lens_optional=mode == "embedding"),
-        output=embedding_outputs(dim) if mode == "embedding" else text_outputs(),
+        input=[as_input(each) for each in inputs],
+        output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=[options.usual_instances.group()],
-        model_warmup=[warmup(options, sample_rate)],
-        parameters=searchless(settings) if mode == "embedding" else parameters_of(settings),
+        model_warmup=[warmup(options, sample_rate)] if {each.name for each in inputs} == {WAV, WAV_LENS} else [],
+        parameters=parameters_of(settings_of(mode, options, kind, sample_rate=sample_rate, files=files), kind),
     )
     if mode == "streaming":
         config.sequence_batching.CopyFrom(_sequence_batching(options))
@@ -130,13 +135,14 @@ def model_config(
 
 
 def settings_of(
-    mode: Mode, options: ModelOptions, *, sample_rate: int, files: Mapping[str, str] | None = None
+    mode: Mode, options: ModelOptions, kind: Kind, *, sample_rate: int, files: Mapping[str, str] | None = None
 ) -> Settings:
-    """What a model of ours is told; arguments as of `model_config`."""
-    part = EmbedParameters if mode == "embedding" else SearchParameters
-    told = {field.name: getattr(options, field.name) for field in fields(part)}
+    """The settings of a model of ours; arguments as of `model_config`."""
+    told: dict[str, Any] = {}
+    if kind.options is not None and kind.options in PARTS:
+        told = {field.name: getattr(options, field.name) for field in fields(PARTS[kind.options][0])}
     if mode == "offline":
-        told |= dict.fromkeys(OF_STREAMS)
+        told |= {name: None for name in OF_STREAMS if name in told}
     return Settings(
         **told | dict(files or {}),
         sample_rate=sample_rate,
@@ -149,35 +155,29 @@ def settings_of(
     )
 
 
-def parameters_of(settings: Settings) -> dict[str, Any]:
-    """Settings as the parameters of a configuration."""
-    return {key: pb.ModelParameter(string_value=value) for key, value in settings.to_parameters().items()}
+def parameters_of(settings: Settings, kind: Kind | None = None) -> dict[str, Any]:
+    """Settings as the parameters of a configuration, without those of a search where a kind has none."""
+    left_out = set()
+    if kind is not None and kind.options is not SearchOptions:
+        left_out = {field.name for field in fields(SearchParameters)}
+    told = settings.to_parameters()
+    return {key: pb.ModelParameter(string_value=value) for key, value in told.items() if key not in left_out}
 
 
-def searchless(settings: Settings) -> dict[str, Any]:
-    """The same of a model that does not search, without what would say how it does."""
-    searching = {field.name for field in fields(SearchParameters)}
-    return {key: value for key, value in parameters_of(settings).items() if key not in searching}
+def as_input(tensor: Tensor) -> Any:
+    """An input of a model."""
+    return pb.ModelInput(
+        name=tensor.name,
+        data_type=TYPES[tensor.type],
+        dims=tensor.dims,
+        allow_ragged_batch=tensor.ragged,
+        optional=tensor.optional,
+    )
 
 
-def audio_inputs(names: tuple[str, str] = (WAV, WAV_LENS), *, lens_optional: bool = False) -> list[Any]:
-    """Waveforms and their lengths, without which all samples are valid where that is allowed."""
-    wav, lens = names
-    return [
-        # Ragged: requests of different lengths share a batch, and nobody pads.
-        pb.ModelInput(name=wav, data_type=pb.TYPE_FP32, dims=[-1], allow_ragged_batch=True),
-        pb.ModelInput(name=lens, data_type=pb.TYPE_INT32, dims=[1], optional=lens_optional),
-    ]
-
-
-def text_outputs() -> list[Any]:
-    """Texts, and what there is to say about them."""
-    return [pb.ModelOutput(name=name, data_type=pb.TYPE_STRING, dims=[1]) for name in (TRANSCRIPTS, DETAILS)]
-
-
-def embedding_outputs(dim: int) -> list[Any]:
-    """An embedding of so many numbers."""
-    return [pb.ModelOutput(name=EMBEDDINGS, data_type=pb.TYPE_FP32, dims=[dim])]
+def as_output(tensor: Tensor) -> Any:
+    """An output of a model."""
+    return pb.ModelOutput(name=tensor.name, data_type=TYPES[tensor.type], dims=tensor.dims)
 
 
 def to_text(config: Any) -> str:

@@ -2,12 +2,12 @@
 
     NAME             ensemble of the others: what clients ask, as they would ask the one model of the usual layout
     NAME-features    WAV, WAV_LENS -> features, num_samples
-    NAME-acoustic    features, num_samples -> what the network says
-    NAME-decoder     what the network says, WAV_LENS -> TRANSCRIPTS, DETAILS
+    NAME-acoustic    features, num_samples -> outputs of the network
+    NAME-decoder     outputs of the network, WAV_LENS -> TRANSCRIPTS, DETAILS
 
-A speaker model has no decoder: what its network says is EMBEDDINGS already.
+A speaker model has no decoder: the output of its network is EMBEDDINGS.
 
-A stage hands on what the model's own way to search needs, and nothing else: of a large vocabulary the log-probabilities
+A stage passes on what the model's own search mode needs, and nothing else: of a large vocabulary the log-probabilities
 are many times the features.
 """
 
@@ -16,13 +16,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from tritone.backend.settings import STAGES, Stage
+from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError
-from tritone.pipelines.graphs.contract import check_graph, tensors
-from tritone.pipelines.kinds import outputs_for
-from tritone.pipelines.searching.base import roles_for
+from tritone.pipelines.graphs.choice import asked_for
+from tritone.pipelines.graphs.contract import check_graph
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.base import Stage
 from tritone.repository.config import ModelOptions
 from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
@@ -31,7 +32,6 @@ from tritone.repository.stage_config import (
     Signature,
     acoustic_config,
     decoder_config,
-    embedding_ensemble_config,
     ensemble_config,
     features_config,
 )
@@ -111,22 +111,22 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
         ValueError: audio may be longer than the engine can take, or the engine would be on the CPU.
     """
     _require_stages(bundle)
-    if layout.tensors == "jasper" and bundle.manifest.kind != "ctc":
+    kind = kind_of(bundle)
+    if layout.tensors == "jasper" and not kind.has_class_ids:
         raise BundleError(
-            f"{bundle.path} is a model of kind {bundle.manifest.kind}; the tensors of NVIDIA's Jasper deployment are "
+            f"{bundle.path} is a model of kind {kind.name}; the tensors of NVIDIA's Jasper deployment are "
             "for CTC models, whose best token of each frame they are. Leave --tensors out."
         )
-    embeds = bundle.manifest.kind == "embedding"
-    if embeds and "decoder" in layout.stages:
-        raise BundleError(f"{bundle.path} is a speaker model, which has no decoder; leave --stage decoder out.")
-    if embeds and options.window_s:
+    if foreign := [stage for stage in layout.stages if stage not in kind.stages]:
+        raise BundleError(f"{bundle.path} is {kind.noun}, which has no {foreign[0]}; leave --stage {foreign[0]} out.")
+    if options.window_s:
         raise BundleError(
             f"{bundle.path}: the stages of an ensemble embed all of the audio at once. Leave --window-s out, or build "
             "the usual layout (--layout fused)."
         )
     artifacts, backend = _acoustic(bundle, options, native=layout.native)
     artifact, signature = artifacts[0], _common(bundle, artifacts)
-    handed = outputs_for(bundle.manifest.kind, options.search, signature.outputs)
+    handed = kind.graph_outputs(options.search, signature.outputs)
     limits = limits_of(artifact)
     limits.check_audio(options.max_audio_s, bundle)
     most = min(options.max_batch_size, limits.most_rows)
@@ -139,21 +139,13 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             "gpu or --stage acoustic=1@gpu, or choose another --runtime"
         )
     features, decoder = (_options_for(places[stage], options) for stage in ("features", "decoder"))
-    common = {"sample_rate": bundle.manifest.sample_rate}
     names: dict[Stage, str] = {stage: f"{name}-{stage}" for stage in STAGES}
-    bins = bundle.manifest.features.num_mel_bins
-    shared = [
+    folders = [
         ModelFolder(
             name=names["features"],
             mode="features",
             config=features_config(
-                names["features"],
-                features,
-                places["features"],
-                bins=bins,
-                min_padded_s=limits.least_s,
-                lens_optional=embeds,
-                **common,
+                names["features"], features, places["features"], bundle, min_padded_s=limits.least_s
             ),
             module="features",
             bundle=bundle,
@@ -163,7 +155,7 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             name=names["acoustic"],
             mode="acoustic",
             config=acoustic_config(
-                names["acoustic"], options, places["acoustic"], signature, handed, backend=backend, **common
+                names["acoustic"], options, places["acoustic"], bundle, signature, handed, backend=backend
             ),
             module=None if backend else "acoustic",
             bundle=None if backend else bundle,
@@ -171,40 +163,37 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             files=_native_files(bundle, artifact, backend),
         ),
     ]
-    if embeds:
-        dim = bundle.manifest.encoder.output_dim
-        config = embedding_ensemble_config(name, options, names, signature, dim=dim, backend=backend, **common)
-        return [*shared, ModelFolder(name=name, mode="embedding", config=config)]
-    return [
-        *shared,
-        ModelFolder(
-            name=names["decoder"],
-            mode="decoder",
-            config=decoder_config(
-                names["decoder"],
-                decoder,
-                places["decoder"],
-                signature,
-                handed,
-                class_ids=layout.tensors == "jasper",
-                **common,
-            ),
-            module="decoder",
-            bundle=bundle,
-            artifacts=_narrowed(bundle, decoder, *roles_for(bundle, options.search)),
-            search=options,
-        ),
-        ModelFolder(
-            name=name,
-            mode="offline",
-            config=ensemble_config(
-                name, options, names, signature, handed, backend=backend, tensors=layout.tensors, **common
-            ),
-        ),
-    ]
+    if "decoder" in kind.stages:
+        folders.append(
+            ModelFolder(
+                name=names["decoder"],
+                mode="decoder",
+                config=decoder_config(
+                    names["decoder"],
+                    decoder,
+                    places["decoder"],
+                    bundle,
+                    signature,
+                    handed,
+                    class_ids=layout.tensors == "jasper",
+                ),
+                module="decoder",
+                bundle=bundle,
+                artifacts=_narrowed(bundle, decoder, *kind.roles(options.search)),
+                search=options,
+            )
+        )
+    (mode,) = (mode for mode in kind.encoders if mode != "streaming")
+    config = ensemble_config(name, options, names, bundle, signature, handed, backend=backend, tensors=layout.tensors)
+    return [*folders, ModelFolder(name=name, mode=mode, config=config)]
 
 
 def _require_stages(bundle: Bundle) -> None:
+    kind = kind_of(bundle)
+    if not kind.stages:
+        raise BundleError(
+            f"{bundle.path} is {kind.noun}, of which there are no ensembles; build the usual layout (--layout fused)."
+        )
     if not (bundle.has("features") and bundle.has("acoustic")):
         raise BundleError(
             f"{bundle.path} has no graphs for stages, which an ensemble is made of. Export the checkpoint with "
@@ -218,11 +207,10 @@ def _acoustic(
     """The graph of the network and the backend of Triton's own that runs it, or all graphs that we may choose from."""
     found = bundle.artifacts("acoustic", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
     if not native:
-        if options.runtime != "tensorrt":  # engines run where they are asked for
-            found = tuple(each for each in found if each.runtime != "tensorrt") or found
-        return found, None
+        return asked_for(found, options.runtime, bundle), None
     for artifact in found:
-        if backend := NATIVE.get(artifact.runtime):
+        backend = NATIVE.get(artifact.runtime)
+        if backend and (artifact.runtime != "torchscript" or options.runtime):  # a program, see docs/bundle.md
             return (artifact,), backend
     held = ", ".join(dict.fromkeys(artifact.runtime for artifact in found))
     raise NoBackendError(
@@ -250,7 +238,7 @@ def _signature(bundle: Bundle, artifact: Artifact) -> Signature:
             graph = open_graph(path)
             check_graph(graph, bundle, "acoustic", path)
             return Signature(dict(graph.inputs), dict(graph.outputs))
-    return Signature(*tensors(bundle.manifest, "acoustic"))
+    return Signature(*kind_of(bundle).tensors(bundle.manifest, "acoustic"))
 
 
 def _options_for(place: Instances, options: ModelOptions) -> ModelOptions:

@@ -14,12 +14,10 @@ import numpy as np
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import ENSEMBLE, STAGES, Settings
-from tritone.backend.wire import WAV
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Manifest
 from tritone.errors import OperatorError, TritoneError
-from tritone.pipelines.embedding import EMBEDDINGS
-from tritone.pipelines.kinds import is_compiled
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.wire import WAV
 from tritone.repository.config import device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel
 from tritone.repository.instances import Device
@@ -136,9 +134,9 @@ def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
     for folder, config in _run_by_us(path):
         with suppress(TritoneError, ValueError):  # Triton tells about it when it loads the model
             settings = _settings(config)
-            kind = _manifest(folder, settings).kind
-            if mode_of(config) not in ("features", "acoustic") and is_compiled(kind, settings.search):
-                found.add((kind, settings.search))
+            kind = kind_of(_bundle(folder, settings))
+            if mode_of(config) not in ("features", "acoustic") and kind.compiler(settings.search):
+                found.add((kind.name, settings.search))
     return found
 
 
@@ -146,9 +144,10 @@ def _bytes_per_second(folder: Path, config: Any, settings: Settings) -> float:
     """Of audio, what goes to a model and, of a stage, what comes out of it."""
     if mode_of(config) not in STAGES:
         return settings.sample_rate * BYTES_PER_SAMPLE
-    manifest = _manifest(folder, settings)
+    bundle = _bundle(folder, settings)
+    manifest = bundle.manifest
     rates = {WAV: float(settings.sample_rate), "features": settings.sample_rate / manifest.features.frame_shift}
-    rates |= dict.fromkeys(EMBEDDINGS, 0.0)  # one, however long the audio is
+    rates |= dict.fromkeys(kind_of(bundle).whole_outputs, 0.0)
     return sum(
         rates.get(tensor.name, 1 / manifest.frame_s)
         * math.prod(np.abs(tensor.dims).tolist())
@@ -177,5 +176,5 @@ def _settings(config: Any) -> Settings:
     return Settings.from_parameters({key: value.string_value for key, value in config.parameters.items()})
 
 
-def _manifest(folder: Path, settings: Settings) -> Manifest:
-    return Bundle.open(folder / VERSION / settings.bundle).manifest
+def _bundle(folder: Path, settings: Settings) -> Bundle:
+    return Bundle.open(folder / VERSION / settings.bundle)

@@ -1,5 +1,5 @@
-"""What a model searches with beside its bundle: a language model, hotwords. Checked when a repository is built, and
-copied into it.
+"""Files that a model searches with beside its bundle, a language model and hotwords: checked, and copied into a
+repository, when it is built; and checks of the other options of searching and embedding.
 
     ModelOptions.lm, .hotwords  ->  NAME/1/search/<file>
 """
@@ -7,18 +7,21 @@ copied into it.
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
 
-from tritone.backend.settings import EmbedParameters, Mode, ModelParameters, SearchParameters
+from tritone.backend.settings import ModelParameters
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.geometry import Geometry
-from tritone.pipelines.searching.base import obstacle
-from tritone.search.options import given_to_transducers
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.kinds.speech import SpeechKind
+from tritone.repository.config import PARTS
+from tritone.search.fields import described
+from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
 FOLDER = "search"  # in the version folder
-FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what people call it
+FILES = {"lm": "language model", "hotwords": "hotwords file"}  # options that name a file, and what the file is
 
 
 def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
@@ -39,9 +42,8 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
         )
     for name in ("lm_weight", "word_bonus"):
         if getattr(options, name) and not options.lm:
-            raise OperatorError(
-                f"--{name.replace('_', '-')} is for words of a language model, and there is none; give one with --lm"
-            )
+            flag = MODEL_PARAMETERS[name].flag
+            raise OperatorError(f"{flag} is for words of a language model, and there is none; give one with --lm")
     if not options.lm and not options.hotwords:
         return
     from tritone.search.hotwords import read_hotwords_file
@@ -63,35 +65,37 @@ def check_kind(options: ModelParameters, bundle: Bundle) -> None:
     Raises:
         BundleError: one is; or a speaker model's windows are too short for it.
     """
-    embeds = bundle.manifest.kind == "embedding"
-    foreign = fields(SearchParameters if embeds else EmbedParameters)
-    given = [field.name for field in foreign if getattr(options, field.name) != field.default]
-    if given:
-        flags = ", ".join(
-            "--no-timestamps" if name == "timestamps" else f"--{name.replace('_', '-')}" for name in given
-        )
-        kinds = ("a speaker model", "models that write text") if embeds else ("no speaker model", "speaker models")
-        raise BundleError(f"{bundle.path} is {kinds[0]}, and {flags} is for {kinds[1]}; leave it out.")
+    kind = kind_of(bundle)
+    for owner, (part, owners) in PARTS.items():
+        given = [each.flag for each in described(part).values() if getattr(options, each.field) != each.default]
+        if given and kind.options is not owner:
+            raise BundleError(f"{bundle.path} is {kind.noun}, and {', '.join(given)} is for {owners}; leave it out.")
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate
-    if embeds and 0 < options.window_s < least_s:
+    if 0 < options.window_s < least_s:
         raise BundleError(
             f"{bundle.path} needs at least {least_s:.3f} s of audio; --window-s {options.window_s:g} is less."
         )
 
 
 def check_search(options: SearchParameters, bundle: Bundle, mode: Mode) -> None:
-    """Check that a bundle can search, and be streamed, as the options say.
+    """Check that a bundle can search, and be streamed, as the options say; those that do not search always can.
 
     Raises:
-        BundleError: it cannot be searched in this way, an option is for other kinds of models, or its streams cannot be
-            cut so.
+        BundleError: its model has no such search, an option is for other kinds of models, or its streams cannot be cut
+            in these chunks.
         ValueError: a chunk size or number of left chunks is too large.
     """
-    if reason := obstacle(bundle, options.search):
+    kind = kind_of(bundle)
+    if not isinstance(kind, SpeechKind):
+        return
+    if reason := kind.obstacle(bundle, options.search):
         raise BundleError(f"{bundle.path}, --search {options.search}: {reason}.")
-    if bundle.manifest.kind != "transducer" and (foreign := given_to_transducers(options.options())):
-        flags = ", ".join(f"--{name.replace('_', '-')}" for name in foreign)
-        raise BundleError(f"{bundle.path} is a CTC model, and {flags} is for transducers; leave it out.")
+    if foreign := foreign_options(options, kind.name):
+        flags = ", ".join(MODEL_PARAMETERS[name].flag for name in foreign)
+        kinds = " or ".join(MODEL_PARAMETERS[foreign[0]].kinds)
+        raise BundleError(
+            f"{bundle.path} is of kind {kind.name}, and {flags} is for models of kind {kinds}; leave it out."
+        )
     if mode == "streaming" and bundle.manifest.streaming is not None:
         Geometry.choose(bundle, bundle.manifest.streaming, **options.chunking())
 

@@ -7,19 +7,18 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend import wire
-from tritone.backend.settings import ENSEMBLE, SearchParameters, Settings, Stage
-from tritone.backend.wire import CLASS_IDS, DETAILS, TRANSCRIPTS, WAV, WAV_LENS
-from tritone.pipelines.embedding import EMBEDDINGS
+from tritone.backend.settings import ENSEMBLE, SearchParameters, Settings
+from tritone.bundle.bundle import Bundle
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.base import Stage
+from tritone.pipelines.wire import CLASS_IDS, WAV, WAV_LENS, Tensor, audio_inputs
 from tritone.repository.config import (
     ModelOptions,
-    audio_inputs,
+    as_input,
+    as_output,
     dynamic_batching,
-    embedding_outputs,
     parameters_of,
-    searchless,
     settings_of,
-    text_outputs,
     warmup,
 )
 from tritone.repository.instances import Instances
@@ -43,29 +42,22 @@ class Signature:
 
 
 def features_config(
-    name: str,
-    options: ModelOptions,
-    instances: Instances,
-    *,
-    bins: int,
-    sample_rate: int,
-    min_padded_s: float = 0.0,
-    lens_optional: bool = False,
+    name: str, options: ModelOptions, instances: Instances, bundle: Bundle, *, min_padded_s: float = 0.0
 ) -> Any:
-    """Waveforms to features of so many bins; `min_padded_s` as of `Settings`, `lens_optional` of `audio_inputs`."""
-    settings = replace(_settings("features", options, sample_rate), min_padded_s=min_padded_s)
+    """Waveforms to features; `min_padded_s` as of `Settings`."""
+    settings = replace(_settings("features", options, bundle), min_padded_s=min_padded_s)
     return pb.ModelConfig(
         name=name,
         backend="python",
         max_batch_size=options.max_batch_size,
-        input=audio_inputs(lens_optional=lens_optional),
+        input=[as_input(each) for each in kind_of(bundle).inputs(bundle)],
         output=[
-            pb.ModelOutput(name=FEATURES, data_type=pb.TYPE_FP32, dims=[-1, bins]),
+            pb.ModelOutput(name=FEATURES, data_type=pb.TYPE_FP32, dims=[-1, bundle.manifest.features.num_mel_bins]),
             pb.ModelOutput(name=NUM_SAMPLES, data_type=pb.TYPE_INT64, dims=[1]),
         ],
         instance_group=[instances.group()],
         dynamic_batching=dynamic_batching(options),
-        model_warmup=[warmup(options, sample_rate)],
+        model_warmup=[warmup(options, bundle.manifest.sample_rate)],
         parameters=parameters_of(settings),
     )
 
@@ -74,14 +66,14 @@ def acoustic_config(
     name: str,
     options: ModelOptions,
     instances: Instances,
+    bundle: Bundle,
     signature: Signature,
     handed: Sequence[str],
     *,
-    sample_rate: int,
     backend: NativeBackend | None = None,
 ) -> Any:
     """The network. Ours gives what is handed on; a native one declares all that the graph gives."""
-    settings = _settings("acoustic", options, sample_rate)
+    settings = _settings("acoustic", options, bundle)
     outputs = [*signature.outputs] if backend else [*handed]
     called, given = _called(signature.inputs, backend), _called(signature.outputs, backend)
     config = pb.ModelConfig(
@@ -100,7 +92,7 @@ def acoustic_config(
     else:
         config.platform, config.backend, config.default_model_filename = backend.platform, backend.name, backend.file
         # Its backend reads parameters too: it gets those alone by which the model is known to be ours.
-        few = {"stage": settings.stage, "sample_rate": str(sample_rate)}
+        few = {"stage": settings.stage, "sample_rate": str(settings.sample_rate)}
         parameters = {key: pb.ModelParameter(string_value=value) for key, value in few.items()}
     for key, value in parameters.items():
         config.parameters[key].CopyFrom(value)
@@ -111,27 +103,28 @@ def decoder_config(
     name: str,
     options: ModelOptions,
     instances: Instances,
+    bundle: Bundle,
     signature: Signature,
     handed: Sequence[str],
     *,
-    sample_rate: int,
     class_ids: bool = False,
 ) -> Any:
-    """What the network says to transcripts, and with `class_ids` to the best token of each frame."""
-    settings = replace(settings_of("offline", options, sample_rate=sample_rate, files=places(options)), stage="decoder")
-    outputs = text_outputs()
+    """Outputs of the network to transcripts, and with `class_ids` to the best token of each frame."""
+    kind, sample_rate = kind_of(bundle), bundle.manifest.sample_rate
+    settings = settings_of("offline", options, kind, sample_rate=sample_rate, files=places(options))
+    outputs = [as_output(each) for each in kind.outputs(bundle)]
     if class_ids:
         outputs.append(pb.ModelOutput(name=CLASS_IDS, data_type=pb.TYPE_INT32, dims=[-1]))
     return pb.ModelConfig(
         name=name,
         backend="python",
         max_batch_size=options.max_batch_size,
-        input=[*(_taken(key, signature.outputs[key]) for key in handed), audio_inputs()[1]],
+        input=[*(_taken(key, signature.outputs[key]) for key in handed), as_input(audio_inputs()[1])],
         output=outputs,
         instance_group=[instances.group()],
         # What one batch of the network gave comes at once: there is nothing to wait for.
         dynamic_batching=dynamic_batching(replace(options, queue_delay_ms=0.0)),
-        parameters=parameters_of(settings),
+        parameters=parameters_of(replace(settings, stage="decoder")),
     )
 
 
@@ -139,89 +132,61 @@ def ensemble_config(
     name: str,
     options: ModelOptions,
     names: Mapping[Stage, str],
+    bundle: Bundle,
     signature: Signature,
     handed: Sequence[str],
     *,
-    sample_rate: int,
     backend: NativeBackend | None = None,
     tensors: str = "triton",
 ) -> Any:
-    """The stages, whose models have these `names`, as one model; `tensors` "jasper" calls its own as NVIDIA does."""
+    """The stages, whose models have these `names`, as one model; `tensors` "jasper" calls its own as NVIDIA does.
+
+    Without a decoder the outputs of the network are those of the model, in their order.
+    """
+    kind = kind_of(bundle)
+    inputs, outputs = kind.inputs(bundle), [as_output(each) for each in kind.outputs(bundle)]
+    written = {each.name: each.name for each in outputs}
     if tensors == "jasper":
-        wav, lens, text = JASPER
+        *audio, text = JASPER
+        inputs = audio_inputs(*audio)
         outputs = [pb.ModelOutput(name=text, data_type=pb.TYPE_INT32, dims=[-1])]
         written = {CLASS_IDS: text}
-    else:
-        wav, lens, outputs = WAV, WAV_LENS, text_outputs()
-        written = {TRANSCRIPTS: TRANSCRIPTS, DETAILS: DETAILS}
+    wav, lens = (each.name for each in inputs)
     called, given = _called(signature.inputs, backend), _called(signature.outputs, backend)
+    results: Mapping[str, str] = _same(handed) if "decoder" in kind.stages else dict(zip(handed, written, strict=True))
     steps = [
         _step(names["features"], {WAV: wav, WAV_LENS: lens}, _same([FEATURES, NUM_SAMPLES])),
         _step(
             names["acoustic"],
             {called[key]: key for key in (FEATURES, NUM_SAMPLES)},
-            {given[key]: key for key in handed},
+            {given[key]: result for key, result in results.items()},
         ),
-        _step(names["decoder"], {**_same(handed), WAV_LENS: lens}, written),
     ]
-    settings = replace(settings_of("offline", options, sample_rate=sample_rate), lm="", hotwords="", stage=ENSEMBLE)
+    if "decoder" in kind.stages:
+        steps.append(_step(names["decoder"], {**_same(handed), WAV_LENS: lens}, written))
+    settings = settings_of("offline", options, kind, sample_rate=bundle.manifest.sample_rate)
     return pb.ModelConfig(
         name=name,
         platform="ensemble",
         max_batch_size=options.max_batch_size,
-        input=_unragged(audio_inputs((wav, lens))),
+        input=_unragged(inputs),
         output=outputs,
         ensemble_scheduling=pb.ModelEnsembling(step=steps),
-        parameters=parameters_of(settings),
+        parameters=parameters_of(replace(settings, lm="", hotwords="", stage=ENSEMBLE), kind),
     )
 
 
-def embedding_ensemble_config(
-    name: str,
-    options: ModelOptions,
-    names: Mapping[Stage, str],
-    signature: Signature,
-    *,
-    dim: int,
-    sample_rate: int,
-    backend: NativeBackend | None = None,
-) -> Any:
-    """As `ensemble_config`, of a speaker model: what the network says is the answer, of so many numbers."""
-    called, given = _called(signature.inputs, backend), _called(signature.outputs, backend)
-    (embeddings,) = EMBEDDINGS
-    steps = [
-        _step(names["features"], _same([WAV, WAV_LENS]), _same([FEATURES, NUM_SAMPLES])),
-        _step(
-            names["acoustic"],
-            {called[key]: key for key in (FEATURES, NUM_SAMPLES)},
-            {given[embeddings]: wire.EMBEDDINGS},
-        ),
-    ]
-    settings = replace(settings_of("embedding", options, sample_rate=sample_rate), stage=ENSEMBLE)
-    return pb.ModelConfig(
-        name=name,
-        platform="ensemble",
-        max_batch_size=options.max_batch_size,
-        input=_unragged(audio_inputs(lens_optional=True)),
-        output=embedding_outputs(dim),
-        ensemble_scheduling=pb.ModelEnsembling(step=steps),
-        parameters=searchless(settings),
-    )
-
-
-def _unragged(inputs: Iterable[Any]) -> list[Any]:
+def _unragged(inputs: Iterable[Tensor]) -> list[Any]:
     """Inputs as an ensemble has them: it does not batch, its stages do."""
-    return [
-        pb.ModelInput(name=each.name, data_type=each.data_type, dims=each.dims, optional=each.optional)
-        for each in inputs
-    ]
+    return [as_input(replace(each, ragged=False)) for each in inputs]
 
 
-def _settings(stage: Stage, options: ModelOptions, sample_rate: int) -> Settings:
-    """Of a stage that does not search: whatever is said of it is left out."""
+def _settings(stage: Stage, options: ModelOptions, bundle: Bundle) -> Settings:
+    """Settings of a stage that does not search, with the usual search options."""
     usual = SearchParameters()
     searching = {name: getattr(usual, name) for name in SearchParameters.__dataclass_fields__}
-    return replace(settings_of("offline", options, sample_rate=sample_rate), **searching, stage=stage)
+    settings = settings_of("offline", options, kind_of(bundle), sample_rate=bundle.manifest.sample_rate)
+    return replace(settings, **searching, stage=stage)
 
 
 def _declared(spec: TensorSpec) -> dict[str, Any]:

@@ -20,7 +20,8 @@ class Runtime:
     """Where a runtime is: our module, with the class of its graphs and a function `obstacle(device)`, and its package.
 
     `suffix`: of its files. `requirement`: what to install. `oldest`: the first version of the package that will do.
-    `on_cpu`: whether it runs there, too.
+    `on_cpu`: whether it runs there, too. `programs`: what its files are, if they are code that the runtime executes;
+    they are opened only where the runtime is asked for by name.
     """
 
     module: str
@@ -30,14 +31,30 @@ class Runtime:
     requirement: str
     oldest: tuple[int, ...] = ()
     on_cpu: bool = True
+    programs: str = ""
 
 
 RUNTIMES: Mapping[str, Runtime] = {
     "onnxruntime": Runtime("tritone.runtime.onnx.graph", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
     "torch": Runtime("tritone.runtime.torch.graph", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
-    "torchscript": Runtime("tritone.runtime.torch.script", "ScriptGraph", ".ts", "torch", "'tritone[torch]'", (2, 11)),
+    "torchscript": Runtime(
+        "tritone.runtime.torch.script",
+        "ScriptGraph",
+        ".ts",
+        "torch",
+        "'tritone[torch]'",
+        (2, 11),
+        programs="scripts of torch",
+    ),
     "tensorrt": Runtime(
-        "tritone.runtime.tensorrt.graph", "TensorRtGraph", ".plan", "torch", "'tritone[torch]'", (2, 11), on_cpu=False
+        "tritone.runtime.tensorrt.graph",
+        "TensorRtGraph",
+        ".plan",
+        "torch",
+        "'tritone[torch]'",
+        (2, 11),
+        on_cpu=False,
+        programs="engines",
     ),
 }
 

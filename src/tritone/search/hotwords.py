@@ -1,20 +1,88 @@
-"""Reading hotword files: phrases and their weights, for all requests to a model.
+"""Hotwords, phrases with weights, from files, from text in a request, or from a mapping.
 
     hotwords.yaml ("phrase: weight" a line, as WeNet has it), or text ("phrase weight" a line)  ->  phrases, weights
+    '{"anna": 8}' or 'anna:8, new york:5'                                                      ->  phrases, weights
 
-What phrases do to a search is told in `automaton.py`.
+What phrases do to a search is described in `automaton.py`.
 """
 
+import json
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from tritone.errors import LanguageModelError
-from tritone.search.options import MAX_HOTWORD_LENGTH, MAX_HOTWORDS, MAX_WEIGHT
+from tritone.errors import InputError, LanguageModelError
+from tritone.search.fields import read_number
+
+MAX_HOTWORDS = 1000
+MAX_HOTWORD_LENGTH = 100  # characters
+MAX_WEIGHT = 100.0  # of any score that a request may weigh, natural-log units
 
 MAX_FILE_BYTES = 2**20
 NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 YAML_NAMES = (".yaml", ".yml")
+
+
+def check_hotwords(hotwords: tuple[tuple[str, float], ...]) -> None:
+    """Raise `InputError` if there are too many hotwords, or one is too long or has too large a weight."""
+    if len(hotwords) > MAX_HOTWORDS:
+        raise InputError(f"at most {MAX_HOTWORDS} hotwords are allowed, got {len(hotwords)}")
+    for phrase, weight in hotwords:
+        if not phrase.strip() or len(phrase) > MAX_HOTWORD_LENGTH:
+            raise InputError(f"a hotword has 1 to {MAX_HOTWORD_LENGTH} characters, got {phrase[:120]!r}")
+        if not abs(weight) <= MAX_WEIGHT:
+            raise InputError(f"the weight of hotword {phrase!r} must be within ±{MAX_WEIGHT:g}, got {weight}")
+
+
+def load_hotwords(given: str | os.PathLike[str] | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
+    """Hotwords in any form that a caller may have: a file, text as in `read_hotwords`, a mapping, or None.
+
+    Raises:
+        InputError: the file or the text cannot be read.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, Mapping):
+        try:
+            return tuple((str(phrase).strip(), float(weight)) for phrase, weight in given.items())
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f"hotwords must have numbers as weights: {error}") from error
+    if not isinstance(given, str) or os.path.isfile(given):
+        return read_hotwords_file(Path(given))
+    try:
+        return read_hotwords(given)
+    except ValueError as error:
+        raise InputError(f"there is no file {given[:200]!r}, and as text: {error}") from error
+
+
+def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
+    """Read hotwords: JSON `{"phrase": weight, ...}`, or `phrase:weight, phrase:weight`.
+
+    Raises:
+        ValueError: it is neither; the message shows the forms.
+    """
+    if not isinstance(text, str):
+        raise ValueError(f'expected text like {{"phrase": 5}} or phrase:5, got {text!r}')
+    text = text.strip()
+    if not text:
+        return ()
+    pairs: list[tuple[str, Any]] = []
+    if text.startswith("{"):
+        try:
+            pairs = list(json.loads(text).items())
+        except (ValueError, RecursionError) as error:
+            raise ValueError(f"hotwords are not valid JSON: {error}") from error
+    else:
+        for part in filter(None, (each.strip() for each in text.split(","))):
+            phrase, colon, weight = part.rpartition(":")
+            if not colon:
+                raise ValueError(
+                    f'expected phrase:weight, phrase:weight or {{"phrase": weight}}, but {part[:80]!r} has no weight'
+                )
+            pairs.append((phrase, weight))
+    return tuple((phrase.strip(), read_number(weight)) for phrase, weight in pairs)
 
 
 def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:

@@ -1,23 +1,27 @@
-"""What one request may ask of the search.
+"""How to search: what a request may ask for, and what a model does unless a request says otherwise.
 
     {"search": "rescoring", "beam": "20", "hotwords": "{\\"anna\\": 8}"}  ->  SearchOptions
 
-A model has defaults, a request changes some of them, and requests with different options share a batch.
+Each option is described where its field is, and its default stands there alone: the parameters of requests, of models
+and of commands are made of these fields, and the tables in the documents are compared with them. Scores and weights
+are in natural-log units.
 """
 
-import json
-import math
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from tritone.errors import InputError
+from tritone.search.endpoint import EndpointRules
+from tritone.search.fields import check_bounds, described, option, parse_parameters
+from tritone.search.hotwords import MAX_WEIGHT, check_hotwords, read_hotwords
 
 SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fast-beam"]
 LmUnit = Literal["auto", "word", "token"]  # what the words of a language model are
 
+CTC_MODES: tuple[SearchMode, ...] = ("greedy", "prefix-beam", "rescoring")
+TRANSDUCER_MODES: tuple[SearchMode, ...] = ("greedy", "modified-beam", "fast-beam")
+BEAM_MODES: tuple[SearchMode, ...] = ("prefix-beam", "rescoring", "modified-beam", "fast-beam")
 DEFAULT_BEAMS: Mapping[SearchMode, int] = {
     "greedy": 10,
     "prefix-beam": 10,
@@ -25,79 +29,139 @@ DEFAULT_BEAMS: Mapping[SearchMode, int] = {
     "modified-beam": 4,
     "fast-beam": 20,
 }
-MAX_BEAM = 128  # of a request: the work grows with it, and everybody's requests wait for it
-MAX_HOTWORDS = 1000
-MAX_HOTWORD_LENGTH = 100  # characters
-MAX_WEIGHT = 100.0
-MAX_SYMBOLS = 10  # of one frame: with a large blank penalty every frame says so many, and each takes a call
+MAX_BEAM = 128  # of a request: the work grows with it, and other requests wait for it
+MAX_SYMBOLS = 10  # of one frame: with a large blank penalty every frame has so many, and each takes a call
 MAX_STATES = 1024  # of a fast beam search
-MAX_CONTEXTS = 64  # of it: the joiner is asked for each in every frame, and the scorer for each of its tokens
+MAX_CONTEXTS = 64  # of it: in every frame the joiner runs for each, and the scorer for each of its tokens
+
+DEFAULT_MODE: SearchMode = "greedy"
+MODE_HELP = (
+    "greedy; for CTC models prefix-beam, or rescoring of its n best by the attention decoder; for transducers "
+    "modified-beam or fast-beam."
+)
+RULES = EndpointRules()
 
 
 @dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """How to search; scores and weights are in natural-log units.
+class SearchFields:
+    """The options that requests and models have alike, under one name."""
 
-    `mode`: the best label of each frame; of a CTC model prefix beam search, or that with its n-best scored by the
-    attention decoder; of a transducer modified beam search (a symbol a frame, alignments added up), or fast beam search
-    (the best path in a graph). `beam`: hypotheses kept after each frame, and for CTC tokens looked at in each; of fast
-    beam search how far below the best one a state may be, natural-log units; 0 takes what is usual for the mode.
-    `nbest`: alternatives in the result.
-    `ctc_weight`, `reverse_weight`: of the CTC score and of the right-to-left decoder in rescoring; None takes the
-    model's. `lm_weight`: factor of the language model's log-probability; None takes 0.5 where there is one, 0 leaves it
-    out. `word_bonus`: added for each word that the language model scores. `hotwords`: phrases and what each adds to a
-    hypothesis that holds it; negative weights make it rarer. `timestamps`: whether details tell tokens and words with
-    their times.
+    beam: int = option(
+        0,
+        "Hypotheses kept after each frame, or for fast-beam how far below the best a path may be; 0: as usual for the "
+        "search.",
+        least=1,
+        most=MAX_BEAM,
+        values=f"1 to {MAX_BEAM}; 0: 10, `modified-beam` 4, `fast-beam` 20",
+        modes=BEAM_MODES,
+    )
+    nbest: int = option(
+        1,
+        "Readings to return, best first.",
+        values="1 to the beam; with `fast-beam` to `max_states`",
+        modes=BEAM_MODES,
+    )
+    ctc_weight: float | None = option(
+        None,
+        "Weight of the CTC score in rescoring; the model's own if not given.",
+        least=-MAX_WEIGHT,
+        most=MAX_WEIGHT,
+        modes=("rescoring",),
+    )
+    reverse_weight: float | None = option(
+        None,
+        "Weight of the right-to-left decoder in rescoring; the model's own if not given.",
+        least=0,
+        most=1,
+        modes=("rescoring",),
+    )
+    lm_weight: float | None = option(
+        None,
+        "Weight of the language model; 0 leaves it out.",
+        least=-MAX_WEIGHT,
+        most=MAX_WEIGHT,
+        modes=BEAM_MODES,
+    )
+    word_bonus: float = option(
+        0.0,
+        "Added for each word that the language model scores.",
+        least=-MAX_WEIGHT,
+        most=MAX_WEIGHT,
+        modes=BEAM_MODES,
+    )
+    timestamps: bool = option(True, "Whether details have tokens and words with their times.")
+    blank_penalty: float = option(
+        0.0,
+        "Transducers: subtracted from the blank's logit. More makes fewer deletions.",
+        least=-MAX_WEIGHT,
+        most=MAX_WEIGHT,
+        modes=TRANSDUCER_MODES,
+        kinds=("transducer",),
+    )
+    temperature: float = option(
+        1.0,
+        "modified-beam and fast-beam: divides the logits.",
+        least=0.01,
+        most=MAX_WEIGHT,
+        modes=("modified-beam", "fast-beam"),
+        kinds=("transducer",),
+    )
+    max_symbols: int = option(
+        1,
+        "Greedy search of transducers: the most tokens of one frame.",
+        least=1,
+        most=MAX_SYMBOLS,
+        modes=("greedy",),
+        kinds=("transducer",),
+    )
+    max_states: int = option(
+        64,
+        "fast-beam: states kept after each frame.",
+        least=1,
+        most=MAX_STATES,
+        modes=("fast-beam",),
+        kinds=("transducer",),
+    )
+    max_contexts: int = option(
+        8,
+        "fast-beam: different contexts of the predictor among the states kept.",
+        least=1,
+        most=MAX_CONTEXTS,
+        modes=("fast-beam",),
+        kinds=("transducer",),
+    )
 
-    Of transducers: `blank_penalty` is subtracted from the blank's logit. `temperature` divides the logits of a beam.
-    `max_symbols`: the most symbols of one frame in greedy search. `max_states`, `max_contexts`: states, and
-    different last tokens, that fast beam search keeps after a frame.
 
-    The language model and hotwords need a beam: greedy search does not know them.
+@dataclass(frozen=True, kw_only=True)
+class SearchOptions(SearchFields):
+    """How to search in one request.
+
+    The modes: greedy takes the best label of each frame. Of CTC models prefix-beam is prefix beam search, and rescoring
+    has its n best hypotheses scored by the attention decoder. Of transducers modified-beam has at most a token a frame
+    and adds alignments up, and fast-beam finds the best path in a graph. Language models and hotwords need a beam.
+
+    `beam` 0 becomes the usual one of the mode. `ctc_weight`, `reverse_weight` and `lm_weight` may be left to the model
+    with None. `hotwords`: phrases, and what each adds to a hypothesis that has it.
     """
 
-    mode: SearchMode = "greedy"
-    beam: int = 0
-    nbest: int = 1
-    ctc_weight: float | None = None
-    reverse_weight: float | None = None
-    lm_weight: float | None = None
-    word_bonus: float = 0.0
-    hotwords: tuple[tuple[str, float], ...] = ()
-    timestamps: bool = True
-    blank_penalty: float = 0.0
-    temperature: float = 1.0
-    max_symbols: int = 1
-    max_states: int = 64
-    max_contexts: int = 8
+    mode: SearchMode = option(DEFAULT_MODE, MODE_HELP, name="search")
+    hotwords: tuple[tuple[str, float], ...] = option(
+        (),
+        "Phrases to favour, with weights, in place of the model's; a negative weight makes a phrase rarer.",
+        values='text, `{"anna": 8, "new york": 5}` or `anna:8, new york:5`',
+        modes=BEAM_MODES,
+        read=read_hotwords,
+    )
 
     def __post_init__(self) -> None:
         if self.mode not in get_args(SearchMode):
             raise InputError(f"search must be one of {', '.join(get_args(SearchMode))}, got {self.mode!r}")
         if self.beam == 0:
             object.__setattr__(self, "beam", DEFAULT_BEAMS[self.mode])
-        if not 1 <= self.beam <= MAX_BEAM:
-            raise InputError(f"beam must be 1 to {MAX_BEAM}, got {self.beam}")
+        check_bounds(self)
         if not 1 <= self.nbest <= (most := self.max_nbest):
             raise InputError(f"nbest must be 1 to {most}, as many as the search keeps, got {self.nbest}")
-        for name, most in (("max_symbols", MAX_SYMBOLS), ("max_states", MAX_STATES), ("max_contexts", MAX_CONTEXTS)):
-            if not 1 <= getattr(self, name) <= most:
-                raise InputError(f"{name} must be 1 to {most}, got {getattr(self, name)}")
-        if not 0.01 <= self.temperature <= MAX_WEIGHT:
-            raise InputError(f"temperature must be 0.01 to {MAX_WEIGHT:g}, got {self.temperature}")
-        for name in ("ctc_weight", "lm_weight", "word_bonus", "blank_penalty"):
-            value = getattr(self, name)
-            if value is not None and not abs(value) <= MAX_WEIGHT:  # NaN fails too
-                raise InputError(f"{name} must be a number within ±{MAX_WEIGHT:g}, got {value}")
-        if self.reverse_weight is not None and not 0 <= self.reverse_weight <= 1:
-            raise InputError(f"reverse_weight must be 0 to 1, got {self.reverse_weight}")
-        if len(self.hotwords) > MAX_HOTWORDS:
-            raise InputError(f"at most {MAX_HOTWORDS} hotwords are allowed, got {len(self.hotwords)}")
-        for phrase, weight in self.hotwords:
-            if not phrase.strip() or len(phrase) > MAX_HOTWORD_LENGTH:
-                raise InputError(f"a hotword has 1 to {MAX_HOTWORD_LENGTH} characters, got {phrase[:120]!r}")
-            if not abs(weight) <= MAX_WEIGHT:
-                raise InputError(f"the weight of hotword {phrase!r} must be within ±{MAX_WEIGHT:g}, got {weight}")
+        check_hotwords(self.hotwords)
 
     @property
     def max_nbest(self) -> int:
@@ -106,7 +170,7 @@ class SearchOptions:
 
     @property
     def num_hypotheses(self) -> int:
-        """How many hypotheses a beam has to tell: one if nobody chooses among more."""
+        """How many hypotheses a beam should return: one if nobody chooses among more."""
         if self.mode == "fast-beam":
             return self.nbest
         return self.beam if self.mode == "rescoring" or self.nbest > 1 else 1
@@ -123,15 +187,7 @@ class SearchOptions:
         """
         if not parameters:
             return self
-        values: dict[str, Any] = {}
-        for name, value in parameters.items():
-            if name not in PARAMETERS:
-                raise InputError(f"unknown request parameter {name!r}; known are {', '.join(PARAMETERS)}")
-            field, read = PARAMETERS[name]
-            try:
-                values[field] = read(value)
-            except (ValueError, TypeError, OverflowError) as error:
-                raise InputError(f"request parameter {name}: {error}") from error
+        values = parse_parameters(PARAMETERS, parameters)
         mode, nbest, beam = values.get("mode", self.mode), values.get("nbest", self.nbest), values.get("beam")
         counts = mode != "fast-beam"  # the beam counts hypotheses
         # Another way of searching has another usual beam.
@@ -156,150 +212,111 @@ class SearchOptions:
         return changed
 
 
-# Parameters, and options of those who load a model, that only some ways of searching look at.
-CTC_MODES: tuple[SearchMode, ...] = ("greedy", "prefix-beam", "rescoring")
-TRANSDUCER_MODES: tuple[SearchMode, ...] = ("greedy", "modified-beam", "fast-beam")
-BEAM_MODES: tuple[SearchMode, ...] = ("prefix-beam", "rescoring", "modified-beam", "fast-beam")
-USED_BY: Mapping[str, tuple[SearchMode, ...]] = {
-    **dict.fromkeys(("beam", "nbest", "lm", "lm_unit", "lm_weight", "word_bonus", "hotwords"), BEAM_MODES),
-    **dict.fromkeys(("ctc_weight", "reverse_weight"), ("rescoring",)),
-    **dict.fromkeys(("blank_penalty",), TRANSDUCER_MODES),
-    **dict.fromkeys(("temperature",), ("modified-beam", "fast-beam")),
-    **dict.fromkeys(("max_symbols",), ("greedy",)),
-    **dict.fromkeys(("max_states", "max_contexts"), ("fast-beam",)),
+@dataclass(frozen=True, kw_only=True)
+class SearchParameters(SearchFields):
+    """How a model searches unless a request says otherwise, what it searches with, and how its streams are cut.
+
+    `beam` 0 is the usual one of the search. `lm` and `hotwords` are files, as text; empty is none. Giving one of the
+    endpoint rules switches endpoints on, and those not given then have the values of `EndpointRules`.
+    """
+
+    search: SearchMode = option(DEFAULT_MODE, MODE_HELP)
+    lm: str = option(
+        "",
+        "An n-gram language model, ARPA (also gzipped) or KenLM binary; it is copied.",
+        values="a file",
+        metavar="FILE",
+        modes=BEAM_MODES,
+    )
+    lm_unit: LmUnit = option("auto", "What its words are: word, token, or auto.", modes=BEAM_MODES)
+    hotwords: str = option(
+        "",
+        "Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.",
+        values="a file, `*.yaml` and `*.yml` with a map as WeNet has it",
+        metavar="FILE",
+        modes=BEAM_MODES,
+    )
+    chunk_size: int | None = option(None, "Streaming: new frames in a step; the bundle's if not given.")
+    left_chunks: int | None = option(None, "Streaming: past chunks a step sees, -1 for all; the bundle's if not given.")
+    endpoint_silence_s: float | None = option(
+        None, f"Streaming: end a segment without text after so long ({RULES.silence_s:g})."
+    )
+    endpoint_silence_after_speech_s: float | None = option(
+        None, f"Streaming: end a segment after so long a silence ({RULES.silence_after_speech_s:g})."
+    )
+    endpoint_max_segment_s: float | None = option(
+        None, f"Streaming: end a segment at this length ({RULES.max_segment_s:g})."
+    )
+
+    def __post_init__(self) -> None:
+        self.options()
+        self.endpoint_rules()
+        if self.lm_unit not in get_args(LmUnit):
+            raise ValueError(f"lm_unit must be one of {', '.join(get_args(LmUnit))}, got {self.lm_unit!r}")
+        if self.chunk_size is not None and self.chunk_size < 1:
+            raise ValueError(f"chunk_size must be at least 1 frame, got {self.chunk_size}")
+        if self.left_chunks is not None and self.left_chunks < -1:
+            raise ValueError(f"left_chunks must be 0 or more, or -1 for all, got {self.left_chunks}")
+
+    def options(self, hotwords: tuple[tuple[str, float], ...] = ()) -> SearchOptions:
+        """The defaults of requests.
+
+        Args:
+            hotwords: what the file holds.
+
+        Raises:
+            ValueError: a value is unfit.
+        """
+        values = {each.name: getattr(self, each.name) for each in fields(SearchFields)}
+        try:
+            return SearchOptions(**values, mode=self.search, hotwords=hotwords)
+        except InputError as error:
+            raise ValueError(str(error)) from error
+
+    def endpoint_rules(self) -> EndpointRules | None:
+        """When segments of streams end; None if they do not."""
+        given = {
+            each.name: value
+            for each in fields(EndpointRules)
+            if (value := getattr(self, f"endpoint_{each.name}")) is not None
+        }
+        return EndpointRules(**given) if given else None
+
+    def chunking(self) -> dict[str, int]:
+        """Those of `chunk_size` and `left_chunks` that are not left to the bundle."""
+        sizes = {"chunk_size": self.chunk_size, "left_chunks": self.left_chunks}
+        return {name: size for name, size in sizes.items() if size is not None}
+
+
+def _search_first(options: type) -> dict[str, Any]:
+    found = described(options)
+    return {name: found[name] for name in sorted(found, key=lambda name: name != "search")}
+
+
+PARAMETERS = _search_first(SearchOptions)  # of a request, by the name on the wire
+MODEL_PARAMETERS = _search_first(SearchParameters)  # of a served model, by the name in its configuration
+USED_BY: Mapping[str, tuple[str, ...]] = {  # options that only some modes look at
+    name: each.modes for name, each in (MODEL_PARAMETERS | PARAMETERS).items() if each.modes
 }
 
 
-TRANSDUCER_OPTIONS = ("blank_penalty", "temperature", "max_symbols", "max_states", "max_contexts")
-
-
-def given_to_transducers(options: SearchOptions) -> list[str]:
-    """Those of the options that only transducers look at and that are not as by default."""
-    usual = SearchOptions()
-    return [name for name in TRANSDUCER_OPTIONS if getattr(options, name) != getattr(usual, name)]
+def foreign_options(options: SearchFields, kind: str) -> list[str]:
+    """Names of the options that models of this kind do not look at and that are not as by default."""
+    return [
+        name
+        for name, each in described(SearchFields).items()
+        if each.kinds and kind not in each.kinds and getattr(options, name) != each.default
+    ]
 
 
 def idle_options(names: Iterable[str], mode: str) -> list[str]:
-    """Those of some options that have no effect on a search of this mode, in alphabetic order."""
+    """Those of some options that have no effect in this mode, in alphabetic order."""
     return sorted(name for name in names if mode not in USED_BY.get(name, get_args(SearchMode)))
 
 
 def used_by(names: Sequence[str]) -> str:
-    """The ways of searching that look at the first of some options and at as many others as possible, as a list."""
+    """The modes that look at the first of some options and at as many others as possible, as a list in words."""
     modes = list(USED_BY[names[0]])
     for name in names[1:]:
         modes = [mode for mode in modes if mode in USED_BY[name]] or modes
     return " or ".join(filter(None, (", ".join(modes[:-1]), modes[-1])))
-
-
-def read_hotwords(text: str) -> tuple[tuple[str, float], ...]:
-    """Read hotwords: JSON `{"phrase": weight, ...}`, or `phrase:weight, phrase:weight`.
-
-    Raises:
-        ValueError: it is neither; the message shows the forms.
-    """
-    text = text.strip()
-    if not text:
-        return ()
-    pairs: list[tuple[str, Any]] = []
-    if text.startswith("{"):
-        try:
-            pairs = list(json.loads(text).items())
-        except (ValueError, RecursionError) as error:
-            raise ValueError(f"hotwords are not valid JSON: {error}") from error
-    else:
-        for part in filter(None, (each.strip() for each in text.split(","))):
-            phrase, colon, weight = part.rpartition(":")
-            if not colon:
-                raise ValueError(
-                    f'expected phrase:weight, phrase:weight or {{"phrase": weight}}, but {part[:80]!r} has no weight'
-                )
-            pairs.append((phrase, weight))
-    return tuple((phrase.strip(), read_number(weight)) for phrase, weight in pairs)
-
-
-def load_hotwords(given: str | os.PathLike[str] | Mapping[str, float] | None) -> tuple[tuple[str, float], ...]:
-    """Hotwords in any form that a caller may have them: a file, text as in `read_hotwords`, a mapping, nothing.
-
-    Raises:
-        InputError: the file or the text cannot be read.
-    """
-    if given is None:
-        return ()
-    if isinstance(given, Mapping):
-        try:
-            return tuple((str(phrase).strip(), float(weight)) for phrase, weight in given.items())
-        except (TypeError, ValueError, OverflowError) as error:
-            raise InputError(f"hotwords must have numbers as weights: {error}") from error
-    if not isinstance(given, str) or os.path.isfile(given):
-        from tritone.search.hotwords import read_hotwords_file
-
-        return read_hotwords_file(Path(given))
-    try:
-        return read_hotwords(given)
-    except ValueError as error:
-        raise InputError(f"there is no file {given[:200]!r}, and as text: {error}") from error
-
-
-def read_number(value: Any) -> float:
-    """A parameter's value as a number; it may be text.
-
-    Raises:
-        ValueError: it is none, or not finite.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"expected a number, got {value!r}")
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        raise ValueError(f"expected a number, got {str(value)[:80]!r}") from None
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {value!r}")
-    return number
-
-
-def _count(value: Any) -> int:
-    number = read_number(value)
-    if number != int(number):
-        raise ValueError(f"expected a whole number, got {value!r}")
-    return int(number)
-
-
-def _switch(value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    known = {"true": True, "1": True, "false": False, "0": False}
-    if str(value).lower() not in known:
-        raise ValueError(f"expected true or false, got {str(value)[:80]!r}")
-    return known[str(value).lower()]
-
-
-def _mode(value: Any) -> str:
-    if value not in get_args(SearchMode):
-        raise ValueError(f"expected one of {', '.join(get_args(SearchMode))}, got {str(value)[:80]!r}")
-    return str(value)
-
-
-def _hotwords(value: Any) -> tuple[tuple[str, float], ...]:
-    if not isinstance(value, str):
-        raise ValueError(f'expected text like {{"phrase": 5}} or phrase:5, got {value!r}')
-    return read_hotwords(value)
-
-
-# The names on the wire, the field that each sets and how it is read.
-PARAMETERS: Mapping[str, tuple[str, Any]] = {
-    "search": ("mode", _mode),
-    "beam": ("beam", _count),
-    "nbest": ("nbest", _count),
-    "ctc_weight": ("ctc_weight", read_number),
-    "reverse_weight": ("reverse_weight", read_number),
-    "lm_weight": ("lm_weight", read_number),
-    "word_bonus": ("word_bonus", read_number),
-    "hotwords": ("hotwords", _hotwords),
-    "timestamps": ("timestamps", _switch),
-    "blank_penalty": ("blank_penalty", read_number),
-    "temperature": ("temperature", read_number),
-    "max_symbols": ("max_symbols", _count),
-    "max_states": ("max_states", _count),
-    "max_contexts": ("max_contexts", _count),
-}

@@ -1,7 +1,7 @@
-"""What a server needs before it can start, each thing checked on its own with the fix beside it.
+"""Checks of what a server needs before it can start, each with its own fix.
 
 run_checks(...)  ->  list[Check]     what `tritone doctor` prints
-require(...)     ->  Engine, warnings; or ServerSetupError that lists every fix
+require(...)     ->  Installation, warnings; or a ServerSetupError with every fix
 """
 
 import importlib.util
@@ -12,18 +12,20 @@ import subprocess
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
 
 from tritone.errors import ServerSetupError
 from tritone.runtime import RUNTIMES, obstacle
-from tritone.server.installation import PYTHON, Engine, find_engine, find_libpython
+from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 
 SHARED_MEMORY = Path("/dev/shm")
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
+NUMPY_TOO_NEW = (2, 4)  # Triton 2.51's Python backend sends text from it as empty strings
 WHEEL_GLIBC = (2, 35)  # of the manylinux tag of nvidia-pytriton
 
 Status = Literal["ok", "warning", "broken"]
@@ -46,24 +48,29 @@ def run_checks(
     runtimes: Collection[tuple[str, str]] | None = None,
     backends: Collection[str] = (),
 ) -> list[Check]:
-    """Look at everything a server needs.
+    """Check everything a server needs.
 
     Args:
-        server: path of tritonserver; None searches as `find_engine` does.
-        options: whose ports are looked at.
+        server: path of tritonserver; None searches as `find_installation` does.
+        options: their ports are checked.
         shared_memory: bytes that /dev/shm should have free.
-        runtimes: what models were built for, as (runtime, "cpu" or "gpu"); runtime "" means any. None asks what there
-            is for GPUs.
-        backends: of Triton's own, which models need.
+        runtimes: what models were built for, as (runtime, "cpu" or "gpu"); runtime "" means any. None checks
+            which runtimes can use a GPU.
+        backends: those of Triton's own that models need.
     """
     options = options or ServerOptions()
     try:
-        engine = find_engine(server)
+        installation = find_installation(server)
     except ServerSetupError as error:
         checks = [check_platform(), Check("tritonserver", "broken", "not found", str(error))]
     else:
-        checks = [check_platform(wheel=engine.is_wheel), check_engine(engine), check_stub(engine)]
-        checks += [check_backend(engine, name) for name in sorted(backends)]
+        checks = [
+            check_platform(wheel=installation.is_wheel),
+            check_installation(installation),
+            check_stub(installation),
+        ]
+        checks += [check_backend(installation, name) for name in sorted(backends)]
+        checks.append(check_numpy(installation.is_wheel))
     checks += [check_packages(), check_libpython()]
     checks += [check_gpu()] if runtimes is None else [check_runtime(*each) for each in sorted(runtimes)]
     checks.append(check_shared_memory(shared_memory))
@@ -76,22 +83,22 @@ def require(
     shared_memory: int = MIN_SHARED_MEMORY,
     runtimes: Collection[tuple[str, str]] | None = None,
     backends: Collection[str] = (),
-) -> tuple[Engine, list[Check]]:
-    """Find the engine and make sure that it can start; arguments as of `run_checks`.
+) -> tuple[Installation, list[Check]]:
+    """Find the installation and make sure that it can start; arguments as of `run_checks`.
 
     Returns:
-        The engine, and what does not prevent the start but may hurt later.
+        The installation, and what does not prevent the start but may hurt later.
 
     Raises:
         ServerSetupError: something that is needed is broken; the message names every such thing and its fix.
     """
-    engine = find_engine(server)
+    installation = find_installation(server)
     checks = run_checks(server, options, shared_memory, runtimes, backends)
     broken = [check for check in checks if check.status == "broken"]
     if broken:
         lines = "\n".join(f"  {check.name}: {check.seen}. {check.fix}" for check in broken)
         raise ServerSetupError(f"the server cannot start here:\n{lines}")
-    return engine, [check for check in checks if check.status == "warning"]
+    return installation, [check for check in checks if check.status == "warning"]
 
 
 def check_platform(wheel: bool = True) -> Check:
@@ -99,11 +106,11 @@ def check_platform(wheel: bool = True) -> Check:
     seen = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     if sys.platform != "linux":
         return Check("platform", "broken", seen, "tritonserver runs on Linux; use NVIDIA's container.")
-    library, version = platform.libc_ver()
-    seen += f", {library or 'unknown C library'} {version}".rstrip()
+    library, release = platform.libc_ver()
+    seen += f", {library or 'unknown C library'} {release}".rstrip()
     if wheel and platform.machine() != "x86_64":
         return Check("platform", "broken", seen, "The wheel nvidia-pytriton is for x86-64; use NVIDIA's container.")
-    if wheel and (library != "glibc" or _version(version) < WHEEL_GLIBC):
+    if wheel and (library != "glibc" or _version(release) < WHEEL_GLIBC):
         return Check(
             "platform",
             "broken",
@@ -119,6 +126,20 @@ def check_packages(names: Sequence[str] = ("numpy", "onnxruntime")) -> Check:
     if missing:
         return Check("packages", "broken", f"{', '.join(missing)} missing", f"pip install {' '.join(missing)}")
     return Check("packages", "ok", ", ".join(names))
+
+
+def check_numpy(wheel: bool = True, installed: str | None = None) -> Check:
+    """Whether Triton's Python backend gets text from this numpy. `wheel`: the server is that of nvidia-pytriton."""
+    seen = installed or version("numpy")
+    if _version(seen) < NUMPY_TOO_NEW:
+        return Check("numpy", "ok", seen)
+    newest = ".".join(map(str, NUMPY_TOO_NEW))
+    return Check(
+        "numpy",
+        "broken" if wheel else "warning",
+        f"{seen}, of which Triton 2.51's Python backend makes empty texts",
+        f"pip install 'numpy<{newest}'",
+    )
 
 
 def check_gpu(device: Path = GPU) -> Check:
@@ -178,58 +199,58 @@ def check_shared_memory(needed: int = MIN_SHARED_MEMORY, folder: Path = SHARED_M
     return Check("shared memory", "broken" if free < (8 << 20) else "warning", seen, fix)
 
 
-def check_engine(engine: Engine) -> Check:
+def check_installation(installation: Installation) -> Check:
     """Whether the program starts at all, i.e. its libraries are there."""
     try:
         started = subprocess.run(
-            [str(engine.executable), "--help"],
-            env=engine.environment(),
+            [str(installation.executable), "--help"],
+            env=installation.environment(),
             capture_output=True,
             text=True,
             timeout=60,
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return Check("tritonserver", "broken", f"{engine.executable} does not run: {error}", "Reinstall it.")
+        return Check("tritonserver", "broken", f"{installation.executable} does not run: {error}", "Reinstall it.")
     if "--model-repository" not in started.stdout + started.stderr:
         words = (started.stderr or started.stdout).strip().splitlines() or [f"exit code {started.returncode}"]
         return Check(
             "tritonserver",
             "broken",
-            f"{engine.executable} does not start: {words[-1]}",
+            f"{installation.executable} does not start: {words[-1]}",
             "Install what it misses, or reinstall it (pip install --force-reinstall nvidia-pytriton).",
         )
-    return Check("tritonserver", "ok", f"{engine.executable} ({engine.origin})")
+    return Check("tritonserver", "ok", f"{installation.executable} ({installation.origin})")
 
 
-def check_backend(engine: Engine, name: str) -> Check:
+def check_backend(installation: Installation, name: str) -> Check:
     """Whether the server has one of Triton's own backends, which models were built for."""
-    if engine.has_backend(name):
-        return Check(f"backend {name}", "ok", f"in {engine.root / 'backends'}")
+    if installation.has_backend(name):
+        return Check(f"backend {name}", "ok", f"in {installation.root / 'backends'}")
     return Check(
         f"backend {name}",
         "broken",
-        f"{engine.executable} has none",
+        f"{installation.executable} has none",
         "Build the models again with --acoustic python, or serve them with NVIDIA's container.",
     )
 
 
-def check_stub(engine: Engine) -> Check:
+def check_stub(installation: Installation) -> Check:
     """Whether Triton's Python backend can run models in this version of Python."""
-    versions = engine.stub_pythons
-    if not engine.stub.is_file():
+    versions = installation.stub_pythons
+    if not installation.stub.is_file():
         have = f"it has stubs for {', '.join(versions)}" if versions else "it has no Python backend"
         return Check(
             "python backend",
             "broken",
-            f"{engine.executable} cannot run Python {PYTHON}: {have}",
+            f"{installation.executable} cannot run Python {PYTHON}: {have}",
             "Run Tritone with one of those versions, or pip install nvidia-pytriton into this one.",
         )
     if versions and PYTHON not in versions:
         return Check(
             "python backend",
             "broken",
-            f"the stub {engine.stub} embeds Python {', '.join(versions)}, this is {PYTHON}",
+            f"the stub {installation.stub} embeds Python {', '.join(versions)}, this is {PYTHON}",
             "Install Tritone into that Python, or build the stub for this one (python_backend, target "
             "triton-python-backend-stub).",
         )
@@ -244,7 +265,7 @@ def check_port(host: str, service: str, port: int) -> Check:
             return Check(name, "ok", f"{host}:{port} is free")
     except OSError as error:
         fix = f"Give an address of this machine with --host, and a port from 1024 up with --{service}-port."
-        return Check(name, "broken", f"nobody can listen on {host}:{port} ({error.strerror or error})", fix)
+        return Check(name, "broken", f"cannot listen on {host}:{port} ({error.strerror or error})", fix)
     return Check(
         name,
         "broken",

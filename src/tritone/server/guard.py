@@ -3,7 +3,7 @@
     Guard(pid, folder, regions)  ->  waits for the end of this process  ->  the server's group ends, its files go
 
 A killed process cannot tidy up, and the server has a session of its own. Left behind it would keep ports, memory and,
-worst of all for whoever measures next, cores. `prctl(PR_SET_PDEATHSIG)` would be less, but it fires when the thread
+worst of all for the next measurement, cores. `prctl(PR_SET_PDEATHSIG)` would be less, but it fires when the thread
 that started the server ends, and needs code between fork and exec.
 """
 

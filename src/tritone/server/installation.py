@@ -1,10 +1,10 @@
-"""Finding `tritonserver` and what its Python backend needs to run *this* Python environment.
+"""An installation of `tritonserver`, and what its Python backend needs to run *this* Python environment.
 
-    find_engine(path | None)  ->  Engine  ->  command line, environment
+    find_installation(path | None)  ->  Installation  ->  command line, environment
 
 Two layouts are known. *Installed*: NVIDIA's container, or an unpacked release, with `bin/tritonserver` beside
 `backends/python/` that is complete. *Wheel*: the PyPI package `nvidia-pytriton`, which keeps one stub per Python
-version in a folder of its own; Triton wants it beside the backend library, so `Engine.assemble` links them together.
+version in a folder of its own; Triton wants it beside the backend library, so `Installation.assemble` makes links.
 """
 
 import importlib.util
@@ -27,17 +27,13 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Engine:
-    """A `tritonserver` that was found.
-
-    `executable`: the binary; `origin`: how it was found, for people; `root`: the folder that holds `bin/` and
-    `backends/`; `library_folders`: what the loader must search besides the usual.
-    """
+class Installation:
+    """A `tritonserver` on this machine."""
 
     executable: Path
-    origin: str
-    root: Path
-    library_folders: tuple[Path, ...] = ()
+    origin: str  # how it was found, for people
+    root: Path  # the folder that holds `bin/` and `backends/`
+    library_folders: tuple[Path, ...] = ()  # where the loader must search besides the usual places
 
     @property
     def is_wheel(self) -> bool:
@@ -46,14 +42,14 @@ class Engine:
 
     @property
     def stub(self) -> Path:
-        """The program that will run our models; it may not exist (see `stub_python`)."""
+        """The program that will run our models; it may not exist (see `stub_pythons`)."""
         if self.is_wheel:
             return self.root / "python_backend_stubs" / PYTHON / STUB
         return self.root / "backends" / "python" / STUB
 
     @property
     def stub_pythons(self) -> tuple[str, ...]:
-        """The Python versions ("3.11") for which there is a stub, as far as they can be told."""
+        """The Python versions ("3.11") for which there is a stub, as far as they are known."""
         if self.is_wheel:
             found = (entry.parent.name for entry in (self.root / "python_backend_stubs").glob(f"*/{STUB}"))
             return tuple(sorted(found, key=lambda version: [int(part) for part in version.split(".")]))
@@ -63,11 +59,11 @@ class Engine:
         return tuple(sorted({version.decode() for version in versions}))
 
     def has_backend(self, name: str) -> bool:
-        """Whether it has a backend of this name; that of Python is another matter, see `stub`."""
+        """Whether it has a backend of this name (of Python's, see `stub`)."""
         return (self.root / "backends" / name).is_dir()
 
     def assemble(self, folder: Path) -> Path:
-        """Give the backend directory to start with; the wheel's is put together from links under `folder`."""
+        """Return the backend directory to start with; the wheel's is assembled from links under `folder`."""
         if not self.is_wheel:
             return self.root / "backends"
         target = folder / "backends"
@@ -97,14 +93,14 @@ class Engine:
 
 
 def has_backends(names: Collection[str]) -> bool:
-    """Whether there are names at all, and a tritonserver here has the backends that they are of."""
+    """Whether any names are given, and the tritonserver here has all these backends."""
     try:
-        return bool(names) and all(map(find_engine().has_backend, names))
+        return bool(names) and all(map(find_installation().has_backend, names))
     except ServerSetupError:
         return False
 
 
-def find_engine(path: str | Path | None = None) -> Engine:
+def find_installation(path: str | Path | None = None) -> Installation:
     """Find `tritonserver`: at `path` if given, else on PATH, in /opt/tritonserver, in the wheel `nvidia-pytriton`.
 
     Raises:
@@ -116,14 +112,14 @@ def find_engine(path: str | Path | None = None) -> Engine:
             given = given / "bin" / "tritonserver" if (given / "bin").is_dir() else given / "tritonserver"
         if not given.is_file() or not os.access(given, os.X_OK):
             raise ServerSetupError(f"{path} is not an executable tritonserver. Give the path of the program itself.")
-        return _engine(given, "given")
+        return _installation(given, "given")
     if on_path := shutil.which("tritonserver"):
-        return _engine(Path(on_path), "on PATH")
+        return _installation(Path(on_path), "on PATH")
     if os.access(INSTALLED, os.X_OK):
-        return _engine(INSTALLED, "installed")
+        return _installation(INSTALLED, "installed")
     wheel = _wheel_root()
     if wheel and os.access(wheel / "bin" / "tritonserver", os.X_OK):
-        return _engine(wheel / "bin" / "tritonserver", "pip wheel nvidia-pytriton")
+        return _installation(wheel / "bin" / "tritonserver", "pip wheel nvidia-pytriton")
     raise ServerSetupError(
         f"no tritonserver found: not on PATH, not at {INSTALLED}, and nvidia-pytriton is not installed. "
         "On x86-64 Linux run `pip install nvidia-pytriton`; elsewhere use NVIDIA's container, or name the program "
@@ -149,11 +145,11 @@ def find_libpython() -> Path | None:
     return _from_loader_cache(name)
 
 
-def _engine(executable: Path, origin: str) -> Engine:
+def _installation(executable: Path, origin: str) -> Installation:
     root = executable.resolve().parent.parent
     wheel_libraries = root.parent.parent / "nvidia_pytriton.libs"
     folders = [folder for folder in (root / "lib", wheel_libraries) if folder.is_dir()]
-    return Engine(executable=executable.resolve(), origin=origin, root=root, library_folders=tuple(folders))
+    return Installation(executable=executable.resolve(), origin=origin, root=root, library_folders=tuple(folders))
 
 
 def _wheel_root() -> Path | None:
@@ -173,8 +169,8 @@ def _from_loader_cache(name: str) -> Path | None:
 
 
 def _checkout() -> list[Path]:
-    # A `tritone` imported from a checkout is told to the stub; site-packages is not, it would come before the
-    # standard library there.
+    # The stub must find a `tritone` that is imported from a checkout; site-packages must not be added, it would come
+    # before the standard library there.
     root = Path(__file__).resolve().parents[2]
     return [] if root == Path(sysconfig.get_paths()["purelib"]).resolve() else [root]
 

@@ -1,6 +1,6 @@
-"""How a server is started: addresses, time limits, logging. The one place where the defaults are written."""
+"""Options of a server: addresses, model control, time limits, logging. Their help is that of `tritone serve`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tritone.server.ports import free_ports
@@ -10,22 +10,19 @@ LogLevel = Literal["error", "warning", "info", "verbose"]
 
 @dataclass(frozen=True, kw_only=True)
 class ServerOptions:
-    """Options of one server process.
+    """Options of one server process."""
 
-    `host`: the address all three services listen on. `start_timeout_s`: from start to ready, model loading and
-    warm-up included. `drain_s`: how long requests in flight and open streams may go on after SIGTERM; `stop_timeout_s`,
-    longer than that: from SIGTERM to SIGKILL. `extra`: more arguments for tritonserver, as they are.
-    """
-
-    host: str = "127.0.0.1"
-    http_port: int = 8000
-    grpc_port: int = 8001
-    metrics_port: int = 8002
-    log_level: LogLevel = "warning"
-    start_timeout_s: float = 300.0
-    drain_s: int = 10
-    stop_timeout_s: float = 30.0
-    extra: tuple[str, ...] = ()
+    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
+    http_port: int = field(default=8000, metadata={"help": "Port of the HTTP service."})
+    grpc_port: int = field(default=8001, metadata={"help": "Port of the gRPC service."})
+    metrics_port: int = field(default=8002, metadata={"help": "Port of the metrics."})
+    control: bool = field(default=False, metadata={"help": "Let clients load and unload models while the server runs."})
+    log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
+    # From start to ready, model loading and warm-up included.
+    start_timeout_s: float = field(default=300.0, metadata={"help": "Time limit for the models to be ready."})
+    drain_s: int = 10  # how long requests in flight and open streams may go on after SIGTERM
+    stop_timeout_s: float = 30.0  # from SIGTERM to SIGKILL, longer than `drain_s`
+    extra: tuple[str, ...] = ()  # more arguments for tritonserver, as they are
 
     def __post_init__(self) -> None:
         for name, port in self.ports.items():
@@ -67,5 +64,6 @@ class ServerOptions:
             f"--log-info={int(level >= 2)}",
             f"--log-verbose={int(level >= 3)}",
             f"--exit-timeout-secs={self.drain_s}",
+            *(("--model-control-mode=explicit", "--load-model=*") if self.control else ()),
             *self.extra,
         ]

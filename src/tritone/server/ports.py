@@ -7,10 +7,10 @@ import psutil
 
 
 def is_free(host: str, port: int) -> bool:
-    """Tell whether `port` of `host` is free right now. Port 0 always is: it means "any".
+    """Whether `port` of `host` is free right now. Port 0 always is: it means "any".
 
     Raises:
-        OSError: nobody could listen there: an address that is not this machine's, or a port kept for root.
+        OSError: no service could listen there: an address that is not this machine's, or a port kept for root.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -1,6 +1,6 @@
 """One running `tritonserver`, from start to the last trace of it.
 
-    with TritonServer(engine, repository, options) as server:   # ready, or ServerSetupError with Triton's own words
+    with TritonServer(repository, options) as server:  # ready, or ServerSetupError with Triton's own words
         server.wait()
 
 Nothing is left behind: no process of its group, no shared memory region, no temporary folder; not even when this
@@ -30,7 +30,7 @@ from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import backends_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.guard import Guard
-from tritone.server.installation import Engine
+from tritone.server.installation import Installation
 from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
@@ -116,12 +116,12 @@ class TritonServer:
             raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
         needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
         runtimes, backends = runtimes_of(self.repository), backends_of(self.repository)
-        engine, warnings = require(self._server, self.options, needed, runtimes, backends)
+        installation, warnings = require(self._server, self.options, needed, runtimes, backends)
         for check in warnings:
             self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
         self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
         try:
-            self._launch(engine)
+            self._launch(installation)
             self._await_ready()
         except BaseException:
             self.stop()
@@ -245,12 +245,12 @@ class TritonServer:
             raise RuntimeError("the server was not started")
         return self._process
 
-    def _launch(self, engine: Engine) -> None:
+    def _launch(self, installation: Installation) -> None:
         assert self._folder is not None
         command = [
-            str(engine.executable),
+            str(installation.executable),
             f"--model-repository={_plain_path(self.repository, self._folder)}",
-            f"--backend-directory={engine.assemble(self._folder)}",
+            f"--backend-directory={installation.assemble(self._folder)}",
             # A name of our own lets `stop` remove the regions that a killed server leaves in /dev/shm.
             f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
             *self.options.arguments(),
@@ -260,7 +260,7 @@ class TritonServer:
             command.insert(1, "--disable-auto-complete-config")
         self._process = subprocess.Popen(
             command,
-            env=engine.environment(),
+            env=installation.environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -73,7 +73,7 @@ class ArchiveWriter:
 
         Args:
             folder: lists name the archives by it, as it is given here.
-            made_by: what decides the vectors, as `EmbeddingSystem.describe` tells.
+            made_by: what decides the vectors, as `System.describe` returns it.
             shard_size: vectors of one archive.
             force: begin anew if something else made what is there, which is removed.
 

@@ -17,8 +17,9 @@ import numpy as np
 
 from tritone.errors import InputError, OperatorError, RetryError, ServerUnreachableError, TritoneError
 from tritone.report.table import visible
+from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE, ArchiveWriter, check_key
-from tritone.systems import EmbeddingOutcome, EmbeddingSystem
+from tritone.systems import System
 
 FAILURES = "failures.jsonl"
 MAX_RETRIES = 100  # errors that another time may not bring, one after the other, until nothing more is tried
@@ -81,7 +82,7 @@ class BulkResult:
 
 def embed_corpus(
     recordings: Sequence[Recording],
-    system: EmbeddingSystem,
+    system: System[EmbeddingResult],
     folder: Path,
     *,
     shard_size: int = DEFAULT_SHARD_SIZE,
@@ -154,7 +155,7 @@ class _Run:
         self.others = len(archive) - self.reused
         self.embedded = 0
 
-    def go(self, system: EmbeddingSystem, failures: "_Failures") -> tuple[bool, TritoneError | None]:
+    def go(self, system: System[EmbeddingResult], failures: "_Failures") -> tuple[bool, TritoneError | None]:
         """Do what is left; gives whether it was interrupted, and what stopped it."""
         self._tell()
         if not self.pending:
@@ -162,9 +163,9 @@ class _Run:
         try:
             self._started = time.perf_counter()
             # A generator that is left by an interrupt in this loop must still give up what is in flight.
-            with closing(system.embed(each.path for each in self.pending)) as outcomes:
-                for outcome in outcomes:
-                    stopped = self._take(self.pending[outcome.index], outcome, failures)
+            with closing(system.run(each.path for each in self.pending)) as results:
+                for result in results:
+                    stopped = self._take(self.pending[result.index], result, failures)
                     if stopped is not None:
                         return False, stopped
         except KeyboardInterrupt:
@@ -181,12 +182,12 @@ class _Run:
             elapsed_s=self._elapsed_s,
         )
 
-    def _take(self, recording: Recording, outcome: EmbeddingOutcome, failures: "_Failures") -> TritoneError | None:
-        """Keep an outcome; gives the error if it is one that all the others would have too."""
-        error = outcome.error
+    def _take(self, recording: Recording, result: EmbeddingResult, failures: "_Failures") -> TritoneError | None:
+        """Keep a result; returns the error if it is one that all the others would have too."""
+        error = result.error
         if isinstance(error, ServerUnreachableError):
             return error
-        vector = outcome.embedding
+        vector = result.embedding
         if error is None and (vector is None or not np.isfinite(vector).all()):
             # Kaldi and scoring would carry it on without a word.
             error = OperatorError("the model gave numbers that are not finite" if vector is not None else "no vector")
@@ -194,7 +195,7 @@ class _Run:
             assert vector is not None
             self._archive.add(recording.id, vector)
             self.embedded += 1
-            self._audio_s += outcome.audio_s
+            self._audio_s += result.audio_s
         else:
             failures.add(recording, error)
             self._failed += 1
@@ -209,7 +210,7 @@ class _Run:
             self._progress(self.status())
 
 
-def _prepare(system: EmbeddingSystem) -> None:
+def _prepare(system: System[EmbeddingResult]) -> None:
     try:
         system.prepare()
     except ValueError as error:  # an option that nobody could check before the model was opened, such as the device

@@ -19,13 +19,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from tritone.bundle.npy import read_array
 from tritone.errors import InputError, OperatorError
+from tritone.paths import local
 from tritone.report.table import visible
 from tritone.speakers.archive import MAX_DIM, Floats, some
 from tritone.speakers.scoring import unit_length
@@ -72,7 +72,7 @@ class SpeakerStore:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         """Name the folder; it is made when the first speaker is enrolled."""
-        self.folder = Path(folder)
+        self.folder = local(folder)
 
     def read(self) -> Contents:
         """Everything in the store.
@@ -95,7 +95,7 @@ class SpeakerStore:
         Args:
             name: of the speaker.
             vectors: (recordings, dim), their embeddings.
-            model: what made them, see `tritone.systems.EmbeddingSystem.describe`.
+            model: what made them, see `tritone.systems.System.describe`.
             anew: forget the recordings of that speaker which the store has.
 
         Returns:

@@ -1,150 +1,109 @@
 """A bundle that runs in this process."""
 
 import hashlib
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
-from tritone.audio.files import read_audio
-from tritone.audio.waveform import Waveform
-from tritone.errors import OperatorError, TritoneError
-from tritone.systems.outcome import Mode, Outcome, Outcomes, PartialListener, Playback
-from tritone.systems.streams import play_files
-from tritone.transcript import Transcript
+from tritone.result import AnyResult
+from tritone.systems.streams import PartialListener, Playback, play_files
+from tritone.systems.system import AnyResult_co, Mode
 
 if TYPE_CHECKING:
-    from tritone.pipelines.recognizer import Recognizer
+    from tritone.bundle.bundle import Bundle
 
-DEFAULT_PILE = 32  # files that the model is given at once, so that it can batch them
-PILE_S = 300.0  # and their audio, in seconds; short piles let results appear while others are being worked on
 WARM_UP_S = 10.0  # longest silence of a warm-up
 
 
-class BundleSystem:
-    """See `System`. Whole files go to the model in piles of `concurrency`; of streams so many are open at once."""
+class LocalModel(Protocol[AnyResult_co]):
+    """A model in this process: `tritone.Recognizer`, `tritone.Embedder`."""
+
+    bundle: "Bundle"
+    sample_rate: int
+    batch_inputs: int
+
+    def open(self, *, streaming: bool) -> Any:
+        """The pipeline for whole files or for streams."""
+        ...
+
+    def each(self, inputs: Iterable[str], *, concurrency: int) -> Generator[AnyResult_co, None, None]: ...
+
+    def deciding(self, options: Mapping[str, str]) -> Mapping[str, str]:
+        """What decides the results, of options that the model was loaded with."""
+        ...
+
+
+class BundleSystem(Generic[AnyResult]):
+    """A model in this process. It gets whole files in batches of `concurrency`; of streams so many are open at once."""
 
     def __init__(
         self,
-        recognizer: "Recognizer",
+        model: LocalModel[AnyResult],
         *,
         name: str | None = None,
         playback: Playback | None = None,
         concurrency: int | None = None,
         options: Mapping[str, object] | None = None,
     ) -> None:
-        """Take a recognizer.
+        """Take a recognizer or an embedder.
 
         Args:
             name: what reports call it; the bundle's own name if not given.
-            playback: how files are streamed; None recognises whole files.
-            concurrency: `DEFAULT_PILE` files if not given, and one stream.
-            options: what the recognizer was opened with, for `describe`.
+            playback: how files are streamed; None takes whole files.
+            concurrency: the model's usual batch if not given, and one stream.
+            options: what the model was loaded with, for `describe`.
         """
         if concurrency is not None and concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
-        self.name = name or recognizer.bundle.manifest.name
+        self.name = name or model.bundle.manifest.name
         self.mode: Mode = "offline" if playback is None else "streaming"
-        self.concurrency = concurrency or (DEFAULT_PILE if playback is None else 1)
-        self._open: Recognizer | None = recognizer
+        self.concurrency = concurrency or (model.batch_inputs if playback is None else 1)
+        self._open: LocalModel[AnyResult] | None = model
         self._playback = playback
-        self._options = dict(options or {})
+        self._options = {key: _text(value) for key, value in sorted((options or {}).items()) if value is not None}
 
     def describe(self) -> Mapping[str, str]:
         """The manifest has the checksums of all graphs and weights, so its own stands for the whole model."""
-        bundle = self._recognizer.bundle
-        manifest = hashlib.sha256((bundle.path / "manifest.json").read_bytes()).hexdigest()
-        played = {}
-        if self._playback is not None:
-            played = {"chunk_ms": f"{self._playback.chunk_ms:g}", "realtime": str(self._playback.realtime).lower()}
-        options = {key: str(value) for key, value in sorted(self._options.items())}
+        bundle = self._model.bundle
+        played = {} if self._playback is None else self._playback.describe()
         return {
             "kind": "bundle",
-            "bundle": str(bundle.path),
             "model": bundle.manifest.name,
-            "manifest_sha256": manifest,
-            "mode": self.mode,
-            **played,
-            **options,
+            "manifest_sha256": hashlib.sha256((bundle.path / "manifest.json").read_bytes()).hexdigest(),
+            **self._model.deciding({"mode": self.mode, **played, **self._options}),
         }
 
     def prepare(self, *, warm_up: bool = False) -> None:
-        """See `System`; also raises `ValueError` for options that make no sense, such as an unknown device."""
-        if self._playback is not None:
-            streaming = self._recognizer.streaming
-            if warm_up:
-                streaming.warm_up()
-        else:
-            offline = self._recognizer.offline
-            if warm_up:
-                offline.warm_up(WARM_UP_S)
+        pipeline = self._model.open(streaming=self._playback is not None)
+        if warm_up and self._playback is None:
+            pipeline.warm_up(WARM_UP_S)
+        elif warm_up:
+            pipeline.warm_up()
 
-    def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
+    def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
         if self._playback is None:
-            return self._offline(paths)
-        return play_files(
+            return self._model.each(map(str, paths), concurrency=self.concurrency)
+        model: Any = self._model
+        results = play_files(
             paths,
-            lambda: closing(self._recognizer.stream()),
-            sample_rate=self._recognizer.sample_rate,
+            lambda: closing(model.stream()),
+            sample_rate=model.sample_rate,
             playback=self._playback,
             concurrency=self.concurrency,
             on_partial=on_partial,
         )
+        return cast("Generator[AnyResult, None, None]", results)  # only what transcribes has streams
 
     def close(self) -> None:
-        """Let go of the recognizer; its memory is free when nobody else holds it."""
+        """Let go of the model; its memory is free when nobody else holds it."""
         self._open = None
 
     @property
-    def _recognizer(self) -> "Recognizer":
+    def _model(self) -> LocalModel[AnyResult]:
         if self._open is None:
             raise RuntimeError(f"{self.name} has been closed")
         return self._open
 
-    def _offline(self, paths: Iterable[str]) -> Outcomes:
-        rate = self._recognizer.sample_rate
-        pile: list[tuple[int, str, Waveform]] = []
-        waiting = 0
-        for index, path in enumerate(map(str, paths)):
-            try:
-                waveform = read_audio(path, rate, max_audio_s=self._recognizer.max_audio_s)
-            except TritoneError as error:
-                yield Outcome(index=index, path=path, error=error)
-                continue
-            pile.append((index, path, waveform))
-            waiting += len(waveform)
-            if len(pile) >= self.concurrency or waiting > PILE_S * rate:
-                yield from self._recognize(pile)
-                pile, waiting = [], 0
-        if pile:
-            yield from self._recognize(pile)
 
-    def _recognize(self, pile: Sequence[tuple[int, str, Waveform]]) -> list[Outcome]:
-        rate = self._recognizer.sample_rate
-        started = time.perf_counter()
-        try:
-            transcripts: Sequence[Transcript] = self._recognizer.transcribe([waveform for _, _, waveform in pile])
-        except Exception as error:  # runtimes raise what they like
-            if len(pile) > 1:  # whoever broke the pile shall break only its own place
-                return [outcome for item in pile for outcome in self._recognize([item])]
-            ((index, path, waveform),) = pile
-            failure: TritoneError
-            if isinstance(error, TritoneError):
-                failure = error
-            else:
-                failure = OperatorError(f"{path}: recognition failed ({type(error).__name__}: {error})")
-                failure.__cause__ = error
-            return [Outcome(index=index, path=path, error=failure, audio_s=len(waveform) / rate)]
-        took_s = time.perf_counter() - started
-        total = sum(len(waveform) for _, _, waveform in pile)
-        return [
-            Outcome(
-                index=index,
-                path=path,
-                transcript=transcript,
-                audio_s=len(waveform) / rate,
-                latency_s=took_s,
-                compute_s=took_s * len(waveform) / total,
-            )
-            for (index, path, waveform), transcript in zip(pile, transcripts, strict=True)
-        ]
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

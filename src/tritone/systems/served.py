@@ -1,42 +1,54 @@
 """A model on a Triton server, through the client."""
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Generator, Iterable, Mapping
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Any, Generic
 
-from tritone.systems.outcome import Mode, Outcome, Outcomes, PartialListener, Playback
-from tritone.systems.streams import play_files
+from tritone.audio.files import read_audio
+from tritone.audio.read_ahead import read_ahead
+from tritone.result import AnyResult, EmbeddingResult, TranscriptResult
+from tritone.systems.streams import PartialListener, Playback, play_files
+from tritone.systems.system import Mode
 
 if TYPE_CHECKING:
     from tritone.client import Client
-    from tritone.client.models import ModelInfo
+    from tritone.client.models import Kind, ModelInfo
     from tritone.client.parameters import Search
 
 DEFAULT_CONCURRENCY = 8
+EMBEDDING_CONCURRENCY = 64  # enough for the server to have a full batch waiting while it computes another
 
 
-class ServedSystem:
-    """See `System`. Closing it closes the client."""
+class ServedSystem(Generic[AnyResult]):
+    """A served model; `transcriber` and `embedder` make one. The next files are decoded while requests are in flight.
+
+    Closing it closes the client.
+    """
 
     def __init__(
         self,
         client: "Client",
-        model: str | None = None,
+        model: str | None,
         *,
-        name: str | None = None,
+        kind: "Kind",
+        send: Callable[..., Iterable[AnyResult]],
+        request: Mapping[str, Any],
+        described: Mapping[str, str],
+        name: str | None,
+        concurrency: int,
         playback: Playback | None = None,
-        concurrency: int = DEFAULT_CONCURRENCY,
-        details: bool = False,
-        search: "Search | None" = None,
     ) -> None:
         """Take a client.
 
         Args:
-            model: which model; None takes the only fitting one.
+            model: which model; None takes the only one of its kind.
+            send: the method of the client that sends whole files and yields results.
+            request: its options, which `Client.stream` has too where the model is for streams.
+            described: what decides the results besides the model, for `describe`.
             name: what reports call it; the model's own name if not given.
-            playback: how files are streamed; None sends whole files.
             concurrency: requests, or streams, in flight.
-            details: also ask for tokens, words, times and confidences.
-            search: what requests ask of the search, see `Client.transcribe`.
+            playback: how files are streamed; None sends whole files.
         """
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
@@ -44,58 +56,92 @@ class ServedSystem:
         self.mode: Mode = "offline" if playback is None else "streaming"
         self.concurrency = concurrency
         self._named = name is not None
-        self._client = client
-        self._model = model
+        self._client, self._model, self._kind = client, model, kind
+        self._send, self._request, self._described = send, request, described
         self._playback = playback
-        self._details = details
-        self._search = dict(search or {})
 
     def describe(self) -> Mapping[str, str]:
         """Of the model itself a server tells no more than its name: a new model under an old name looks the same."""
-        played = {} if self._playback is None else _describe(self._playback)
-        model = self._model or self._info().name
-        asked = {name: str(value) for name, value in sorted(self._search.items())}
-        server = {"kind": "server", "address": str(self._client.endpoint), "model": model, "mode": self.mode}
-        return {**server, **played, **asked}
+        return {"kind": "server", "model": self._model or self._info().name, **self._described}
 
     def prepare(self, *, warm_up: bool = False) -> None:
-        """See `System`. Served models have warmed up before they are ready."""
+        """Find the model. Served models have warmed up before they are ready."""
         info = self._info()
         if not self._named:
             self.name = info.name
 
-    def transcribe(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Outcomes:
+    def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
         info = self._info()
         if self._playback is not None:
-            chunk_ms = self._playback.chunk_ms
-            yield from play_files(
+            results: Any = play_files(
                 paths,
-                lambda: self._client.stream(info.name, details=self._details, chunk_ms=chunk_ms, search=self._search),
+                partial(self._client.stream, info.name, chunk_ms=self._playback.chunk_ms, **self._request),
                 sample_rate=info.sample_rate,
                 playback=self._playback,
                 concurrency=self.concurrency,
                 on_partial=on_partial,
             )
+            yield from results
             return
-        for result in self._client.transcribe_iter(
-            paths, info.name, details=self._details, concurrency=self.concurrency, search=self._search
-        ):
-            yield Outcome(
-                index=result.index,
-                path=result.source,
-                transcript=result.transcript,
-                error=result.error,
-                audio_s=result.audio_s,
-                latency_s=result.latency_s,
-                compute_s=result.latency_s,
-            )
+        read = partial(read_audio, sample_rate=info.sample_rate)
+        with closing(read_ahead(map(str, paths), read, info.sample_rate)) as recordings:
+            yield from self._send(recordings, info.name, concurrency=self.concurrency, **self._request)
 
     def close(self) -> None:
         self._client.close()
 
     def _info(self) -> "ModelInfo":
-        return self._client.model(self._model, kind=self.mode)
+        return self._client.model(self._model, kind=self._kind)
 
 
-def _describe(playback: Playback) -> dict[str, str]:
-    return {"chunk_ms": f"{playback.chunk_ms:g}", "realtime": str(playback.realtime).lower()}
+def transcriber(
+    client: "Client",
+    model: str | None = None,
+    *,
+    name: str | None = None,
+    playback: Playback | None = None,
+    concurrency: int | None = None,
+    details: bool = False,
+    search: "Search | None" = None,
+) -> ServedSystem[TranscriptResult]:
+    """A system that transcribes; see `Client.transcribe` for `details` and `search`, and `ServedSystem`."""
+    asked = {name: str(value) for name, value in sorted((search or {}).items())}
+    played = {} if playback is None else playback.describe()
+    mode: Mode = "offline" if playback is None else "streaming"
+    return ServedSystem(
+        client,
+        model,
+        kind=mode,
+        send=client.transcribe_iter,
+        request={"details": details, "search": dict(search or {})},
+        described={"address": str(client.endpoint), "mode": mode, **played, **asked},
+        name=name,
+        concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,
+        playback=playback,
+    )
+
+
+def embedder(
+    client: "Client",
+    model: str | None = None,
+    *,
+    name: str | None = None,
+    concurrency: int | None = None,
+    window_s: float | None = None,
+    shift_s: float | None = None,
+) -> ServedSystem[EmbeddingResult]:
+    """A system that embeds; see `Client.embed` for the windows, and `ServedSystem`.
+
+    Its address is no part of its description: a server may move while a corpus is embedded.
+    """
+    windows = {"window_s": window_s, "shift_s": shift_s}
+    return ServedSystem(
+        client,
+        model,
+        kind="embedding",
+        send=client.embed_iter,
+        request=windows,
+        described={key: f"{value:g}" for key, value in windows.items() if value is not None},
+        name=name,
+        concurrency=EMBEDDING_CONCURRENCY if concurrency is None else concurrency,
+    )

@@ -4,26 +4,33 @@
     NAME=grpc://host:port/model[,key=value...]       a served model; http://, grpcs:// and https:// as well
 
 `NAME=` may be left out. For bundles the keys are the options of `tritone.load`, whatever they are; for served models
-those that requests have (`search=rescoring,beam=20`); for all systems also those of `COMMON`. Names and values have no
-commas; several hotwords are separated by semicolons: `hotwords=anna:8;new york:5`.
+those that requests have (`search=rescoring,beam=20`); for all that transcribe also those of `COMMON`. For embeddings
+the keys are the options of `tritone.load_embedder`, and those of `EMBEDDER_SERVED`. Names and values
+have no commas; several hotwords are separated by semicolons: `hotwords=anna:8;new york:5`.
 """
 
 import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
-from tritone import load
+from tritone import load, load_embedder
+from tritone.result import EmbeddingResult, TranscriptResult
 from tritone.search.options import PARAMETERS, idle_options, used_by
 from tritone.systems.bundled import BundleSystem
-from tritone.systems.outcome import DEFAULT_CHUNK_MS, Playback, System
-from tritone.systems.served import DEFAULT_CONCURRENCY, ServedSystem
+from tritone.systems.served import embedder, transcriber
+from tritone.systems.streams import DEFAULT_CHUNK_MS, Playback
+from tritone.systems.system import System
+
+if TYPE_CHECKING:
+    from tritone.client import Client
 
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
 SERVED = {"timeout_s": "float"} | REQUEST
+EMBEDDER_SERVED = {"timeout_s": "float", "concurrency": "int", "window_s": "float", "shift_s": "float"}
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
 
@@ -43,6 +50,11 @@ class Spec:
 def known_options(served: bool) -> Mapping[str, str]:
     """The options of a system that transcribes, each with the type its value is read as."""
     return COMMON | (SERVED if served else load_options())
+
+
+def embedder_options(served: bool) -> Mapping[str, str]:
+    """The options of a system that embeds."""
+    return EMBEDDER_SERVED if served else load_options(load_embedder)
 
 
 def parse_spec(text: str, known_to: Callable[[bool], Mapping[str, str]] = known_options) -> Spec:
@@ -83,8 +95,8 @@ def open_system(
     concurrency: int | None = None,
     timeout_s: float | None = None,
     details: bool = False,
-) -> System:
-    """Open what a specification names. Close it when it is no longer needed.
+) -> System[TranscriptResult]:
+    """Open what a specification names, to transcribe. Close it when it is no longer needed.
 
     Args:
         playback, concurrency, timeout_s: for systems whose own options do not say otherwise; `timeout_s` of a served
@@ -102,18 +114,14 @@ def open_system(
     playback = _playback(spec, options, playback)
     concurrency = options.pop("concurrency", concurrency)
     if spec.is_served:
-        from tritone.client import Client
-
-        address, model = split_address(spec.target)
-        if timeout_s is not None:
-            options.setdefault("timeout_s", timeout_s)
         search = {key: options.pop(key) for key in REQUEST if key in options}
-        return ServedSystem(
-            Client(address, **options),
+        client, model = _connect(spec, options, timeout_s)
+        return transcriber(
+            client,
             model,
             name=spec.name,
             playback=playback,
-            concurrency=concurrency or DEFAULT_CONCURRENCY,
+            concurrency=concurrency,
             details=details,
             search=search,
         )
@@ -125,6 +133,39 @@ def open_system(
         )
     recognizer = load(spec.target, **options)
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
+
+
+def open_embedder_system(
+    spec: Spec | str, *, concurrency: int | None = None, timeout_s: float | None = None
+) -> System[EmbeddingResult]:
+    """Open what a specification names, to embed. Close it when it is no longer needed.
+
+    Args:
+        concurrency, timeout_s: requests in flight and the limit of one in seconds, for a served model whose own options
+            do not say otherwise.
+
+    Raises:
+        ValueError: the specification, an option of it or the address makes no sense.
+        TritoneError: the bundle is missing, damaged or of another kind. A server is not asked before `prepare`.
+    """
+    spec = parse_spec(spec, embedder_options) if isinstance(spec, str) else spec
+    options = option_values(spec, embedder_options(spec.is_served))
+    if not spec.is_served:
+        return BundleSystem(load_embedder(spec.target, **options), name=spec.name, options=options)
+    concurrency = options.pop("concurrency", concurrency)
+    windows = {key: options.pop(key, None) for key in ("window_s", "shift_s")}
+    client, model = _connect(spec, options, timeout_s)
+    return embedder(client, model, name=spec.name, concurrency=concurrency, **windows)
+
+
+def _connect(spec: Spec, options: dict[str, Any], timeout_s: float | None) -> "tuple[Client, str | None]":
+    """A client for the address of a specification, and its model."""
+    from tritone.client import Client
+
+    address, model = split_address(spec.target)
+    if timeout_s is not None:
+        options.setdefault("timeout_s", timeout_s)
+    return Client(address, **options), model
 
 
 def load_options(loader: Callable[..., Any] = load) -> dict[str, str]:

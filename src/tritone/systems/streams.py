@@ -1,30 +1,51 @@
 """Playing many files into streams, several at once, and noting when every answer came.
 
-paths, a function that opens a stream  ->  outcomes with all partials
+paths, a function that opens a stream  ->  results with all partials
 """
 
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
 from tritone.audio.files import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.client.playback import TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
-from tritone.systems.outcome import Outcome, Outcomes, Partial, PartialListener, Playback
+from tritone.result import Partial, TranscriptResult
 from tritone.transcript import Transcript
 
+DEFAULT_CHUNK_MS = 160.0
 LEAVE_S = 6.0  # for streams that are given up to take leave of their server; a little more than the client gives it
 
 Opener = Callable[[], AbstractContextManager[TextStream]]
+Results = Generator[TranscriptResult, None, None]
+
+PartialListener = Callable[[int, Transcript], None]
+"""Gets every answer of a stream: the index of its file, the text so far. May be called from several threads."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Playback:
+    """How files are played into streams: `chunk_ms` of audio at a time, as fast as answers come or as it was spoken."""
+
+    chunk_ms: float = DEFAULT_CHUNK_MS
+    realtime: bool = False
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.chunk_ms < math.inf:
+            raise ValueError(f"chunk_ms must be at least 1, got {self.chunk_ms:g}")
+
+    def describe(self) -> dict[str, str]:
+        return {"chunk_ms": f"{self.chunk_ms:g}", "realtime": str(self.realtime).lower()}
 
 
 class _GivenUpError(Exception):
-    """The caller has left the loop; nobody waits for this stream any more."""
+    """The caller has left the loop, so that this stream is not needed any more."""
 
 
 def play_files(
@@ -35,22 +56,22 @@ def play_files(
     playback: Playback,
     concurrency: int,
     on_partial: PartialListener | None = None,
-) -> Outcomes:
+) -> Results:
     """Play each file into a stream of its own, `concurrency` of them at a time.
 
     Args:
         open_stream: gives a context manager whose exit frees the stream; called from several threads.
         sample_rate: what the streams expect, in Hz.
-        on_partial: hears of every answer.
+        on_partial: gets every answer.
 
     Yields:
-        An outcome for each file, as soon as it is there; of a stream with endpoints its transcript is of all segments,
+        A result for each file, as soon as it is there; of a stream with endpoints its transcript is of all segments,
         see `whole`. A file that cannot be read, or whose stream broke, has its error there. Leaving the loop gives up
         the streams that are still being played.
     """
     given_up = threading.Event()
 
-    def work(index: int, path: str) -> Outcome:
+    def work(index: int, path: str) -> TranscriptResult:
         return _play_file(index, path, open_stream, sample_rate, playback, on_partial, given_up)
 
     numbered = ((index, os.fspath(path)) for index, path in enumerate(paths))
@@ -63,21 +84,21 @@ def play_files(
 
 def _side_by_side(
     numbered: Iterator[tuple[int, str]],
-    work: Callable[[int, str], Outcome],
+    work: Callable[[int, str], TranscriptResult],
     concurrency: int,
     given_up: threading.Event,
-) -> Outcomes:
+) -> Results:
     jobs: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
-    done: SimpleQueue[Outcome | BaseException] = SimpleQueue()
+    done: SimpleQueue[TranscriptResult | BaseException] = SimpleQueue()
 
     def player() -> None:
         while (job := jobs.get()) is not None:
             try:
                 done.put(work(*job))
-            except BaseException as error:  # the caller's thread shall see it, whatever it is
+            except BaseException as error:  # raised again in the caller's thread
                 done.put(error)
 
-    def take() -> Outcome:
+    def take() -> TranscriptResult:
         finished = done.get()
         if isinstance(finished, BaseException):
             raise finished
@@ -116,7 +137,7 @@ def _play_file(
     playback: Playback,
     on_partial: PartialListener | None,
     given_up: threading.Event,
-) -> Outcome:
+) -> TranscriptResult:
     partials: list[Partial] = []
     audio_s = compute_s = 0.0
     last: Transcript | None = None
@@ -150,17 +171,17 @@ def _play_file(
         failure = OperatorError(f"{path}: recognition failed ({type(error).__name__}: {error})")
         failure.__cause__ = error
     else:
-        return Outcome(
+        return TranscriptResult(
             index=index,
-            path=path,
-            transcript=whole(last, ended),
+            source=path,
+            value=whole(last, ended),
             audio_s=audio_s,
             latency_s=partials[-1].latency_s,
             compute_s=compute_s,
             partials=tuple(partials),
         )
-    return Outcome(
-        index=index, path=path, error=failure, audio_s=audio_s, compute_s=compute_s, partials=tuple(partials)
+    return TranscriptResult(
+        index=index, source=path, error=failure, audio_s=audio_s, compute_s=compute_s, partials=tuple(partials)
     )
 
 

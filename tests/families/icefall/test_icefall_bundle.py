@@ -3,6 +3,7 @@
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.sherpa_layout import export_sherpa_layout
 from tritone.families.icefall.tokens import describe, read_table
 from tritone.pipelines import open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 
@@ -97,7 +99,7 @@ def test_the_manifest_tells_what_serving_must_know(icefall_reports: Reports) -> 
 
 
 def test_a_report_says_what_was_taken_for_granted(icefall_reports: Reports) -> None:
-    assert icefall_reports["onnx"].notes == (), "it was told"
+    assert len(icefall_reports["onnx"].notes) == 1, "it was told all but what a step is"
     assert "taken to have 2,2 heads" in icefall_reports["ctc"].notes[0]
 
 
@@ -237,7 +239,7 @@ def test_a_ctc_head_is_streamed_with_the_frames_of_its_network(icefall_reports: 
 def test_streams_of_a_ctc_head_do_not_depend_on_the_pieces_they_come_in(icefall_reports: Reports) -> None:
     bundle = icefall_reports["ctc"].bundle
     waveforms = [babble(samples, seed=samples) for samples in (16000, 7000, 100)]
-    pipeline = open_streaming(bundle, threads=1)
+    pipeline = open_streaming(bundle, placement=Placement(threads=1))
     together = [pipeline.open() for _ in waveforms]
     whole = pipeline.advance([Step(slot, each, True) for slot, each in zip(together, waveforms, strict=True)])
     for waveform, expected in zip(waveforms, whole, strict=True):
@@ -287,7 +289,7 @@ def test_drift_of_every_narrow_graph_is_measured_on_real_audio(icefall_reports: 
     for name in ("onnx", "script"):
         drifts = {graph.split(".")[0]: drift for graph, drift in icefall_reports[name].drifts.items()}
         frames = 600 if name == "onnx" else 40
-        assert drifts["encoder"].count == drifts["predictor"].count == drifts["joiner"].count > frames
+        assert drifts["encoder"].count == drifts["predictor"].count == drifts["joiner"].count > frames  # type: ignore[attr-defined]
         assert all(drift.moved < (0.1 if name == "onnx" else 0.01) for drift in drifts.values())
         assert drifts["encoder"].moved > 0
     assert icefall_reports["onnx"].drifts["predictor.int8.onnx"].moved < 1e-5, "it stays float32"
@@ -325,6 +327,29 @@ def test_drift_of_a_joiner_is_told_along_the_path_of_greedy_search(network: Icef
     assert drift.count == frames
     assert drift.changed == 0, "a temperature changes no best token"
     assert drift.moved == pytest.approx(moved / frames, rel=1e-4)
+
+
+def test_sizes_of_streams_are_counted_in_encoder_frames_whatever_the_network_counts(icefall_reports: Reports) -> None:
+    for name, chunk, left in (("onnx", CHUNK, LEFT), ("ctc", CHUNK // 2, LEFT // 2)):
+        manifest = icefall_reports[name].bundle.manifest
+        assert manifest.streaming is not None
+        assert manifest.streaming.chunk_size == chunk, "as --chunk-size said"
+        assert manifest.provenance is not None
+        assert manifest.provenance.options["left_context"] == left
+        told = icefall_reports[name].notes[-1]
+        assert f"a streaming step has {chunk} encoder frames ({chunk * 40} ms), sees {left} of the past" in told
+        assert (f"upstream, which counts frames of 20 ms, calls that chunk {CHUNK}" in told) == (name == "ctc")
+
+
+def test_tokens_may_be_given_as_the_folder_that_holds_them(conformer_files: Files, tmp_path: Path) -> None:
+    files = Files(conformer_files.checkpoint, conformer_files.tokens.parent)
+    bundle = export_files(files, tmp_path / "b", runtimes=("torchscript",), causal=False).bundle
+    assert bundle.vocabulary.tokens == tuple(TOKENS)
+    provenance = bundle.manifest.provenance
+    assert provenance is not None
+    assert provenance.sources["tokens"] == sha256(conformer_files.tokens.read_bytes()).hexdigest()
+    with pytest.raises(ExportError, match=r"table of tokens not found: .*tokens\.txt"):
+        export_files(Files(conformer_files.checkpoint, tmp_path), tmp_path / "c")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tolerance import float_noise
 from tritone.errors import ExportError
 from tritone.families.icefall.checkpoint import load_model, read_checkpoint
 from tritone.families.icefall.conformer import ConformerConfig
@@ -35,8 +36,12 @@ def save(path: Path, **content: Any) -> Path:
 
 
 def same(found: IcefallModel, expected: State) -> bool:
+    """Whether tensors are equal but for the rounding of a few sums and products of their largest numbers."""
     state = found.upstream_state()
-    return state.keys() == expected.keys() and all(torch.allclose(state[name], expected[name]) for name in state)
+    return state.keys() == expected.keys() and all(
+        torch.allclose(value, expected[name], rtol=0, atol=float_noise(float(expected[name].abs().max()), terms=4))
+        for name, value in state.items()
+    )
 
 
 def test_a_pretrained_model_comes_back_with_its_sizes_and_weights(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_predictor_is_relu_of_a_sum_over_groups_and_ids_below_zero_have_no_v
         for channel in range(4):
             first = channel // 2 * 2  # of its group
             total = sum(
-                float(kernel[channel, i, place] * table[token, first + i])
+                float(kernel[channel, i, place] * table[token, first + i])  # type: ignore[misc]
                 for place, token in enumerate(context)
                 if token is not None
                 for i in range(2)

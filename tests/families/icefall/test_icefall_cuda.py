@@ -12,6 +12,7 @@ from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, ZIPFORMER, e
 from tritone.bundle.bundle import Bundle
 from tritone.families.icefall.model import IcefallConfig
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.streaming import Step
 from tritone.runtime import TensorSpec, open_graph
@@ -46,7 +47,7 @@ def bundle(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 def texts(bundle: Bundle, device: str, mode: SearchMode) -> list[str]:
     runtime = bundle.runtimes[-1]
     settings = SearchSettings(options=SearchOptions(mode=mode))
-    pipeline = open_offline(bundle, device=device, runtime=runtime, search=settings)
+    pipeline = open_offline(bundle, placement=Placement(device=device, runtime=runtime), search=settings)
     pipeline.warm_up(1.0)
     return [each.text for each in pipeline.recognize([babble(length, seed=length) for length in LENGTHS])]
 
@@ -110,7 +111,9 @@ def test_streams_keep_their_states_on_the_device(bundle: Bundle) -> None:
     pytest.importorskip("numba")
     heard = []
     for device in ("cpu", "cuda"):
-        pipeline = open_streaming(bundle, device=device, runtime=bundle.runtimes[-1], capacity=8, max_batch=4)
+        pipeline = open_streaming(
+            bundle, placement=Placement(device=device, runtime=bundle.runtimes[-1]), capacity=8, max_batch=4
+        )
         pipeline.warm_up()
         for _ in range(2):  # slots are used again
             slots = [pipeline.open() for _ in LENGTHS]

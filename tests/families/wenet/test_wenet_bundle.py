@@ -16,6 +16,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.onnx.writer import quantise
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 
@@ -43,7 +44,7 @@ _pipelines: dict[Path, Any] = {}
 
 def _streaming_pipeline(bundle: Path) -> Any:
     if bundle not in _pipelines:
-        _pipelines[bundle] = open_streaming(Bundle.open(bundle), threads=1)
+        _pipelines[bundle] = open_streaming(Bundle.open(bundle), placement=Placement(threads=1))
     return _pipelines[bundle]
 
 
@@ -74,7 +75,7 @@ def test_streams_side_by_side_equal_streams_alone(causal_bundle: Path) -> None:
 def test_200_utterances_say_the_same_alone_in_any_batch_and_in_any_order(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    pipeline = open_offline(Bundle.open(request.getfixturevalue(kind)), threads=1)
+    pipeline = open_offline(Bundle.open(request.getfixturevalue(kind)), placement=Placement(threads=1))
     rng = np.random.default_rng(5)
     waveforms = [babble(int(samples), seed=int(samples)) for samples in rng.integers(0, 32000, 200)]
     alone = [pipeline.recognize([waveform])[0].text for waveform in waveforms]
@@ -179,14 +180,14 @@ def test_a_tail_is_silence_appended_to_utterances_and_streams(
     plain, tailed = Bundle.open(causal_bundle), Bundle.open(tmp_path / "b")
     waveforms = [babble(samples, seed=samples) for samples in (400, 1000, 9000, 16000)]
     followed = [np.concatenate([waveform, np.zeros(4800, np.float32)]) for waveform in waveforms]
-    expected = [t.text for t in open_offline(plain, threads=1).recognize(followed)]
-    found = open_offline(tailed, threads=1).recognize(waveforms)
+    expected = [t.text for t in open_offline(plain, placement=Placement(threads=1)).recognize(followed)]
+    found = open_offline(tailed, placement=Placement(threads=1)).recognize(waveforms)
     assert [t.text for t in found] == expected
-    streams = open_streaming(tailed, threads=1)
+    streams = open_streaming(tailed, placement=Placement(threads=1))
     for waveform, longer, transcript in zip(waveforms, followed, found, strict=True):
         assert stream_text(streams, [waveform]) == stream_text(_streaming_pipeline(causal_bundle), [longer])
         assert transcript.audio_s == len(waveform) / 16000
         assert all(span.end_s <= transcript.audio_s for span in (*transcript.tokens, *transcript.words))
     too_short = babble(399, seed=1)
-    assert [t.text for t in open_offline(tailed, threads=1).recognize([too_short])] == [""]
+    assert [t.text for t in open_offline(tailed, placement=Placement(threads=1)).recognize([too_short])] == [""]
     assert stream_text(streams, [too_short]) == ""

@@ -23,6 +23,7 @@ from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.model import AsrModel
 from tritone.pipelines import StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.geometry import SHORTEST_HISTORY, Geometry, parts
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.search.ctc.greedy import ctc_greedy
 
@@ -42,7 +43,11 @@ def load(files: Path) -> tuple[AsrModel, Fbank]:
 @cache
 def open_with(bundle: Path, chunk_size: int, left_chunks: int, max_history_s: float = 60.0) -> StreamingPipeline:
     return open_streaming(
-        Bundle.open(bundle), threads=1, chunk_size=chunk_size, left_chunks=left_chunks, max_history_s=max_history_s
+        Bundle.open(bundle),
+        placement=Placement(threads=1),
+        chunk_size=chunk_size,
+        left_chunks=left_chunks,
+        max_history_s=max_history_s,
     )
 
 
@@ -137,7 +142,7 @@ def test_a_stream_may_be_longer_than_200_seconds_at_any_chunk_size(
 
 def test_a_whole_utterance_may_be_longer_than_200_seconds(causal_files: Path, causal_bundle: Path) -> None:
     waveform = babble(201 * 16000, seed=7)
-    [found] = open_offline(Bundle.open(causal_bundle), threads=1).recognize([waveform])
+    [found] = open_offline(Bundle.open(causal_bundle), placement=Placement(threads=1)).recognize([waveform])
     assert found.text == masked_text(causal_files, causal_bundle, waveform, -1, -1)
     assert found.tokens[-1].end_s > 199.8
 
@@ -156,7 +161,9 @@ def test_audio_under_a_tenth_of_a_second_is_an_ordinary_stream(
     manifest["encoder"]["tail_samples"] = 3200
     (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest))
     longer = [np.pad(w, (0, 3200)) if len(w) >= 400 else w for w in waveforms]
-    pipeline = open_streaming(Bundle.open(tmp_path / "b"), threads=1, chunk_size=chunk_size, left_chunks=left_chunks)
+    pipeline = open_streaming(
+        Bundle.open(tmp_path / "b"), placement=Placement(threads=1), chunk_size=chunk_size, left_chunks=left_chunks
+    )
     assert stream_texts(pipeline, waveforms) == [
         masked_text(causal_files, causal_bundle, w, chunk_size, left_chunks) for w in longer
     ]
@@ -166,9 +173,9 @@ def test_the_manifest_gives_the_sizes_and_any_may_be_chosen(causal_bundle: Path)
     bundle = Bundle.open(causal_bundle)
     assert bundle.manifest.streaming is not None
     assert bundle.manifest.streaming.flexible
-    default = open_streaming(bundle, threads=1).geometry
+    default = open_streaming(bundle, placement=Placement(threads=1)).geometry
     assert (default.chunk_size, default.left_chunks, default.left_frames) == (4, 3, 12)
-    chosen = open_streaming(bundle, threads=1, chunk_size=16).geometry
+    chosen = open_streaming(bundle, placement=Placement(threads=1), chunk_size=16).geometry
     assert (chosen.chunk_size, chosen.left_chunks, chosen.left_frames) == (16, 3, 48)
     # 67 feature frames for 16 encoder frames, and 64 from window to window: upstream's numbers for conv2d
     assert (chosen.window_samples, chosen.shift_samples) == (66 * 160 + 400, 64 * 160)
@@ -202,15 +209,18 @@ def test_sizes_that_cannot_be_are_told_before_the_first_stream(
     causal_bundle: Path, options: dict[str, float], told: str
 ) -> None:
     with pytest.raises(ValueError, match=told):
-        open_streaming(Bundle.open(causal_bundle), threads=1, **options)
+        open_streaming(Bundle.open(causal_bundle), placement=Placement(threads=1), **options)
 
 
 def test_a_graph_of_fixed_sizes_goes_on_working_and_names_the_way_to_others(toy_bundle: Path) -> None:
     bundle = Bundle.open(toy_bundle)
-    assert open_streaming(bundle, threads=1, chunk_size=4, left_chunks=1).geometry.window_samples == 2720
+    assert (
+        open_streaming(bundle, placement=Placement(threads=1), chunk_size=4, left_chunks=1).geometry.window_samples
+        == 2720
+    )
     for sizes in ({"chunk_size": 8}, {"left_chunks": -1}):
         with pytest.raises(BundleError, match=r"for chunk_size 4 and left_chunks 1 alone, .*export the model again"):
-            open_streaming(bundle, threads=1, **sizes)
+            open_streaming(bundle, placement=Placement(threads=1), **sizes)
 
 
 def test_impossible_defaults_are_refused_at_export(causal_files: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import torch
 from families.conftest import babble
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 from tritone.runtime.torch.graph import MAX_REPLAYED, TorchGraph
@@ -66,7 +67,7 @@ def test_pipelines_say_the_same_from_several_threads(bundle: Bundle) -> None:
     rng = np.random.default_rng(5)
     waveforms = [babble(int(samples), seed=int(samples)) for samples in rng.integers(0, 48000, 120)]
     expected = [transcript.text for transcript in open_offline(bundle).recognize(waveforms)]
-    pipeline = open_offline(bundle, device="cuda")
+    pipeline = open_offline(bundle, placement=Placement(device="cuda"))
     pipeline.warm_up()
     with ThreadPoolExecutor(3) as pool:
         parts = list(pool.map(pipeline.recognize, [waveforms[start::6] for start in range(6)]))
@@ -83,7 +84,9 @@ def test_streams_keep_their_states_on_the_device(bundle: Bundle, left_chunks: in
     ]
     texts = []
     for device in ("cpu", "cuda"):
-        pipeline = open_streaming(bundle, device=device, capacity=12, max_batch=8, left_chunks=left_chunks)
+        pipeline = open_streaming(
+            bundle, placement=Placement(device=device), capacity=12, max_batch=8, left_chunks=left_chunks
+        )
         pipeline.warm_up()
         for _ in range(2):  # slots are used again
             slots = [pipeline.open() for _ in waveforms]

@@ -16,6 +16,7 @@ from tritone.families.wenet.checkpoint import load_model, read_config
 from tritone.families.wenet.export import export_wenet
 from tritone.families.wenet.graphs import OfflineGraph, make_fbank
 from tritone.pipelines import open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.torch.program import read_program
@@ -35,6 +36,7 @@ def valid(log_probs: np.ndarray, num_frames: np.ndarray) -> np.ndarray:
     return np.concatenate([row[:count] for row, count in zip(log_probs, num_frames, strict=True)])
 
 
+@pytest.mark.slow
 def test_the_bundle_lists_its_graphs_in_the_order_of_preference(torch_bundle: Bundle) -> None:
     encoders = [(a.runtime, a.precision, a.weight_storage) for a in torch_bundle.artifacts("encoder")]
     assert encoders == [
@@ -48,6 +50,7 @@ def test_the_bundle_lists_its_graphs_in_the_order_of_preference(torch_bundle: Bu
     assert sizes[1] < sizes[0]
 
 
+@pytest.mark.slow
 def test_module_program_and_onnx_agree_on_a_ragged_batch(
     torch_bundle: Bundle, causal_bundle: Path, causal_files: Path
 ) -> None:
@@ -85,6 +88,7 @@ def steps(graph: Graph, bundle: Bundle) -> list[list[np.ndarray]]:
     return results
 
 
+@pytest.mark.slow
 def test_streaming_steps_and_their_states_agree_between_the_runtimes(torch_bundle: Bundle, causal_bundle: Path) -> None:
     onnx, program = (
         steps(open_graph(bundle.artifact("streaming_encoder"), threads=1), bundle)
@@ -98,6 +102,7 @@ def test_streaming_steps_and_their_states_agree_between_the_runtimes(torch_bundl
     np.testing.assert_allclose(program[-1][0][:, :count], onnx[-1][0][:, :count], atol=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", HALVES)
 def test_half_precisions_compute_narrow_and_speak_float32(torch_bundle: Bundle, precision: Any) -> None:
     """An fp16 number has 11 bits and a bf16 number 8; the network multiplies their rounding."""
@@ -121,10 +126,11 @@ def test_half_precisions_compute_narrow_and_speak_float32(torch_bundle: Bundle, 
     assert 0 < difference < (0.05 if precision == "fp16" else 0.4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", *HALVES])
 def test_utterances_say_the_same_alone_and_in_any_batch(torch_bundle: Bundle, precision: str) -> None:
-    pipeline = open_offline(torch_bundle, runtime="torch", precision=precision, threads=2)
-    assert pipeline.artifact.precision == precision
+    pipeline = open_offline(torch_bundle, placement=Placement(runtime="torch", precision=precision, threads=2))
+    assert pipeline.runner.artifact.precision == precision
     rng = np.random.default_rng(5)
     waveforms = [babble(int(samples), seed=int(samples)) for samples in rng.integers(0, 32000, 40)]
     alone = [pipeline.recognize([waveform])[0].text for waveform in waveforms]
@@ -135,11 +141,12 @@ def test_utterances_say_the_same_alone_and_in_any_batch(torch_bundle: Bundle, pr
     assert different == 0 if precision == "fp32" else different <= 4
 
 
+@pytest.mark.slow
 def test_streams_on_torch_say_what_streams_on_onnxruntime_say(torch_bundle: Bundle, causal_bundle: Path) -> None:
     waveforms = [babble(samples, seed=samples) for samples in (9000, 20000, 1000, 15321, 0, 12800)]
     texts = []
     for bundle in (torch_bundle, Bundle.open(causal_bundle)):
-        pipeline = open_streaming(bundle, threads=2)
+        pipeline = open_streaming(bundle, placement=Placement(threads=2))
         slots = [pipeline.open() for _ in waveforms]
         for start in range(0, 20000, 3000):
             pipeline.advance([Step(s, w[start : start + 3000]) for s, w in zip(slots, waveforms, strict=True)])
@@ -149,6 +156,7 @@ def test_streams_on_torch_say_what_streams_on_onnxruntime_say(torch_bundle: Bund
     assert len(set(texts[0])) >= 4
 
 
+@pytest.mark.slow
 def test_torch_alone_can_be_exported_with_narrow_weights(causal_files: Path, tmp_path: Path) -> None:
     report = export_wenet(
         checkpoint=causal_files / "final.pt",
@@ -167,6 +175,7 @@ def test_torch_alone_can_be_exported_with_narrow_weights(causal_files: Path, tmp
     assert report.bundle.manifest.vocabulary.size == len(UNITS)
 
 
+@pytest.mark.slow
 def test_numbers_that_fp16_cannot_hold_are_told_at_export(tmp_path: Path) -> None:
     def small(config: dict[str, Any]) -> None:
         config["encoder_conf"] |= {"num_blocks": 1}

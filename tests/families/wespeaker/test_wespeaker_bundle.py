@@ -21,14 +21,15 @@ from tritone.bundle.manifest import Role
 from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.export.drift import read_recordings
-from tritone.families.export.graph_files import GraphOptions
+from tritone.families.export.options import ExportOptions
 from tritone.families.export.report import ExportReport
 from tritone.families.wespeaker.config import FeatureConfig
-from tritone.families.wespeaker.drift import MAX_DRIFT, EmbeddingDrift
+from tritone.families.wespeaker.drift import EmbeddingDrift
 from tritone.families.wespeaker.export import export_wespeaker
 from tritone.families.wespeaker.features import SpeakerFeatures, normalised
 from tritone.families.wespeaker.front_end import manifest_features
 from tritone.families.wespeaker.mean import read_mean
+from tritone.families.wespeaker.options import WespeakerOptions
 from tritone.runtime import Graph, open_graph
 from tritone.tensorrt.onnx_graph import input_axes, with_wide_weights
 
@@ -252,7 +253,7 @@ def test_graphs_in_fp16_point_where_the_others_do(report: ExportReport, waveform
     drift = report.drifts["encoder.fp16.onnx"]
     assert isinstance(drift, EmbeddingDrift)
     assert drift.count == len(read_recordings(None, 16000))
-    assert 0 <= drift.moved <= drift.largest < MAX_DRIFT
+    assert 0 <= drift.moved <= drift.largest < WespeakerOptions.usual_drift
     assert "1 - cosine of 10 embeddings" in str(drift)
 
 
@@ -276,7 +277,7 @@ def test_a_graph_that_turns_embeddings_too_far_is_refused(folder: Path, tmp_path
     assert not (tmp_path / "b").exists()
     with pytest.raises(ValueError, match="these networks are made of convolutions"):
         export_wespeaker(**files, output=tmp_path / "b", precisions=("int8",))
-    assert GraphOptions().drift_limit > MAX_DRIFT  # of another kind, and not for embeddings
+    assert WespeakerOptions.usual_drift < ExportOptions.usual_drift  # which is of another kind, not for embeddings
 
 
 def test_weights_in_int8_give_nearly_the_same_directions(
@@ -305,7 +306,7 @@ def test_the_command_wants_a_checkpoint_with_its_config_or_a_folder_or_onnx(fold
 
     assert "give --checkpoint and --config, or a --model" in said("--checkpoint", str(folder / "avg_model.pt"))
     assert "leave out --checkpoint, --config and --onnx" in said("--model", str(folder), "--config", "c.yaml")
-    assert "the window is hamming or povey" in said("--model", str(folder), "--window", "hann")
+    assert "'hann' is not hamming or povey" in said("--model", str(folder), "--window", "hann")
     assert "--threshold" in said("--model", str(folder), "--threshold", "1.5")
     assert "such as 1 or 32768" in said("--model", str(folder), "--sample-scale", "0")
 

@@ -27,7 +27,7 @@ from tritone.cli.main import app
 from tritone.errors import ExportError
 from tritone.families.onnx.builder import EMBEDDED, Builder
 from tritone.families.wespeaker.onnx_model import ImportReport, import_wespeaker, normalised
-from tritone.pipelines.graphs.contract import tensors
+from tritone.pipelines.kinds import kind_named
 from tritone.runtime import open_graph
 
 DIM, BINS = 6, 80
@@ -124,7 +124,7 @@ def test_the_manifest_asks_for_equal_lengths_and_enough_audio(imported: ImportRe
     assert not manifest.embedding.mean_subtracted
     assert manifest.features == Features(window="hamming", normalize="mean")
     assert np.isfinite(found_in(imported.bundle, [babble(560, 1)])).all()
-    wanted = tensors(manifest, "encoder")
+    wanted = kind_named(manifest.kind).tensors(manifest, "encoder")
     graph = open_graph(imported.bundle.artifact("encoder"))
     assert {name: tuple(spec.shape) for name, spec in graph.inputs.items()} == {
         name: tuple(spec.shape) for name, spec in wanted[0].items()
@@ -260,7 +260,7 @@ def test_the_command_imports_and_says_what_is_for_checkpoints_alone(model: Path,
     for more, said in (
         (["--precision", "fp16", "--stages"], "--stages, --precision is for checkpoints"),
         (["--runtimes", "torch"], "is for onnxruntime and tensorrt, not for torch"),
-        (["--window", "hann"], "the window is hamming or povey"),
+        (["--window", "hann"], "'hann' is not hamming or povey"),
     ):
         done = CliRunner().invoke(app, [*arguments, *more])
         assert done.exit_code == 2

@@ -17,13 +17,14 @@ class TritonPythonModel:
         stream, flags = request.correlation_id(), request.flags()
         past = [] if flags & 1 else self.streams[stream]
         self.streams[stream] = [*past, f"part{len(past)}"]
+        text = f"now {request.parameters()}"
         details = {
-            "text": f"now {request.parameters()}",
+            "text": text,
             "is_final": bool(flags & 2),
             "segment": len(past) + 1,
             "ended": [{"text": f"part{len(past)}", "segment": len(past), "is_final": True}],
         }
-        whole = " ".join([*self.streams[stream], details["text"]])
+        whole = " ".join([*self.streams[stream], text])
         if flags & 2:
             del self.streams[stream]
         outputs = {"TRANSCRIPTS": whole, "DETAILS": json.dumps(details)}

@@ -2,192 +2,248 @@
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
-from tritone.bench.generator import Audio, Method
+from tritone.bench.build_options import BuildOptions, parse_option, short, text_of
+from tritone.bench.generator import Audio
+from tritone.bench.page import to_csv, write_report
 from tritone.bench.plan import LatencyLimit, Percentile, parse_counts, parse_numbers
 from tritone.bench.ramp import Limit
-from tritone.bench.sweep import parse_option, short, text_of
 from tritone.cli.shared import recordings
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
-from tritone.evaluate.normalize import Case, Normalization, Punctuation, Units
-from tritone.loadtest.requests.windows import WindowPlan
-from tritone.repository import ModelOptions
+from tritone.loadtest.findings.result import Report
+from tritone.loadtest.requests.arrivals import Arrivals
 
 DEFAULT_SECONDS = "5"
-WINDOWS = WindowPlan()
-TEXTS = Normalization()
-METHOD = Method()
+DEFAULT_LOADS = "1,2,4,8"
+REPORT = "report.json"  # in the folder that `write_report` fills
 
-Model = Annotated[str | None, typer.Option(help="The model, if several are served.")]
-Concurrency = Annotated[
-    str | None, typer.Option(metavar="LOADS", help="Requests in flight: 1,2,4 or START:END:STEP (1:64:8), or both.")
-]
-BatchSize = Annotated[str, typer.Option(metavar="LIST", help="Utterances in one request, e.g. 1,8.")]
-Streaming = Annotated[bool, typer.Option("--streaming", help="Measure live streams in real time.")]
-Streams = Annotated[str | None, typer.Option(metavar="LOADS", help="Streams that are open at once, e.g. 50,100,200.")]
-ChunkMs = Annotated[float | None, typer.Option(min=1, help=f"Audio sent at a time ({METHOD.chunk_ms:g}).")]
-MaxLoad = Annotated[
-    int | None, typer.Option("--max-streams", "--max-load", min=1, help="The most that a search tries.")
-]
-LatencyLimitMs = Annotated[
-    float | None, typer.Option(help="Try no higher load once latency is beyond. Of streams: of chunks and final texts.")
-]
-PercentileOption = Annotated[Percentile, typer.Option(help="Which latency the limit is for.")]
-Seconds = Annotated[
-    str | None, typer.Option(metavar="LIST", help=f"Lengths of utterances: 2,5,8,10 ({DEFAULT_SECONDS} if not given).")
-]
-Lengths = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="DISTRIBUTION",
-        help="Mixed lengths: lognormal:MEDIAN,SIGMA, uniform:LOW,HIGH, normal:MEAN,DEVIATION or file:PATH.",
-    ),
-]
-AudioFiles = Annotated[
-    list[Path] | None,
-    typer.Option("--audio", help="A file or folder to send, once for each; with lengths: to cut them from."),
-]
-Wavscp = Annotated[Path | None, typer.Option(help="Files to send as a Kaldi wav.scp: one 'id path' a line.")]
-Trans = Annotated[Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line, for the WER.")]
-Manifest = recordings.Manifests
-DataDir = recordings.DataDir
-WarmupS = Annotated[float, typer.Option(min=0, help="Warm-up before each point, in seconds.")]
-WindowS = Annotated[float, typer.Option(help="Length of a window of measurement, in seconds.")]
-Stability = Annotated[float, typer.Option(help="How far windows that agree may be from their mean, in percent.")]
-MaxWindows = Annotated[int, typer.Option(min=1, help="Windows of a point until it is given up as unstable.")]
-TimeoutS = Annotated[float, typer.Option(help="Limit of one request, in seconds.")]
-Processes = Annotated[
-    int | None, typer.Option(help="Processes of the generator; chosen by load and cores if not given.")
-]
-Seed = Annotated[int, typer.Option(min=0, help="Of everything that is drawn: lengths, files, arrivals.")]
-CaseOption = Annotated[Case, typer.Option(help="For the WER: what to make of letter case.")]
-PunctuationOption = Annotated[Punctuation, typer.Option(help="For the WER: what to do with punctuation.")]
-UnitsOption = Annotated[Units, typer.Option(help="For the WER: what it counts, as for `tritone evaluate`.")]
-MaxWer = Annotated[float | None, typer.Option(min=0, metavar="PERCENT", help="Fail if a WER is higher.")]
-BuildOptions = Annotated[
+Protocol = Literal["grpc", "http"]
+Builds = Annotated[
     list[str] | None,
     typer.Option("--build", metavar="NAME=VALUE", help="An option of `tritone build`, e.g. instances=2; repeatable."),
 ]
-Parameters = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME=VALUE,...",
-        help="What requests ask for, e.g. search=rescoring,beam=20, search=fast-beam or window_s=2,shift_s=1.",
-    ),
-]
-Output = Annotated[
-    Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")
-]
-Json = Annotated[Path | None, typer.Option(help="Write the report as JSON.")]
-Csv = Annotated[Path | None, typer.Option(help="Write the figures as CSV.")]
-Title = Annotated[str | None, typer.Option(help="Of the report.")]
 
 
-def audio_of(
-    *,
-    seconds: str | None,
-    lengths: Sequence[str] | None,
-    files: Sequence[Path] | None,
-    wavscp: Path | None,
-    trans: Path | None,
-    manifest: Sequence[str] | None,
-    data_dir: Path | None,
-    seed: int = 0,
-) -> Audio:
-    """What to send; utterances of `DEFAULT_SECONDS` when nothing is said."""
-    given = [name for name, value in (("--audio", files), ("--wavscp", wavscp), ("--manifest", manifest)) if value]
-    if len(given) > 1:
-        raise typer.BadParameter(f"{' and '.join(given)} both name files; give one of them")
-    if trans is not None and wavscp is None:
-        raise typer.BadParameter("--trans goes with --wavscp")
-    if files and data_dir is not None:
-        raise typer.BadParameter("--data-dir goes with --wavscp or --manifest, or stands alone; --audio takes folders")
-    given += ["--data-dir"] if data_dir is not None else []
-    manifests = recordings.manifests_of(manifest)
-    specs: list[str] = []
-    try:
-        if files or not given:
-            utterances = [Utterance(str(path), path) for path in recordings.files_of(files or ())]
-        else:
-            utterances = read_utterances(
-                wavscp=wavscp, trans=trans, manifest=manifests, data_dir=data_dir, need_text=trans is not None
+@dataclass(frozen=True, kw_only=True)
+class LoadChoice:
+    """The kind of load, and how much of it."""
+
+    concurrency: Annotated[
+        str | None,
+        typer.Option(metavar="LOADS", help="Requests in flight: 1,2,4 or START:END:STEP (1:64:8), or both."),
+    ] = None
+    rate: Annotated[
+        str | None, typer.Option(metavar="LOADS", help="Requests per second, whatever becomes of them: 10,20,50.")
+    ] = None
+    arrivals: Annotated[
+        Arrivals | None, typer.Option(help="With --rate: poisson (as from many users, the default) or constant.")
+    ] = None
+    batch_size: Annotated[str, typer.Option(metavar="LIST", help="Utterances in one request, e.g. 1,8.")] = "1"
+    streaming: Annotated[bool, typer.Option("--streaming", help="Measure live streams in real time.")] = False
+    streams: Annotated[str | None, typer.Option(metavar="LOADS", help="Streams open at once, e.g. 50,100,200.")] = None
+    max_load: Annotated[
+        int | None, typer.Option("--max-streams", "--max-load", min=1, help="Largest load that a search tries.")
+    ] = None
+
+    def check(self, context: typer.Context) -> None:
+        """Refuse options of different kinds of load."""
+        if sum((self.concurrency is not None, self.rate is not None, self.streaming)) > 1:
+            raise typer.BadParameter("--concurrency, --rate and --streaming are three kinds of load; give one of them")
+        if self.arrivals is not None and self.rate is None:
+            raise typer.BadParameter("--arrivals goes with --rate")
+        if not self.streaming and (self.streams is not None or is_given(context, "chunk_ms")):
+            raise typer.BadParameter("--streams and --chunk-ms go with --streaming")
+        if self.streaming and self.batch_size != "1":
+            raise typer.BadParameter("--batch-size is for whole utterances; a stream sends one chunk at a time")
+
+    def counts(self, default: str = "") -> list[int]:
+        """Streams or requests in flight; none if there are none and no default."""
+        text, name = (self.streams, "streams") if self.streaming else (self.concurrency, "concurrency")
+        return counts_of(f"--{name}", text or default) if text or default else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitChoice:
+    """The limits of a load."""
+
+    latency_limit_ms: Annotated[
+        float | None,
+        typer.Option(help="Stop at the load that exceeds this latency. Streams: of chunks and final texts."),
+    ] = None
+    percentile: Annotated[Percentile, typer.Option(help="Latency that the limit applies to.")] = "p95"
+    max_wer: Annotated[float | None, typer.Option(min=0, metavar="PERCENT", help="Fail if a WER is higher.")] = None
+
+    def limit(self, audio: Audio) -> Limit | None:
+        """The limit of a load, if there is one of latency."""
+        if self.max_wer is not None and not audio.has_references:
+            raise typer.BadParameter(
+                "--max-wer needs references: --wavscp with --trans, or --manifest; without lengths"
             )
-        specs = [f"{number:g}" for number in parse_numbers(seconds)] if seconds is not None else []
-        specs += lengths or []
-        return Audio(lengths=specs or ([] if given else [DEFAULT_SECONDS]), utterances=utterances, seed=seed)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    except InputError as error:
-        if specs:  # a length that makes no sense is wrong usage, a list that cannot be read is not
+        if self.latency_limit_ms is None:
+            return None
+        try:
+            latency = LatencyLimit(limit_ms=self.latency_limit_ms, percentile=self.percentile)
+        except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        raise
+        return Limit(latency=latency, max_wer=self.wer)
+
+    @property
+    def wer(self) -> float | None:
+        """The highest word error rate, as a fraction."""
+        return None if self.max_wer is None else self.max_wer / 100
 
 
-def method_of(
-    *,
-    warmup_s: float,
-    window_s: float,
-    stability: float,
-    max_windows: int,
-    timeout_s: float,
-    processes: int | None,
-    seed: int,
-    metrics_url: str | None,
-    normalization: Normalization,
-    chunk_ms: float | None,
-) -> Method:
-    """How to measure."""
-    try:
-        windows = WindowPlan(
-            warmup_s=warmup_s,
-            window_s=window_s,
-            max_window_s=window_s * WINDOWS.max_window_s / WINDOWS.window_s,
-            stable_windows=min(WINDOWS.stable_windows, max_windows),
-            max_windows=max_windows,
-            tolerance=stability / 100,
-        )
-        return Method(
-            windows=windows,
-            timeout_s=timeout_s,
-            processes=processes,
-            seed=seed,
-            metrics_url=metrics_url,
-            normalization=normalization,
-            chunk_ms=METHOD.chunk_ms if chunk_ms is None else chunk_ms,
-        )
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
+@dataclass(frozen=True, kw_only=True)
+class AudioChoice:
+    """The audio that is sent."""
+
+    seconds: Annotated[
+        str | None,
+        typer.Option(metavar="LIST", help=f"Lengths of utterances: 2,5,8,10 ({DEFAULT_SECONDS} if not given)."),
+    ] = None
+    lengths: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="DISTRIBUTION",
+            help="Mixed lengths: lognormal:MEDIAN,SIGMA, uniform:LOW,HIGH, normal:MEAN,DEVIATION or file:PATH.",
+        ),
+    ] = None
+    audio: Annotated[
+        list[Path] | None,
+        typer.Option(help="A file or folder to send, once for each; with lengths: to cut them from."),
+    ] = None
+    wavscp: Annotated[Path | None, typer.Option(help="Files to send as a Kaldi wav.scp: one 'id path' a line.")] = None
+    trans: Annotated[
+        Path | None, typer.Option(help="With --wavscp: references, one 'id words' a line, for the WER.")
+    ] = None
+    manifest: recordings.Manifests = None
+    data_dir: recordings.DataDir = None
+
+    def read(self, seed: int) -> Audio:
+        """Read what to send; utterances of `DEFAULT_SECONDS` when nothing is named."""
+        named = {"--audio": self.audio, "--wavscp": self.wavscp, "--manifest": self.manifest}
+        given = [name for name, value in named.items() if value]
+        if len(given) > 1:
+            raise typer.BadParameter(f"{' and '.join(given)} both name files; give one of them")
+        if self.trans is not None and self.wavscp is None:
+            raise typer.BadParameter("--trans goes with --wavscp")
+        if self.audio and self.data_dir is not None:
+            raise typer.BadParameter("--data-dir goes with --wavscp or --manifest, or alone; --audio takes folders")
+        given += ["--data-dir"] if self.data_dir is not None else []
+        specs: list[str] = []
+        try:
+            if self.audio or not given:
+                utterances = [Utterance(str(path), path) for path in recordings.files_of(self.audio or ())]
+            else:
+                utterances = read_utterances(
+                    wavscp=self.wavscp,
+                    trans=self.trans,
+                    manifest=recordings.manifests_of(self.manifest),
+                    data_dir=self.data_dir,
+                    need_text=self.trans is not None,
+                )
+            specs = [f"{number:g}" for number in parse_numbers(self.seconds)] if self.seconds is not None else []
+            specs += self.lengths or []
+            return Audio(lengths=specs or ([] if given else [DEFAULT_SECONDS]), utterances=utterances, seed=seed)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+        except InputError as error:
+            if specs:  # a length that makes no sense is wrong usage, a list that cannot be read is not
+                raise typer.BadParameter(str(error)) from error
+            raise
 
 
-def limit_of(limit_ms: float | None, percentile: Percentile, max_wer: float | None) -> Limit | None:
-    """What a load must keep, if there is such a limit. `max_wer` is in percent."""
-    if limit_ms is None:
-        return None
-    try:
-        latency = LatencyLimit(limit_ms=limit_ms, percentile=percentile)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    return Limit(latency=latency, max_wer=None if max_wer is None else max_wer / 100)
+@dataclass(frozen=True, kw_only=True)
+class Outputs:
+    """The files of a report."""
+
+    output: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Write report.json, .csv, .md, .html and plots there.")
+    ] = None
+    json: Annotated[Path | None, typer.Option(help="Write the report as JSON.")] = None
+    csv: Annotated[Path | None, typer.Option(help="Write the figures as CSV.")] = None
+    title: Annotated[str | None, typer.Option(help="Of the report.")] = None
+
+    def check(self) -> None:
+        """Report now, not after the measurement, what cannot be written. The folder is made: nothing less is sure."""
+        for file in filter(None, (self.json, self.csv)):
+            check_file(file)
+        folder = self.output
+        if folder is not None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise typer.BadParameter(
+                    f"the folder {folder} cannot be made ({error.strerror}); name another"
+                ) from error
+            if not os.access(folder, os.W_OK):
+                raise typer.BadParameter(f"nothing can be written into {folder}; name another folder")
+
+    def write(self, report: Report) -> None:
+        """Write what was asked for; raises `InputError` if it cannot be written."""
+        written = [str(file) for file in (self.json, self.csv) if file is not None]
+        try:
+            if self.json is not None:
+                report.save(self.json)
+            if self.csv is not None:
+                self.csv.write_text(to_csv(report), encoding="utf-8", errors="replace")
+        except OSError as error:
+            raise InputError(f"cannot write the report: {error}") from error
+        if self.output is not None:
+            count = len(write_report(report, self.output))
+            written.append(f"{count} files to {self.output}, to begin with report.html")
+        for each in written:
+            typer.echo(f"wrote {each}", err=True)
+
+    def keep(self, report: Report) -> None:
+        """Write the JSON alone: a sweep may be long, and its machine may go down."""
+        try:
+            for file in self._reports():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                report.save(file)
+        except OSError as error:
+            raise InputError(f"cannot write the report: {error}") from error
+
+    def earlier(self) -> Report | None:
+        """The report of an earlier run."""
+        return next((Report.read(file) for file in self._reports() if file.exists()), None)
+
+    def _reports(self) -> list[Path]:
+        return [file for file in (self.json, self.output and self.output / REPORT) if file is not None]
 
 
-def model_options(assignments: Sequence[str] | None, **least: int) -> ModelOptions:
-    """Options of `tritone build` from NAME=VALUE pairs; those of `least` are raised to that value unless given."""
+def check_file(file: Path) -> None:
+    """Refuse a file that cannot be written."""
+    folder = file.absolute().parent
+    if not folder.is_dir():
+        raise typer.BadParameter(f"there is no folder {folder} for {file}")
+    if file.is_dir():
+        raise typer.BadParameter(f"{file} is a folder; name a file")
+    if not os.access(file if file.exists() else folder, os.W_OK):
+        raise typer.BadParameter(f"{file} cannot be written; name another file")
+
+
+def build_options(assignments: Sequence[str] | None, *, max_streams: int | None) -> BuildOptions:
+    """Options of `tritone build` from NAME=VALUE pairs; with at least so many streams, if there are any."""
     given: dict[str, Any] = {}
     try:
         for text in assignments or ():
-            name, value = split_pair(text)
-            field, parsed = parse_option(name, value)
-            given[field] = parsed
-        defaults = ModelOptions()
-        raised = {name: max(value, getattr(defaults, name)) for name, value in least.items()}
-        return ModelOptions(**(raised | given))
+            field, value = parse_option(*split_pair(text))
+            given[field] = value
+        if max_streams is not None:
+            given.setdefault("max_streams", max(max_streams, BuildOptions.max_streams))
+        options = BuildOptions(**given)
+        if max_streams is not None and options.layout == "ensemble":
+            raise ValueError("layout=ensemble is for whole utterances; leave --streaming out")
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--build") from error
+    return options
 
 
 def labels_of(pairs: Sequence[str] | None) -> dict[str, str]:
@@ -196,7 +252,7 @@ def labels_of(pairs: Sequence[str] | None) -> dict[str, str]:
 
 
 def build_labels(assignments: Sequence[str] | None) -> dict[str, str]:
-    """Labels that tell of options of `tritone build`, as those of a sweep do."""
+    """Labels of options of `tritone build`, as those of a sweep."""
     pairs = (parse_option(*split_pair(text)) for text in assignments or ())
     return {short(field): text_of(value) for field, value in pairs}
 
@@ -209,29 +265,15 @@ def split_pair(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def check_outputs(*files: Path | None, folder: Path | None = None) -> None:
-    """Say now, not after the measurement, what cannot be written. The folder is made, for nothing less is sure."""
-    for file in files:
-        if file is None:
-            continue
-        if not file.absolute().parent.is_dir():
-            raise typer.BadParameter(f"there is no folder {file.absolute().parent} for {file}")
-        if file.is_dir():
-            raise typer.BadParameter(f"{file} is a folder; name a file")
-        if not os.access(file if file.exists() else file.absolute().parent, os.W_OK):
-            raise typer.BadParameter(f"{file} cannot be written; name another file")
-    if folder is not None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise typer.BadParameter(f"the folder {folder} cannot be made ({error.strerror}); name another") from error
-        if not os.access(folder, os.W_OK):
-            raise typer.BadParameter(f"nothing can be written into {folder}; name another folder")
-
-
 def counts_of(option: str, text: str) -> list[int]:
-    """Whole numbers from 1; a complaint names the option."""
+    """Whole numbers from 1; the message of an error names the option."""
     try:
         return parse_counts(text)
     except ValueError as error:
         raise typer.BadParameter(f"{option}: {error}") from error
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option is on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"

@@ -1,11 +1,10 @@
-"""What `tritone bench` shows: the table on stdout, and on stderr where a run is.
+"""The output of `tritone bench`: tables on stdout, and on stderr where a run is.
 
 On a terminal the point under way is one changing line; elsewhere every point is a line when it begins and when it ends.
 """
 
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 import numpy as np
 import typer
@@ -13,11 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tritone.bench.page import to_csv, write_report
 from tritone.bench.plan import Point
-from tritone.bench.sweep import Setting, Trial
-from tritone.errors import InputError
-from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.requests.windows import Tick
 from tritone.report.table import Table, visible
 
@@ -45,8 +41,8 @@ class Screen:
         """A line that stays."""
         self._console.print(Text(visible(text)), soft_wrap=True)
 
-    def starting(self, point: Point, place: int, total: int | None) -> None:
-        self._point = f"[{place}{f'/{total}' if total else ''}] {point}"
+    def starting(self, point: Point, index: int, total: int | None) -> None:
+        self._point = f"[{index}{f'/{total}' if total else ''}] {point}"
         self._windows = 0
         if self._console.is_terminal:
             self._change(f"{self._point}: warming up")
@@ -56,7 +52,11 @@ class Screen:
     def window(self, tick: Tick) -> None:
         """A window of the point under way ended."""
         self._windows += 1
-        self._change(f"{self._point}: window {self._windows}, {_figures_of(tick)}")
+        parts = [f"{self._point}: window {self._windows}"]
+        parts += [f"{tick.utterances / tick.wall_s:.1f} utterances/s"] if tick.wall_s else []
+        parts += [f"p95 {1000 * float(np.percentile(tick.latencies, 95)):.1f} ms"] if tick.latencies else []
+        parts += [f"{tick.errors.total()} failed"] if tick.errors else []
+        self._change(", ".join(parts))
 
     def measured(self, measurement: Measurement) -> None:
         self._change("")
@@ -67,13 +67,6 @@ class Screen:
     def note(self, text: str) -> None:
         self.say(text)
 
-    def trying(self, setting: Setting, place: int, total: int) -> None:
-        """For sweeps: a setting is about to be built."""
-        self._change("")
-
-    def tried(self, trial: Trial) -> None:
-        """For sweeps: a setting was measured or failed."""
-
     def _change(self, text: str) -> None:
         if self._console.is_terminal:
             self._live.update(Text(visible(text), style="dim"), refresh=True)
@@ -81,27 +74,20 @@ class Screen:
 
 def figures(measurement: Measurement) -> str:
     """A measurement in one line."""
-    told = []
+    parts = []
     streaming, latency = measurement.streaming, measurement.latency
     if streaming is None:
-        told.append(f"{measurement.throughput:.1f} utterances/s")
+        parts.append(f"{measurement.throughput:.1f} utterances/s")
         if latency is not None:
-            told.append(f"p50 {latency.p50_ms:.1f} ms, p95 {latency.p95_ms:.1f} ms, p99 {latency.p99_ms:.1f} ms")
+            parts.append(f"p50 {latency.p50_ms:.1f} ms, p95 {latency.p95_ms:.1f} ms, p99 {latency.p99_ms:.1f} ms")
     else:
         kinds = {"first partial": streaming.first_partial, "chunk": streaming.chunk, "final": streaming.final}
-        told += [f"{name} p95 {each.p95_ms:.0f} ms" for name, each in kinds.items() if each is not None]
-        told.append(f"{100 * streaming.in_time:.1f} % in time")
-    told += [f"WER {100 * measurement.wer:.2f} %"] if measurement.wer is not None else []
-    told += [f"{measurement.failed} of {measurement.requests} requests FAILED"] if measurement.failed else []
-    told += [] if measurement.stable else ["not stable"]
-    return ", ".join(told)
-
-
-def _figures_of(tick: Tick) -> str:
-    told = [f"{tick.utterances / tick.wall_s:.1f} utterances/s"] if tick.wall_s else []
-    told += [f"p95 {1000 * float(np.percentile(tick.latencies, 95)):.1f} ms"] if tick.latencies else []
-    told += [f"{tick.errors.total()} failed"] if tick.errors else []
-    return ", ".join(told)
+        parts += [f"{name} p95 {each.p95_ms:.0f} ms" for name, each in kinds.items() if each is not None]
+        parts.append(f"{100 * streaming.in_time:.1f} % in time")
+    parts += [f"WER {100 * measurement.wer:.2f} %"] if measurement.wer is not None else []
+    parts += [f"{measurement.failed} of {measurement.requests} requests FAILED"] if measurement.failed else []
+    parts += [] if measurement.stable else ["not stable"]
+    return ", ".join(parts)
 
 
 def show(tables: Iterable[Table]) -> None:
@@ -111,28 +97,8 @@ def show(tables: Iterable[Table]) -> None:
         console.print(table)
 
 
-def write(report: Report, screen: Screen, *, output: Path | None, json: Path | None, csv: Path | None) -> None:
-    """Write what was asked for.
-
-    Raises:
-        InputError: it cannot be written.
-    """
-    try:
-        if json is not None:
-            report.save(json)
-            screen.say(f"wrote {json}")
-        if csv is not None:
-            csv.write_text(to_csv(report), encoding="utf-8", errors="replace")
-            screen.say(f"wrote {csv}")
-    except OSError as error:
-        raise InputError(f"cannot write the report: {error}") from error
-    if output is not None:
-        written = write_report(report, output)
-        screen.say(f"wrote {len(written)} files to {output}, to begin with report.html")
-
-
 def fail(problems: Sequence[str]) -> None:
-    """Say what went wrong and exit with 1, if anything did."""
+    """Print what went wrong and exit with 1, if anything did."""
     for problem in problems:
         typer.echo(f"error: {visible(problem)}", err=True)
     if problems:

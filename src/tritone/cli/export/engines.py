@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import typer
 
 from tritone.cli.engine import announced_tools, print_engines
-from tritone.cli.export.report import progress
 from tritone.errors import TritoneError
 
 if TYPE_CHECKING:
@@ -16,6 +15,11 @@ if TYPE_CHECKING:
     from tritone.tensorrt.library import Tools
 
 TENSORRT = "tensorrt"
+
+
+def progress(step: str) -> None:
+    """Print what is done next."""
+    typer.echo(f"{step} ...", err=True)
 
 
 @dataclass(frozen=True)

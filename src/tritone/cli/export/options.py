@@ -1,52 +1,125 @@
-"""Options that several `tritone export` commands have, each with its name and its help; a command adds the default."""
+"""Options of the export commands, made from the options of the families' exports: names, help, types and defaults.
 
+    JasperOptions  ->  a command with --checkpoint, --config, ...  ->  {"checkpoint": Path, "config": None, ...}
+
+What is a list in the library is text with commas on the command line.
+"""
+
+import collections.abc
+import inspect
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import MISSING, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 import typer
 
-Output: TypeAlias = Annotated[Path, typer.Option(help="Folder of the bundle. An older bundle there is replaced.")]
-Name: TypeAlias = Annotated[str | None, typer.Option(help="Name of the model. Default: the output folder's name.")]
-Stages: TypeAlias = Annotated[
-    bool, typer.Option("--stages", help="Export features and network apart too, to be served as models of their own.")
-]
-TailPadding: TypeAlias = Annotated[float, typer.Option(min=0, help="Silence that serving appends to every utterance.")]
-TailPaddingForWords: TypeAlias = Annotated[
-    float,
-    typer.Option(
-        min=0, help="Silence that serving appends to every utterance, for audio cut right at the end of a word."
-    ),
-]
-Weights: TypeAlias = Annotated[
-    str, typer.Option(help="Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.")
-]
-Runtimes: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="What to write graphs for: onnxruntime, torch, torchscript, tensorrt or several; the first is the default."
-    ),
-]
-PrecisionWithInt8: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        help="What the graphs compute in, one or several: fp32, fp16, int8 (onnxruntime alone), bf16 (torch and "
-        "torchscript)."
-    ),
-]
-Precision: TypeAlias = Annotated[
-    str, typer.Option(help="What the graphs compute in, one or several: fp32, fp16, bf16 (torch and torchscript).")
-]
-CheckAudio: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        help="Folder of audio files or wav.scp to check graphs with that do not compute in fp32. Default: the clips of "
-        "the demo."
-    ),
-]
-MaxDrift: TypeAlias = Annotated[
-    float | None,
-    typer.Option(
-        min=0, help="Largest share of probability, 0 to 1, that such a graph may move per frame. Default: 0.05."
-    ),
-]
-Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Write such a graph even if it moves more.")]
+from tritone.families.export.options import ExportOptions, Option
+
+Values: TypeAlias = dict[str, Any]
+"""What was given on the command line, by the names of the library's options."""
+
+
+def with_options(
+    options: type[ExportOptions], *, optional: Collection[str] = (), only: Collection[str] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command a family's options beside its own parameters; it gets their values as its first argument.
+
+    Args:
+        options: the dataclass of the family, whose own options come first in the help.
+        optional: options that need not be given to the command although the library needs them.
+        only: offer no others than these.
+    """
+    hints = get_type_hints(options, include_extras=True)
+    own = inspect.get_annotations(options)
+    offered: dict[str, inspect.Parameter] = {}
+    conversions: dict[str, Callable[[Any], Any]] = {}
+    for field in sorted(fields(options), key=lambda each: each.name not in own):
+        name = field.name
+        if get_origin(hints[name]) is not Annotated or (only is not None and name not in only):
+            continue
+        kind, option = get_args(hints[name])
+        default = field.default
+        if default is MISSING:
+            default, kind = (None, kind | None) if name in optional else (inspect.Parameter.empty, kind)
+        taken, conversions[name] = _taken(kind, flag_of(name, option))
+        flags = [flag_of(name, option)] if option.names or taken is bool else []
+        info = typer.Option(*flags, help=option.help, min=option.least, max=option.most)
+        default = ",".join(default) if isinstance(default, tuple) else default
+        offered[name] = inspect.Parameter(
+            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[taken, info]
+        )
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        def called(**given: Any) -> None:
+            found = {name: given.pop(name) for name in offered}
+            values = {name: None if value is None else conversions[name](value) for name, value in found.items()}
+            command(values, **given)
+
+        types = get_type_hints(command, include_extras=True)
+        rest = list(inspect.signature(command).parameters.values())[1:]
+        parameters = [
+            *offered.values(),
+            *(each.replace(kind=each.KEYWORD_ONLY, annotation=types[each.name]) for each in rest),
+        ]
+        called.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {each.name: each.annotation for each in parameters}
+        called.__name__, called.__doc__ = command.__name__, command.__doc__
+        return called
+
+    return decorate
+
+
+def flags_given(options: type[ExportOptions], values: Values, among: Collection[str]) -> list[str]:
+    """The flags of those options that have another value than their default."""
+    hints = get_type_hints(options, include_extras=True)
+    return [
+        flag_of(each.name, get_args(hints[each.name])[1])
+        for each in fields(options)
+        if each.name in among and values[each.name] not in (None, each.default)
+    ]
+
+
+def flag_of(name: str, option: Option) -> str:
+    """What an option is called on the command line."""
+    return option.names[0] if option.names else f"--{name.replace('_', '-')}"
+
+
+def names(text: str) -> tuple[str, ...]:
+    """The parts of `a,b`."""
+    return tuple(part.strip() for part in text.split(","))
+
+
+def _taken(kind: Any, flag: str) -> tuple[Any, Callable[[Any], Any]]:
+    """The type that a command takes for a type of the library's, and what makes the one from the other."""
+    parts = [each for each in get_args(kind) if each is not NoneType] if _is_union(kind) else [kind]
+    part = parts[-1]
+    taken, convert = part, lambda value: value
+    if part == Sequence[Path]:
+        taken = list[Path]
+    elif part == Sequence[int]:
+        taken, convert = str, partial(_numbers, flag)
+    elif get_origin(part) is collections.abc.Sequence:
+        taken, convert = str, names
+    elif get_origin(part) is Literal:
+        taken, convert = str, partial(_one_of, flag, get_args(part))
+    return (taken | None if _is_union(kind) and NoneType in get_args(kind) else taken), convert
+
+
+def _is_union(kind: Any) -> bool:
+    return get_origin(kind) in (Union, UnionType)
+
+
+def _one_of(flag: str, known: Sequence[str], given: str) -> str:
+    if given not in known:
+        raise typer.BadParameter(f"{given!r} is not {', '.join(known[:-1])} or {known[-1]}", param_hint=flag)
+    return given
+
+
+def _numbers(flag: str, text: str) -> list[int]:
+    try:
+        return [int(part) for part in names(text)]
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} should be whole numbers, separated by commas", param_hint=flag) from error

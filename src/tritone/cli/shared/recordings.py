@@ -2,15 +2,19 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tritone.audio.files import find_audio
 
-if TYPE_CHECKING:
-    from tritone.evaluate import Utterance
-
+WavScp = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Recordings in Kaldi's wav.scp: a line 'id path' for each; relative paths start from its folder.",
+    ),
+]
 Manifests = Annotated[
     list[str] | None,
     typer.Option(
@@ -48,8 +52,16 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
     return [file for path in map(Path, paths) for file in (find_audio(path) if path.is_dir() else [path])]
 
 
-def listed(manifest: Sequence[str] | None, data_dir: Path | None) -> "list[Utterance]":
-    """The recordings of manifests, or else of a folder, with or without references; errors as of `read_utterances`."""
-    from tritone.evaluate import read_utterances  # who names files alone need not wait for it
+def check_one_list(wavscp: Path | None, manifest: Sequence[str] | None) -> None:
+    """Raises `typer.BadParameter` if there are lists of two kinds."""
+    if wavscp is not None and manifest:
+        raise typer.BadParameter("give either --wavscp or --manifest")
 
-    return read_utterances(manifest=manifests_of(manifest), data_dir=data_dir, need_text=False)
+
+def check_no_list(files: Sequence[str]) -> None:
+    """Raises `typer.BadParameter` if lists of recordings are among audio files; names the option that takes them."""
+    for path in files:
+        suffix = Path(path).suffix.lower()
+        option = "--wavscp" if suffix == ".scp" else "--manifest" if suffix in (".json", ".jsonl") else None
+        if option is not None:
+            raise typer.BadParameter(f"{path} is a list of recordings and no audio; give it as {option} {path}")

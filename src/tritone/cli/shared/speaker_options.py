@@ -10,19 +10,20 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
 from tritone.report.table import visible
 
 if TYPE_CHECKING:
     from tritone.bundle.manifest import Manifest
+    from tritone.result import EmbeddingResult
     from tritone.speakers.archive import Floats
-    from tritone.systems import EmbeddingSystem
+    from tritone.systems import System
 
 DEFAULT_BUNDLE = "demo-speaker"
 
 Url = Annotated[
     str | None,
-    typer.Option(help="Ask the server there: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
+    typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
 ]
 Model = Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")]
 BundleName = Annotated[
@@ -32,7 +33,7 @@ BundleName = Annotated[
 Device = Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")]
 Threshold = Annotated[
     float | None,
-    typer.Option(min=-1, max=1, help="Cosine above which two voices are one speaker's; the bundle's if not given."),
+    typer.Option(min=-1, max=1, help="Cosine above which voices are the same speaker's; the bundle's if not given."),
 ]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="The folder of enrolled speakers.")]
 
@@ -74,17 +75,17 @@ def embed_voices(
     if url is None and model is not None:
         raise typer.BadParameter("--model goes with --url")
     limit = None if threshold is None else Limit(threshold, "given by --threshold")
-    system: EmbeddingSystem
+    system: System[EmbeddingResult]
     known: dict[str, str] = {}
     try:
         if url is not None:
             from tritone import Client
-            from tritone.systems import ServedEmbedding
+            from tritone.systems import embedder as served
 
-            system = ServedEmbedding(Client(url), model)
+            system = served(Client(url), model)
         else:
             from tritone import load_embedder
-            from tritone.systems import BundleEmbedding
+            from tritone.systems import BundleSystem
 
             embedder = load_embedder(bundle or DEFAULT_BUNDLE, device=device or "cpu")
             manifest = embedder.bundle.manifest
@@ -92,7 +93,7 @@ def embed_voices(
             if limit is None and own is not None:
                 meaning = "where errors of both kinds are equally frequent, see its model card"
                 limit = Limit(own, f"of {manifest.name}: {meaning}")
-            system = BundleEmbedding(embedder)
+            system = BundleSystem(embedder)
             known = sources_digest(manifest)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -116,19 +117,18 @@ def sources_digest(manifest: "Manifest") -> dict[str, str]:
     return {"sources_sha256": hashlib.sha256(json.dumps(whole).encode()).hexdigest()}
 
 
-def _vectors(system: "EmbeddingSystem", files: Sequence[Path]) -> "Floats":
+def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Floats":
     import numpy as np
 
-    outcomes = sorted(system.embed(map(str, files)), key=lambda outcome: outcome.index)
-    failed = [outcome for outcome in outcomes if outcome.error is not None]
+    results = sorted(system.run(map(str, files)), key=lambda result: result.index)
+    failed = [result for result in results if not result.ok]
     if failed:
-        error = failed[0].error
-        assert error is not None
-        text = str(error)
-        named = text if failed[0].path in text else f"{failed[0].path}: {text}"
-        more = f" ({len(failed)} of {len(outcomes)} files failed)" if len(failed) > 1 else ""
-        raise type(error)(f"{named}{more}") from error
-    vectors: Floats = np.stack([outcome.embedding for outcome in outcomes if outcome.embedding is not None])
+        try:
+            failed[0].get()
+        except TritoneError as error:
+            more = f" ({len(failed)} of {len(results)} files failed)" if len(failed) > 1 else ""
+            raise type(error)(f"{error}{more}") from error
+    vectors: Floats = np.stack([result.vector for result in results])
     for path, vector in zip(files, vectors, strict=True):
         if not vector.any() or not np.isfinite(vector).all():
             raise InputError(f"{visible(str(path))}: its embedding is zero or not finite; is it silence?")

@@ -6,17 +6,18 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import typer
 from rich.console import Console
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.text import Text
 
-from tritone.systems import Outcome
+from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
 
 
 class TranscriptPrinter:
-    """Prints outcomes; `failed` tells whether one of them was an error.
+    """Prints results; `failed`: whether one of them was an error.
 
     Alternatives are printed where there are any, words with `timestamps`, confidence with `details`, segments with
     `details` or where they have alternatives.
@@ -32,13 +33,13 @@ class TranscriptPrinter:
         self._as_json = as_json
         self._timestamps = timestamps
         self._details = details
-        self._waiting: dict[int, Outcome] = {}
+        self._waiting: dict[int, TranscriptResult] = {}
         self._next = 0
         self._console = Console(stderr=True)
 
-    def show(self, outcome: Outcome) -> None:
-        """Print the outcome once those of all files before it are printed."""
-        self._waiting[outcome.index] = outcome
+    def show(self, result: TranscriptResult) -> None:
+        """Print the result once those of all files before it are printed."""
+        self._waiting[result.index] = result
         while self._next in self._waiting:
             self._print(self._waiting.pop(self._next))
             self._next += 1
@@ -77,22 +78,22 @@ class TranscriptPrinter:
 
         return show
 
-    def _print(self, outcome: Outcome) -> None:
-        if outcome.transcript is None:
+    def _print(self, result: TranscriptResult) -> None:
+        if result.transcript is None:
             self.failed = True
             if self._as_json:
-                self._line({"path": outcome.path, "error": str(outcome.error)})
+                self._line({"path": result.source, "error": str(result.error)})
             else:
-                message = str(outcome.error)
-                known = outcome.path in message
-                print(f"error: {message if known else f'{outcome.path}: {message}'}", file=sys.stderr, flush=True)
+                message = str(result.error)
+                known = result.source in message
+                typer.echo(f"error: {message if known else f'{result.source}: {message}'}", err=True)
         elif self._as_json:
-            self._line({"path": outcome.path} | self._fields(outcome.transcript))
+            self._line({"path": result.source} | self._fields(result.transcript))
         else:
-            transcript = outcome.transcript
-            print(f"{outcome.path}\t{transcript.text}" if self._names else transcript.text, flush=True)
+            transcript = result.transcript
+            typer.echo(f"{result.source}\t{transcript.text}" if self._names else transcript.text)
             for line in self._more(transcript):
-                print(line, flush=True)
+                typer.echo(line)
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
@@ -123,7 +124,7 @@ class TranscriptPrinter:
         return any(self._details or segment.alternatives for segment in transcript.ended)
 
     def _line(self, record: dict[str, Any]) -> None:
-        print(json.dumps(record, ensure_ascii=False), flush=True)
+        typer.echo(json.dumps(record, ensure_ascii=False))
 
 
 def _readings(transcript: Transcript) -> Iterator[str]:

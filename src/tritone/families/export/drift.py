@@ -12,7 +12,6 @@ relative change of a token's probability.
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Protocol
 
@@ -20,15 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.audio import Waveform, read_audio
-from tritone.errors import ExportError, InputError
+from tritone.audio.files import find_audio
+from tritone.corpus.clips import read_clips
+from tritone.corpus.dataset import read_utterances
+from tritone.errors import ExportError
 
-MAX_DRIFT = 0.05
-"""Default limit of `Drift.moved`; see docs/export-wenet.md and docs/export-icefall.md for what models show."""
 MAX_RECORDINGS = 50  # enough for a mean, and done in seconds
 MAX_SECONDS = 30.0  # of one recording; the rest of it is left out
-MAX_LIST_BYTES = 16 * 2**20
-CLIPS = Path(str(files("tritone"))) / "corpus" / "clips"  # the ten recordings that the package brings, 27 s
-SUFFIXES = (".wav", ".flac", ".ogg", ".opus", ".mp3")
 
 Array = npt.NDArray[np.float32]
 
@@ -75,33 +72,16 @@ def read_recordings(source: Path | None, sample_rate: int) -> list[Waveform]:
         sample_rate: of the model, in Hz.
 
     Raises:
-        ExportError: there is no audio at all.
-        InputError: a file cannot be read.
+        InputError: there is no audio, or a file cannot be read.
     """
-    folder = CLIPS if source is None else source
-    if folder.is_dir():
-        paths = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    if source is None:
+        paths = [clip.path for clip in read_clips()]
+    elif source.is_dir():
+        paths = find_audio(source)
     else:
-        paths = _listed(folder)
-    if not paths:
-        raise ExportError(f"{folder} has no audio ({', '.join(SUFFIXES)}) to check the exported graphs with")
+        paths = [each.audio for each in read_utterances(wavscp=source, need_text=False)]
     longest = round(MAX_SECONDS * sample_rate)
     return [read_audio(path, sample_rate)[:longest] for path in paths[:MAX_RECORDINGS]]
-
-
-def _listed(wavscp: Path) -> list[Path]:
-    """The files of a Kaldi list, `id path` a line; relative ones start from its folder."""
-    try:
-        if wavscp.stat().st_size > MAX_LIST_BYTES:
-            raise InputError(f"{wavscp} is too large for a list of recordings; give a short one or a folder")
-        lines = wavscp.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {wavscp} as a list of recordings: {error}") from error
-    fields = [line.strip().split(maxsplit=1) for line in lines if line.strip()]
-    for number, each in enumerate(fields, 1):
-        if len(each) != 2:
-            raise InputError(f"{wavscp}, entry {number}: expected 'id path', got {' '.join(each)!r}")
-    return [wavscp.parent / path for _, path in fields]
 
 
 def distribution_drift(pairs: Iterable[tuple[Array, Array]]) -> Drift:

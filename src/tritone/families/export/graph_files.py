@@ -7,21 +7,21 @@ audio and limited.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
-from typing import get_args
+from typing import Protocol
 
 import numpy as np
 import onnx
 
 from tritone.audio import Waveform
 from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import Artifact, Precision, Role, Runtime, WeightStorage
+from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
 from tritone.errors import ExportError
-from tritone.families.export.drift import MAX_DRIFT, Movement, read_recordings
+from tritone.families.export.drift import Movement, read_recordings
 from tritone.families.export.exportable import ExportableGraph, Graphs, difference
+from tritone.families.export.options import PRECISIONS, ExportOptions
 from tritone.families.export.torch_program import rounded, save_program
 from tritone.families.export.torch_script import save_script
 from tritone.families.onnx.choice import even_or_any
@@ -30,103 +30,31 @@ from tritone.families.onnx.writer import export_graph, named, save_graphs
 from tritone.runtime import RUNTIMES, Graph, open_graph
 
 MAX_DIFFERENCE = 1e-3  # natural-log units, or a share; float32 noise of a deep model stays one to two orders below
-PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
-    "onnxruntime": ("fp32", "fp16", "int8"),
-    "torch": ("fp32", "fp16", "bf16"),
-    "torchscript": ("fp32", "fp16", "bf16"),
-}
-"""What graphs for a runtime can compute in. onnxruntime has hardly a kernel for bf16, torch no product of int8 here."""
 
 
-def plan(runtimes: Sequence[Runtime], precisions: Sequence[Precision]) -> dict[Runtime, tuple[Precision, ...]]:
-    """Which precisions to write for each runtime: those asked for that it can have, in the order given.
+class Model(Protocol):
+    """The part of an exported model that is used here, see `frame.ExportedModel`."""
 
-    Raises:
-        ValueError: a runtime can have none of them, or a precision is for none of the runtimes.
-    """
-    possible = "; ".join(f"{runtime} has {', '.join(PRECISIONS[runtime])}" for runtime in runtimes)
-    chosen = {runtime: tuple(each for each in precisions if each in PRECISIONS[runtime]) for runtime in runtimes}
-    for runtime, found in chosen.items():
-        if not found:
-            raise ValueError(f"no graph for {runtime} can be in {' or '.join(precisions)}: {possible}")
-    for precision in precisions:
-        if not any(precision in found for found in chosen.values()):
-            raise ValueError(f"no graph for {' or '.join(runtimes)} can be in {precision}: {possible}")
-    return chosen
-
-
-@dataclass(frozen=True, kw_only=True)
-class GraphOptions:
-    """What to write and how strict to be; the same for every family.
-
-    `runtimes`: what to write graphs for; the first is what the bundle runs on by default. `precisions`: of the graphs;
-    each runtime gets those that it can have, see `PRECISIONS`. `weight_storage`: "fp32", "fp16" or "int8" (fp16 in
-    programs of torch, fp32 in scripts); float32 arithmetic stays float32 in each. `check_audio`: folder of audio files
-    or wav.scp for the check of graphs in other precisions than float32; by default the clips of the demo. `max_drift`:
-    most that such a graph may move, see `Drift.moved`; None is `usual_drift`, the family's own limit. `force`: write
-    such a graph even if it moves more. `progress`: told what is done next.
-
-    Raises:
-        ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
-            the drift is negative.
-    """
-
-    runtimes: Sequence[Runtime] = ("onnxruntime",)
-    precisions: Sequence[Precision] = ("fp32",)
-    weight_storage: WeightStorage = "fp32"
-    check_audio: Path | None = None
-    max_drift: float | None = None
-    usual_drift: float = MAX_DRIFT
-    force: bool = False
-    progress: Callable[[str], None] = lambda step: None
-
-    def __post_init__(self) -> None:
-        _check_choices("runtime", self.runtimes, tuple(PRECISIONS))
-        _check_choices("precision", self.precisions, get_args(Precision))
-        if not self.drift_limit >= 0:
-            raise ValueError(f"the limit of the drift must be 0 or more, got {self.drift_limit}")
-        _ = self.planned
+    sample_rate: int
 
     @property
-    def drift_limit(self) -> float:
-        """The limit in use."""
-        return self.usual_drift if self.max_drift is None else self.max_drift
+    def graphs(self) -> Graphs: ...
 
-    @property
-    def planned(self) -> dict[Runtime, tuple[Precision, ...]]:
-        """See `plan`."""
-        return plan(self.runtimes, self.precisions)
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs: ...
 
-    def record(self) -> dict[str, str | int | float | bool | None]:
-        """What a bundle's provenance keeps of this."""
-        return {
-            "weight_storage": self.weight_storage,
-            "runtimes": ",".join(self.runtimes),
-            "precisions": ",".join(self.precisions),
-        }
-
-
-def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
-    if not given or len(set(given)) < len(given) or not set(given) <= set(known):
-        raise ValueError(f"expected each {what} once, of {', '.join(known)}; got {', '.join(given) or 'none'}")
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement: ...
 
 
 @dataclass
 class GraphFiles:
     """Writes the graphs of one bundle.
 
-    `graphs` compute in float32 and are what all others are compared with; `in_precision(precision, explicit)` makes
-    the same in another one, where `explicit` asks for graphs that say themselves what is float32 inside.
-    `drift(role, graph, recordings)` compares an opened graph with the float32 network of its role on audio at
-    `sample_rate`, Hz.
+    `differences` and `drifts`: by file, see `ExportReport`.
     """
 
     writer: BundleWriter
-    graphs: Graphs
-    in_precision: Callable[[Precision, bool], Graphs]
-    drift: Callable[[Role, Graph, Sequence[Waveform]], Movement]
-    sample_rate: int
-    options: GraphOptions
+    model: Model
+    options: ExportOptions
     artifacts: list[Artifact] = field(default_factory=list)
     differences: dict[str, float] = field(default_factory=dict)
     drifts: dict[str, Movement] = field(default_factory=dict)
@@ -152,12 +80,12 @@ class GraphFiles:
         folder, infix = self.writer.folder, "" if precision == "fp32" else f".{precision}"
         models: dict[Role, onnx.ModelProto] = {}
         if precision == "fp16":
-            for role, graph in self.in_precision(precision, True).items():
+            for role, graph in self.model.graphs_in(precision, True).items():
                 self.options.progress(f"tracing {role}{infix}.onnx")
                 models[role] = _translated(graph)
         else:
             for role, model in self._exact_onnx.items():
-                if precision == "int8" and self.graphs[role].quantised:
+                if precision == "int8" and self.model.graphs[role].quantised:
                     models[role] = quantise_products(model, keep=named(model, self._constants))
                 else:
                     models[role] = onnx.ModelProto()
@@ -185,7 +113,7 @@ class GraphFiles:
     def _exact_onnx(self) -> dict[Role, onnx.ModelProto]:
         """The float32 graphs with their weights as they are."""
         models: dict[Role, onnx.ModelProto] = {}
-        for role, graph in self.graphs.items():
+        for role, graph in self.model.graphs.items():
             name = f"{role}.onnx"
             self.options.progress(f"tracing {name}")
             models[role] = _translated(graph)
@@ -197,7 +125,7 @@ class GraphFiles:
 
     def _write_torch(self, runtime: Runtime, precision: Precision) -> None:
         """Write programs or scripts, each of which holds its own weights; only programs can store them narrow."""
-        graphs = self.graphs if precision == "fp32" else self.in_precision(precision, False)
+        graphs = self.model.graphs if precision == "fp32" else self.model.graphs_in(precision, False)
         narrow = runtime == "torch" and precision == "fp32" and self.options.weight_storage != "fp32"
         infix, suffix = "" if precision == "fp32" else f".{precision}", RUNTIMES[runtime].suffix
         for role, graph in graphs.items():
@@ -225,16 +153,16 @@ class GraphFiles:
 
     def _measure(self, role: Role, name: str, opened: Graph, precision: Precision) -> None:
         """Compare an opened graph with float32, and refuse it if it drifts too far."""
-        self.differences[name] = difference(self.graphs[role], opened, name)
+        self.differences[name] = difference(self.model.graphs[role], opened, name)
         if precision == "fp32":
             return
-        if self.graphs[role].precise:
+        if self.model.graphs[role].precise:
             _require_exact(name, self.differences[name], "torch and onnxruntime")
             return
         if not math.isfinite(self.differences[name]):
             raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
         self.options.progress(f"checking {name} on audio")
-        drift = self.drift(role, opened, self._recordings)
+        drift = self.model.drift(role, opened, self._recordings)
         self.drifts[name] = drift
         if not math.isfinite(drift.moved):
             raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
@@ -248,11 +176,11 @@ class GraphFiles:
 
     @cached_property
     def _recordings(self) -> list[Waveform]:
-        return read_recordings(self.options.check_audio, self.sample_rate)
+        return read_recordings(self.options.check_audio, self.model.sample_rate)
 
     @cached_property
     def _constants(self) -> list[np.ndarray]:
-        return [array for graph in self.graphs.values() for array in graph.constants]
+        return [array for graph in self.model.graphs.values() for array in graph.constants]
 
 
 def _translated(graph: ExportableGraph) -> onnx.ModelProto:

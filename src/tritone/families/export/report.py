@@ -6,11 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import TypeAlias
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Provenance
 from tritone.families.export.drift import Movement
 
+Choice: TypeAlias = str | int | float | bool | None
 TORCH_PACKAGES = ("tritone", "torch", "onnx", "onnxscript")
 ONNX_PACKAGES = ("tritone", "onnx", "onnxruntime")
 """What versions are kept of: by exports of networks, and of graphs that were there already."""
@@ -43,7 +45,7 @@ def bundle_bytes(bundle: Bundle) -> int:
 def provenance(
     family: str,
     sources: Mapping[str, Path],
-    options: Mapping[str, str | int | float | bool | None],
+    options: Mapping[str, Choice],
     packages: Sequence[str] = TORCH_PACKAGES,
 ) -> Provenance:
     """The record of an export that is being made."""

@@ -11,7 +11,7 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,9 +19,8 @@ from torch import Tensor
 from tritone.errors import ExportError
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.model import CTC_WEIGHT, IcefallConfig, IcefallModel
+from tritone.families.icefall.options import Average
 from tritone.families.icefall.stateless import PredictorConfig
-
-Average = Literal["mean", "running"]
 
 PARTS = ("encoder.", "encoder_embed.", "decoder.", "joiner.", "ctc_output.")
 """What is exported. All else is for training alone: simple_am_proj, the GigaSpeech twins, the attention decoder."""

@@ -14,17 +14,12 @@ from torch import Tensor
 from tritone.audio import Waveform
 from tritone.families.export.drift import Array, Drift, distribution_drift
 from tritone.families.export.exportable import ExportableGraph
-from tritone.families.export.frame_drift import frame_drift, paired_frames
+from tritone.families.export.frame_drift import paired_frames
 from tritone.families.export.stages import AcousticStage
 from tritone.families.icefall.graphs import JoinerGraph, OfflineGraph, PredictorGraph, StreamingGraph
 from tritone.runtime import Graph
 
 Encoder: TypeAlias = OfflineGraph | StreamingGraph | AcousticStage
-
-
-def ctc_drift(graph: Encoder, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-    """Compare the log-probabilities of an encoder with a CTC head."""
-    return frame_drift(graph, opened, recordings)
 
 
 class TransducerDrift:

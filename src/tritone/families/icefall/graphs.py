@@ -11,7 +11,6 @@ with many frames. With a CTC head, the encoders give log_probs, num_frames, enco
 
 import math
 from collections.abc import Iterator
-from typing import Literal
 
 import numpy as np
 import torch
@@ -21,7 +20,8 @@ from tritone.audio import Waveform
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
 from tritone.families.export.precision import as_dtype
-from tritone.families.icefall.model import CtcHead, IcefallModel
+from tritone.families.icefall.model import CtcHead, IcefallModel, streaming_step
+from tritone.families.icefall.options import Head
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
 from tritone.families.layers.fbank import Fbank, FrontEnd
 
@@ -31,8 +31,6 @@ HIGH_FREQ = -400.0  # Hz below Nyquist
 SAMPLE_SCALE = 1.0
 PADDING = math.log(1e-10)  # of features, in upstream's batches and after the end of streams
 PROCESSED = "processed"  # the state that counts what a stream has had, 0 before its first step
-
-Head = Literal["transducer", "ctc"]
 
 EXAMPLE_BATCH = 3
 TRIAL_SECONDS = (0.25, 1.3, 2.9)
@@ -151,7 +149,7 @@ class StreamingGraph(ExportableGraph):
         model: a causal model.
         front_end: makes features from samples.
         head: what is to come out.
-        chunk_size, left_context, right_context: in upstream's units, see `streaming` of the encoder.
+        chunk_size, left_context, right_context: in frames as the network counts them, see `streaming_step`.
 
     Raises:
         ExportError: the model cannot be streamed, or not with these sizes.
@@ -168,7 +166,7 @@ class StreamingGraph(ExportableGraph):
     ) -> None:
         super().__init__()
         self.front_end = front_end
-        self.step = model.encoder.streaming(chunk_size, left_context, right_context)
+        self.step = streaming_step(model.encoder, chunk_size, left_context, right_context)
         self.output = EncoderOutput(model, head)
         self.compared = self.output.compared
         self.state_shapes: dict[str, tuple[int, ...]] = dict(self.step.state_shapes)

@@ -10,11 +10,13 @@ from torch import Tensor, nn
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
 from tritone.families.export.precision import DTYPES
-from tritone.families.icefall.conformer import Conformer, ConformerConfig
+from tritone.families.icefall.conformer import Conformer, ConformerConfig, ConformerStep
 from tritone.families.icefall.stateless import Joiner, PredictorConfig, StatelessPredictor
 
 if TYPE_CHECKING:
-    from tritone.families.icefall.zipformer import Zipformer, ZipformerConfig
+    from tritone.families.icefall.zipformer import Zipformer
+    from tritone.families.icefall.zipformer_config import ZipformerConfig
+    from tritone.families.icefall.zipformer_streaming import StreamingZipformer
 
 Architecture = Literal["conformer", "zipformer2"]
 CTC_WEIGHT = "ctc_output.1.weight"  # upstream's name
@@ -136,6 +138,24 @@ class IcefallModel(nn.Module):
                     if value.is_floating_point():
                         value.data = value.data.to(DTYPES[precision])
         return narrow
+
+
+def streaming_step(
+    encoder: "Conformer | Zipformer", chunk_size: int, left_context: int, right_context: int
+) -> "ConformerStep | StreamingZipformer":
+    """The form of an encoder that takes one chunk of many streams at a time; it shares the encoder's weights.
+
+    Args:
+        chunk_size, left_context, right_context: in frames as the network counts them.
+
+    Raises:
+        ExportError: the encoder is not causal, or the sizes do not fit it.
+    """
+    if isinstance(encoder, Conformer):
+        return encoder.streaming(chunk_size, left_context, right_context)
+    from tritone.families.icefall.zipformer_streaming import StreamingZipformer
+
+    return StreamingZipformer(encoder, chunk_size, left_context, right_context)
 
 
 def make_encoder(config: "ConformerConfig | ZipformerConfig") -> "Conformer | Zipformer":

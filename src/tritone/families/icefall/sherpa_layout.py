@@ -7,10 +7,10 @@ those of icefall's export-onnx scripts. Unlike theirs, graphs for whole utteranc
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,18 +19,16 @@ from torch import Tensor, nn
 from tritone.bundle.bundle import MANIFEST
 from tritone.bundle.vocabulary import write_tokens
 from tritone.errors import ExportError
-from tritone.families.icefall.checkpoint import Average, load_model
 from tritone.families.icefall.conformer import Conformer
-from tritone.families.icefall.export import check_request, streaming_sizes, taken_for_granted
+from tritone.families.icefall.export import ReadModel, network_sizes
 from tritone.families.icefall.layers import ConformerLayer
 from tritone.families.icefall.model import CtcHead, IcefallModel
+from tritone.families.icefall.options import FOR_BUNDLES, Head, IcefallOptions
 from tritone.families.icefall.stateless import Joiner, StatelessPredictor
-from tritone.families.icefall.tokens import read_table
 from tritone.families.icefall.zipformer import Zipformer
+from tritone.families.icefall.zipformer_streaming import StreamingZipformer
 from tritone.families.onnx.writer import export_graph
 from tritone.runtime import open_graph
-
-Head = Literal["transducer", "ctc"]
 
 OPSET = 13  # what old phones run
 MAX_DIFFERENCE = 1e-3  # of the largest number; float32 noise is two orders below
@@ -92,49 +90,36 @@ def write_sherpa_layout(
     write_tokens(folder / "tokens.txt", tokens)
 
 
-def export_sherpa_layout(
-    *,
-    checkpoint: Path | Sequence[Path],
-    output: Path,
-    tokens: Path | None = None,
-    bpe_model: Path | None = None,
-    average: Average | None = None,
-    causal: bool | None = None,
-    num_heads: Sequence[int] | None = None,
-    head: Head | None = None,
-    streaming: bool = False,
-    chunk_size: int | None = None,
-    left_context: int | None = None,
-    right_context: int | None = None,
-    progress: Callable[[str], None] = lambda step: None,
-) -> list[str]:
-    """Write a checkpoint as a folder of sherpa-onnx; arguments and errors as of `export_icefall`.
+def export_sherpa_layout(**choices: Any) -> tuple[str, ...]:
+    """Write a checkpoint as a folder of sherpa-onnx.
+
+    Args:
+        choices: the fields of `IcefallOptions` other than those that say what a bundle has, see `FOR_BUNDLES`.
 
     Returns:
         Notes on what was taken for granted.
+
+    Raises:
+        ExportError: as of `export_icefall`.
     """
-    paths = [checkpoint] if isinstance(checkpoint, Path) else list(checkpoint)
-    sizes = (chunk_size, left_context, right_context)
-    check_request(tokens, bpe_model, streaming, sizes)
-    _refuse_bundle(output)
-    progress("reading the checkpoint")
-    overrides = {} if num_heads is None else {"num_heads": list(num_heads)}
-    model = load_model(paths, average=average, causal=causal, overrides=overrides)
-    chosen = head or ("transducer" if model.config.predictor is not None else "ctc")
-    chunk, left, right = streaming_sizes(model.config.architecture, sizes)
-    table = read_table(tokens, bpe_model, model.config.vocab_size)
-    progress("tracing and checking the graphs")
+    if unfit := sorted(FOR_BUNDLES & set(choices)):
+        raise ValueError(f"{', '.join(unfit)} is for bundles, not for folders of sherpa-onnx")
+    options = IcefallOptions(**choices)
+    _refuse_bundle(options.output)
+    read = ReadModel(options)
+    chunk, left, right = network_sizes(read.model, read.sizes)
+    options.progress("tracing and checking the graphs")
     write_sherpa_layout(
-        model,
-        output,
-        table,
-        head=chosen,
-        streaming=streaming,
+        read.model,
+        options.output,
+        read.tokens,
+        head=read.head,
+        streaming=options.streaming,
         chunk_size=chunk,
         left_context=left,
         right_context=right,
     )
-    return taken_for_granted(model, causal, num_heads)
+    return read.notes
 
 
 def _refuse_bundle(folder: Path) -> None:
@@ -230,7 +215,7 @@ class _ZipformerStream(nn.Module):
 
     def __init__(self, encoder: Zipformer, last: nn.Module, chunk_size: int, left_context: int, right: int) -> None:
         super().__init__()
-        self.step = encoder.streaming(chunk_size, left_context, right)
+        self.step = StreamingZipformer(encoder, chunk_size, left_context, right)
         self.last = last
         self.heads = [stack.heads for stack in encoder.config.stacks for _ in range(stack.layers)]
 

@@ -8,7 +8,6 @@ Source: egs/librispeech/ASR/zipformer/zipformer.py of icefall.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -29,9 +28,6 @@ from tritone.families.icefall.zipformer_layers import (
     SelfAttention,
     relative_positions,
 )
-
-if TYPE_CHECKING:
-    from tritone.families.icefall.zipformer_streaming import StreamingZipformer
 
 
 @dataclass(frozen=True)
@@ -277,20 +273,6 @@ class Zipformer(nn.Module):
             mask=mask,
             chunks=chunks,
         )
-
-    def streaming(self, chunk_size: int, left_context: int, right_context: int = 0) -> "StreamingZipformer":
-        """The form that takes one chunk of many streams at a time; it shares this module's weights.
-
-        Args:
-            chunk_size, left_context: frames at 50 Hz.
-            right_context: the model looks 3 frames ahead whatever is asked for; only 0 is allowed.
-
-        Raises:
-            ExportError: the model is not causal, or the sizes do not fit it.
-        """
-        from tritone.families.icefall.zipformer_streaming import StreamingZipformer
-
-        return StreamingZipformer(self, chunk_size, left_context, right_context)
 
 
 def make_chunks(frames: Tensor, ends: Tensor, size: int, kernel: int) -> Chunks:

@@ -71,7 +71,15 @@ def layer_step(
 
 
 class StreamingZipformer(nn.Module):
-    """One step of many streams. Made by `Zipformer.streaming`, whose weights it uses.
+    """One step of many streams of a zipformer, whose weights it uses.
+
+    Args:
+        zipformer: a causal one.
+        chunk_size, left_context: frames at 50 Hz, two of which are an encoder frame.
+        right_context: the model looks 3 frames ahead whatever is asked for; only 0 is allowed.
+
+    Raises:
+        ExportError: the model is not causal, or the sizes do not fit it.
 
     Attributes:
         window_frames, shift_frames: fbank frames of a step, and by how many the next one is further on.
@@ -91,7 +99,10 @@ class StreamingZipformer(nn.Module):
         step = config.max_downsampling
         for name, value in (("chunk size", chunk_size), ("left context", left_context)):
             if value < step or value % step:
-                raise ExportError(f"{name} {value} does not fit this zipformer: it must be a multiple of {step} frames")
+                raise ExportError(
+                    f"{name} {value} ({value / OUTPUT_DOWNSAMPLING:g} encoder frames) does not fit this zipformer: it "
+                    f"must be a multiple of {step} frames of 20 ms ({step // OUTPUT_DOWNSAMPLING} encoder frames)"
+                )
         if right_context:
             raise ExportError(f"a zipformer has no right context to choose (asked for {right_context}); leave it at 0")
         self.model = zipformer

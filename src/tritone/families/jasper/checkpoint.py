@@ -3,18 +3,16 @@
 All of it is untrusted: checkpoints are loaded with `weights_only=True`, YAML with the safe loader, sizes are checked.
 """
 
-import pickle
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 import yaml
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.checkpoint import load_checkpoint, require_fit
 from tritone.families.jasper.config import ModelConfig, parse_config
 from tritone.families.jasper.names import from_nemo_names, tensor_shapes, todays_names
 from tritone.families.jasper.nemo import NEMO_SUFFIX, open_weights, read_nemo_config
@@ -63,33 +61,14 @@ def read_weights(path: Path, *, ema: bool = True) -> Weights:
     Raises:
         ExportError: no such file, not a checkpoint, or it holds more than plain tensors and numbers.
     """
-    if not path.is_file():
-        raise ExportError(f"checkpoint not found: {path}")
-    if path.suffix == NEMO_SUFFIX:
+    if path.suffix == NEMO_SUFFIX and path.is_file():
         with open_weights(path) as file:
-            return Weights(todays_names(from_nemo_names(_tensors(_load(file, path), path))), averaged=False)
-    content = _load(path, path)
+            return Weights(todays_names(from_nemo_names(_tensors(_load(path, file), path))), averaged=False)
+    content = _load(path)
     averaged = bool(ema and isinstance(content, Mapping) and content.get(EMA_STATE))
     if isinstance(content, Mapping) and (STATE in content or averaged):
         content = content[EMA_STATE if averaged else STATE]
     return Weights(todays_names(_tensors(content, path)), averaged)
-
-
-def _load(file: Path | IO[bytes], path: Path) -> Any:
-    try:
-        # A training checkpoint is four times as large as what is read of it.
-        mapped = isinstance(file, Path) and zipfile.is_zipfile(file)
-        return torch.load(file, map_location="cpu", weights_only=True, mmap=mapped)
-    except pickle.UnpicklingError as error:
-        raise ExportError(
-            f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors and "
-            f"numbers. Save the part {EMA_STATE} or {STATE} alone, with torch.save."
-        ) from error
-    except Exception as error:  # torch reads any file as a pickle, which fails in as many ways as there are files
-        raise ExportError(
-            f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). Give the "
-            "Jasper_…_checkpoint.pt that training wrote."
-        ) from error
 
 
 def _tensors(state: Any, path: Path) -> dict[str, Tensor]:
@@ -103,27 +82,15 @@ def _tensors(state: Any, path: Path) -> dict[str, Tensor]:
     return {str(name): value for name, value in state.items()}
 
 
-def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> None:
-    """Hold tensors against a config.
+def _load(path: Path, file: IO[bytes] | None = None) -> Any:
+    return load_checkpoint(
+        path,
+        plain=f"Save the part {EMA_STATE} or {STATE} alone, with torch.save.",
+        usual="Jasper_…_checkpoint.pt",
+        file=file,
+    )
 
-    Raises:
-        ExportError: names every tensor that is missing, misshapen, not finite, or unknown to the network that the
-            config describes.
-    """
-    wanted = tensor_shapes(config)
-    problems = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in state]
-    problems += [
-        f"{name} is {tuple(state[name].shape)}, the config asks for {shape}"
-        for name, shape in wanted.items()
-        if name in state and tuple(state[name].shape) != shape
-    ]
-    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in state.items() if name not in wanted]
-    if not problems:
-        problems = [
-            f"{name} holds {'NaN or Inf' if value.is_floating_point() else value.dtype}"
-            for name, value in state.items()
-            if not value.is_floating_point() or not bool(torch.isfinite(value).all())
-        ]
-    if problems:
-        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
-        raise ExportError(f"checkpoint {origin} does not fit its config:\n  {shown}")
+
+def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> None:
+    """Compare tensors with a config; errors as of `require_fit`."""
+    require_fit(tensor_shapes(config), state, origin, "its config")

@@ -1,35 +1,22 @@
 """From upstream's files to a bundle.
 
-    Jasper_…_checkpoint.pt and its .yaml, or a .nemo archive
-        ->  manifest.json, tokens.txt, and for each runtime and precision the graph of whole utterances
-
-Every graph is run before the bundle is written: the largest difference from the torch network is part of the report. A
-float32 graph that differs by more than float noise is refused, one in another precision if it drifts too far on audio.
+Jasper_…_checkpoint.pt and its .yaml, or a .nemo archive
+    ->  manifest.json, tokens.txt, and for each runtime and precision the graph of whole utterances
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 from tritone.audio import Waveform
-from tritone.bundle.bundle import BundleWriter
-from tritone.bundle.manifest import (
-    Encoder,
-    Features,
-    Manifest,
-    Precision,
-    Role,
-    Runtime,
-    Vocabulary,
-    WeightStorage,
-)
+from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
 from tritone.bundle.vocabulary import SPACE
 from tritone.errors import ExportError
 from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
+from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.frame_drift import frame_drift
-from tritone.families.export.graph_files import GraphFiles, GraphOptions
-from tritone.families.export.report import ExportReport, bundle_bytes, provenance
+from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
 from tritone.families.jasper.config import FeatureConfig, ModelConfig
@@ -37,132 +24,79 @@ from tritone.families.jasper.features import LogMel
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
 from tritone.families.jasper.nemo import NEMO_SUFFIX
+from tritone.families.jasper.options import JasperOptions
 from tritone.runtime import Graph
 
 BLANK = "<blank>"  # upstream's name for the class that it appends
 
 
-def export_jasper(
-    *,
-    checkpoint: Path,
-    output: Path,
-    config: Path | None = None,
-    ema: bool = True,
-    masked: bool | None = None,
-    stages: bool = False,
-    name: str | None = None,
-    tail_padding_ms: float = 0.0,
-    weight_storage: WeightStorage = "fp32",
-    runtimes: Sequence[Runtime] = ("onnxruntime",),
-    precisions: Sequence[Precision] = ("fp32",),
-    check_audio: Path | None = None,
-    max_drift: float | None = None,
-    force: bool = False,
-    progress: Callable[[str], None] = lambda step: None,
-) -> ExportReport:
-    """Export a Jasper or QuartzNet model.
+def export_jasper(**choices: Any) -> ExportReport:
+    """Export a Jasper or QuartzNet model. Masked or not, a result never depends on other utterances.
 
     Args:
-        checkpoint: upstream's checkpoint, or a .nemo archive.
-        output: the bundle's folder; an older bundle there is replaced.
-        config: upstream's yaml; of a .nemo archive, the one inside by default.
-        ema: take the averaged weights (`ema_state_dict`) if the checkpoint has them.
-        masked: whether the network zeroes what is behind an utterance's end before each convolution; None: as the
-            config says. Without, it hears the padding that upstream gives the utterance alone. Neither way does a
-            result depend on other utterances.
-        stages: also export features and acoustic network as graphs of their own, for serving them as separate models.
-        name: the model's name; by default the output folder's.
-        tail_padding_ms: silence that serving appends to every utterance; 0 gives upstream's result.
-        weight_storage, runtimes, precisions, check_audio, max_drift, force, progress: see `GraphOptions`. No int8.
+        choices: the fields of `JasperOptions`.
 
     Raises:
-        ExportError: a file is missing, damaged or unsupported, a graph does not reproduce the torch network, or
-            one in another precision drifts too far.
-        BundleError: the output folder is in use for something else.
-        InputError: the audio to check with cannot be read.
-        ValueError: a runtime or a precision is unknown, given twice, or not to be had of each other; or the limit of
-            the drift is negative; or int8 is asked for.
+        ExportError: a file is missing, damaged or unsupported; or as of `write_bundle`, with its other errors.
+        ValueError: see `ExportOptions`; or int8 is asked for.
     """
-    if "int8" in precisions:
-        raise ValueError(
-            "int8 is for products of matrices, and these networks are made of convolutions: take fp16, or store the "
-            "weights as int8"
-        )
-    options = GraphOptions(
-        runtimes=runtimes,
-        precisions=precisions,
-        weight_storage=weight_storage,
-        check_audio=check_audio,
-        max_drift=max_drift,
-        force=force,
-        progress=progress,
-    )
-    progress("reading the checkpoint")
-    if config is None and checkpoint.suffix != NEMO_SUFFIX:
-        raise ExportError(f"{checkpoint} needs a config: the .yaml that it was trained with (--config)")
-    settings = read_config(config or checkpoint)
-    tokens = _tokens(settings)
-    weights = read_weights(checkpoint, ema=ema)
-    check_state(settings, weights.state, str(checkpoint))
-    parameters = sum(value.numel() for name, value in weights.state.items() if ".running_" not in name)
-    settings = replace(settings, masked=settings.masked if masked is None else masked)
-    network = Network.of(settings, weights.state)
-    front_end = LogMel(settings.features)
-    averaged = weights.averaged
-    del weights
+    options = JasperOptions(**choices)
+    return write_bundle(JasperModel(options), options)
 
-    def graphs_of(network: Network) -> Graphs:
-        graphs: dict[Role, ExportableGraph] = {"encoder": OfflineGraph(network, front_end).eval()}
-        return graphs | stage_graphs(graphs["encoder"]) if stages else graphs
 
-    graphs = graphs_of(network)
-    offline = graphs["encoder"]
-    assert isinstance(offline, OfflineGraph)
+class JasperModel(ExportedModel):
+    """A trained Jasper or QuartzNet."""
 
-    def drift(role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        return frame_drift(graphs[role], opened, recordings)
+    family = "jasper"
 
-    with BundleWriter(output) as writer:
-        writer.write_tokens(tokens)
-        written = GraphFiles(
-            writer=writer,
-            graphs=graphs,
-            in_precision=lambda precision, explicit: graphs_of(network.in_precision(precision)),
-            drift=drift,
-            sample_rate=settings.features.sample_rate,
-            options=options,
-        )
-        written.write()
-        progress("writing the bundle")
-        bundle = writer.commit(
-            Manifest(
-                name=name or output.resolve().name,
-                kind="ctc",
-                sample_rate=settings.features.sample_rate,
-                features=_features(settings.features),
-                encoder=Encoder(
-                    subsampling_rate=settings.subsampling_rate,
-                    output_dim=settings.blocks[-1].filters,
-                    min_samples=offline.min_samples,
-                    tail_samples=round(tail_padding_ms * settings.features.sample_rate / 1000),
-                ),
-                vocabulary=Vocabulary(size=settings.num_classes, units="char", blank_id=settings.blank_id),
-                artifacts=tuple(written.artifacts),
-                provenance=provenance(
-                    "jasper",
-                    {"checkpoint": checkpoint} | ({"config": config} if config else {}),
-                    {
-                        "ema": averaged,
-                        "masked": settings.masked,
-                        "stages": stages,
-                        "tail_padding_ms": tail_padding_ms,
-                        **options.record(),
-                    },
-                ),
-            )
-        )
-    notes = () if averaged or not ema else ("the checkpoint has no averaged weights; its plain ones were taken",)
-    return ExportReport(bundle, parameters, bundle_bytes(bundle), written.differences, written.drifts, notes)
+    def __init__(self, options: JasperOptions) -> None:
+        """Read the files that the options name."""
+        options.progress("reading the checkpoint")
+        checkpoint, config = options.checkpoint, options.config
+        if config is None and checkpoint.suffix != NEMO_SUFFIX:
+            raise ExportError(f"{checkpoint} needs a config: the .yaml that it was trained with (--config)")
+        settings = read_config(config or checkpoint)
+        self.options = options
+        self.tokens = _tokens(settings)
+        weights = read_weights(checkpoint, ema=options.ema)
+        check_state(settings, weights.state, str(checkpoint))
+        # Graphs hold batch norms folded into convolutions.
+        self._parameters = sum(value.numel() for name, value in weights.state.items() if ".running_" not in name)
+        self.settings = replace(settings, masked=settings.masked if options.masked is None else options.masked)
+        self.network = Network.of(self.settings, weights.state)
+        self.front_end = LogMel(self.settings.features)
+        self.sample_rate = self.settings.features.sample_rate
+        self.sources = {"checkpoint": checkpoint} | ({"config": config} if config else {})
+        self.choices = {"ema": weights.averaged, "masked": self.settings.masked}
+        if options.ema and not weights.averaged:
+            self.notes = ("the checkpoint has no averaged weights; its plain ones were taken",)
+
+    @property
+    def parameters(self) -> int:
+        return self._parameters
+
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+        offline = OfflineGraph(self.network.in_precision(precision), self.front_end).eval()
+        graphs: dict[Role, ExportableGraph] = {"encoder": offline}
+        return graphs | stage_graphs(offline) if self.options.stages else graphs
+
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+        return frame_drift(self.graphs[role], opened, recordings)
+
+    def manifest(self) -> dict[str, Any]:
+        settings, offline = self.settings, self.graphs["encoder"]
+        assert isinstance(offline, OfflineGraph)
+        return {
+            "kind": "ctc",
+            "features": _features(settings.features),
+            "encoder": Encoder(
+                subsampling_rate=settings.subsampling_rate,
+                output_dim=settings.blocks[-1].filters,
+                min_samples=offline.min_samples,
+                tail_samples=tail_samples(self.options, self.sample_rate),
+            ),
+            "vocabulary": Vocabulary(size=settings.num_classes, units="char", blank_id=settings.blank_id),
+        }
 
 
 def _tokens(settings: ModelConfig) -> list[str]:

@@ -5,7 +5,6 @@ sizes are checked.
 """
 
 import json
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import yaml
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.checkpoint import load_checkpoint, require_fit
 from tritone.families.wenet.config import ModelConfig, parse_config
 from tritone.families.wenet.model import AsrModel
 
@@ -49,20 +49,9 @@ def read_state_dict(path: Path) -> dict[str, Tensor]:
     Raises:
         ExportError: no such file, not a checkpoint, holds more than plain tensors, or is wrapped in another dict.
     """
-    if not path.is_file():
-        raise ExportError(f"checkpoint not found: {path}")
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise ExportError(
-            f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors. "
-            "Save the bare state dict: torch.save(model.state_dict(), path)."
-        ) from error
-    except Exception as error:  # torch reads any file as a pickle, which fails in as many ways as there are files
-        raise ExportError(
-            f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). "
-            "Give the final.pt that training wrote."
-        ) from error
+    state = load_checkpoint(
+        path, plain="Save the bare state dict: torch.save(model.state_dict(), path).", usual="final.pt"
+    )
     if not isinstance(state, Mapping):
         raise ExportError(f"checkpoint {path} holds a {type(state).__name__}, expected a dict of tensors")
     wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
@@ -168,16 +157,6 @@ def load_model(config: ModelConfig, checkpoint: Path, cmvn: Path | None = None) 
     if config.uses_cmvn and "encoder.global_cmvn.mean" not in found:
         mean, istd = read_cmvn(_find_cmvn(config, cmvn, checkpoint.parent), config.cmvn_is_json)
         found |= {"encoder.global_cmvn.mean": mean, "encoder.global_cmvn.istd": istd}
-    problems = [f"missing {name} {tuple(value.shape)}" for name, value in wanted.items() if name not in found]
-    problems += [
-        f"{name} is {tuple(found[name].shape)}, the config asks for {tuple(value.shape)}"
-        for name, value in wanted.items()
-        if name in found and found[name].shape != value.shape
-    ]
-    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in found.items() if name not in wanted]
-    problems += [f"{name} holds NaN or Inf" for name, value in found.items() if not bool(torch.isfinite(value).all())]
-    if problems:
-        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
-        raise ExportError(f"checkpoint {checkpoint} does not fit its config:\n  {shown}")
+    require_fit({name: tuple(value.shape) for name, value in wanted.items()}, found, str(checkpoint), "its config")
     model.load_state_dict({name: value.to(wanted[name].dtype) for name, value in found.items()}, strict=False)
     return model.eval()

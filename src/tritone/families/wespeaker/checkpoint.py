@@ -5,24 +5,21 @@ Upstream loads what fits and logs the rest. Here a tensor that is missing or unk
 matter in training alone.
 """
 
-import pickle
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.checkpoint import load_checkpoint, require_fit
 from tritone.families.wespeaker.config import ModelConfig, parse_config, read_yaml
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
 from tritone.families.wespeaker.names import COUNTER, FRONT_END, PROJECTION, tensor_shapes
 
 MAX_CHECKPOINT_BYTES = 4 * 2**30
 STATE = "state_dict"
-NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 @dataclass(frozen=True)
@@ -49,11 +46,11 @@ def read_weights(path: Path) -> Weights:
         ExportError: no such file, not a checkpoint, it holds more than plain tensors and numbers, or it has a learned
             front end.
     """
-    if not path.is_file():
-        raise ExportError(f"checkpoint not found: {path}")
-    if (size := path.stat().st_size) > MAX_CHECKPOINT_BYTES:
+    if path.is_file() and (size := path.stat().st_size) > MAX_CHECKPOINT_BYTES:
         raise ExportError(f"checkpoint {path} has {size} bytes; more than {MAX_CHECKPOINT_BYTES} cannot be right")
-    content = _load(path)
+    content = load_checkpoint(
+        path, plain="Save the bare state dict: torch.save(model.state_dict(), path).", usual="avg_model.pt"
+    )
     if isinstance(content, Mapping) and STATE in content:
         content = content[STATE]
     if not isinstance(content, Mapping):
@@ -90,46 +87,10 @@ def _is_plain(value: object) -> bool:
     )
 
 
-def _load(path: Path) -> Any:
-    try:
-        return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except pickle.UnpicklingError as error:
-        raise ExportError(
-            f"checkpoint {path} cannot be read safely: it is damaged or holds Python objects besides tensors and "
-            "numbers. Save the bare state dict: torch.save(model.state_dict(), path)."
-        ) from error
-    except Exception as error:  # torch reads any file as a pickle, which fails in as many ways as there are files
-        raise ExportError(
-            f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). Give the avg_model.pt "
-            "that training wrote."
-        ) from error
-
-
 def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> None:
-    """Hold tensors against a config.
-
-    Raises:
-        ExportError: names every tensor that is missing, misshapen, not finite, or unknown to the network that the
-            config describes.
-    """
-    wanted = tensor_shapes(config)
+    """Compare tensors with a config, counters of batches aside; errors as of `require_fit`."""
     found = {name: value for name, value in state.items() if not name.endswith(COUNTER)}
-    problems = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in found]
-    problems += [
-        f"{name} is {tuple(found[name].shape)}, the config asks for {shape}"
-        for name, shape in wanted.items()
-        if name in found and tuple(found[name].shape) != shape
-    ]
-    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in found.items() if name not in wanted]
-    if not problems:
-        problems = [
-            f"{name} holds {'NaN or Inf' if value.dtype in NUMBERS else value.dtype}"
-            for name, value in found.items()
-            if value.dtype not in NUMBERS or not bool(torch.isfinite(value).all())
-        ]
-    if problems:
-        shown = "\n  ".join(problems[:20]) + (f"\n  … and {len(problems) - 20} more" if len(problems) > 20 else "")
-        raise ExportError(f"checkpoint {origin} does not fit {config.name} of its config:\n  {shown}")
+    require_fit(tensor_shapes(config), found, origin, f"{config.name} of its config")
 
 
 def load_network(config: ModelConfig, checkpoint: Path) -> tuple[SpeakerNetwork, tuple[str, ...]]:

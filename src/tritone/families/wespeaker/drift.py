@@ -20,9 +20,6 @@ from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Run, follow
 from tritone.runtime import Graph
 
-MAX_DRIFT = 0.01
-"""Default limit of `EmbeddingDrift.moved`; see docs/export-wespeaker.md for what models show."""
-
 
 @dataclass(frozen=True)
 class EmbeddingDrift:

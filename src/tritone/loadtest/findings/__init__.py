@@ -1,1 +1,1 @@
-"""What a load test found."""
+"""Results of load tests."""

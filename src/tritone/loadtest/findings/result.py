@@ -1,4 +1,4 @@
-"""What a load test found: one `Measurement` per operating point, a `Report` of them with its conditions.
+"""Results of load tests: one `Measurement` per operating point, a `Report` of them with its conditions.
 
     requests answered  ->  Measurement  ->  Report  ->  JSON, CSV, table, plots, page
 
@@ -27,7 +27,7 @@ Loop = Literal["closed", "constant", "poisson", "streaming"]
 class Latency:
     """Latencies of a set of requests, in milliseconds; percentiles interpolate linearly between order statistics.
 
-    `max_ms` is None where the one who measured does not tell it, as perf_analyzer.
+    `max_ms` is None where it is not known, as from perf_analyzer.
     """
 
     count: int
@@ -58,11 +58,7 @@ class Latency:
 
 @dataclass(frozen=True, kw_only=True)
 class ServerSide:
-    """What Triton itself counted in the measured time; the times are means per request, in milliseconds.
-
-    `batches`: how many batches of each size it ran. `audio_s`, `padding_s`: seconds of audio that went through the
-    network and of padding beside it, from the models' own metrics; None if the server has none.
-    """
+    """Triton's own counters over the measured time; the times are means per request, in milliseconds."""
 
     requests: int
     failures: int
@@ -70,7 +66,8 @@ class ServerSide:
     compute_input_ms: float
     compute_infer_ms: float
     compute_output_ms: float
-    batches: Mapping[int, int] = field(default_factory=dict)
+    batches: Mapping[int, int] = field(default_factory=dict)  # how many of each size
+    # Seconds of audio that went through the network and of padding beside it, from the models' own metrics.
     audio_s: float | None = None
     padding_s: float | None = None
 
@@ -88,7 +85,7 @@ class ServerSide:
 
 @dataclass(frozen=True, kw_only=True)
 class Streaming:
-    """What only streams have. Every latency counts from the time when the last sample it needs was spoken.
+    """The figures that only streams have. A latency counts from the time when the last sample it needs was spoken.
 
     `first_partial`: until the first answer with a text, from the start of the stream's audio; `first_partial_chunk`:
     the same from the time when the chunk with that answer had been spoken. `textless` streams ended without any.

@@ -1,8 +1,9 @@
-"""What the server says about a measurement: Triton's statistics of a model, and the model's own counters.
+"""The server's own counters during a measurement: Triton's statistics of a model, and the model's metrics.
 
     before, after  ->  ServerSide (queue, compute, batches, padding)
 
-Counters only ever grow, so that the difference of two looks is what happened between them.
+Counters only ever grow, so that the difference of two looks is what happened between them. An ensemble counts its
+requests alone; queues, batches and audio are counted by its stages.
 """
 
 import json
@@ -12,7 +13,7 @@ import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
@@ -36,24 +37,25 @@ DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """Triton's counters of a model at some time, all versions of it together.
-
-    `requests` and `failures` count requests, `cached` those of them that a cache answered, `batches` calls of the model
-    by their size, `total_ns` nanoseconds of all requests. `answered` is what the metrics page says that `requests` is,
-    `audio_s` and `padding_s` are the model's own counters there; None where they are not to be had.
-    """
+    """Triton's counters of a model at some time, all versions of it together."""
 
     requests: int = 0
     failures: int = 0
-    cached: int = 0
-    batches: Counter[int] = field(default_factory=Counter)
-    total_ns: Mapping[str, int] = field(default_factory=dict)
-    answered: float | None = None
-    audio_s: float | None = None
+    cached: int = 0  # requests that a cache answered
+    batches: Counter[int] = field(default_factory=Counter)  # calls of the model by their size
+    total_ns: Mapping[str, int] = field(default_factory=dict)  # of all requests
+    answered: float | None = None  # `requests` according to the metrics page; None if there is no such page
+    audio_s: float | None = None  # the model's own counters, on the same page
     padding_s: float | None = None
+    stages: tuple["Look", ...] = ()  # of an ensemble
 
     @classmethod
-    def of(cls, statistics: Mapping[str, Any], metrics: Mapping[str, float] | None = None) -> "Look":
+    def of(
+        cls,
+        statistics: Mapping[str, Any],
+        metrics: Mapping[str, float] | None = None,
+        stages: Iterable["Look"] = (),
+    ) -> "Look":
         """Read `model_stats` in Triton's JSON form (numbers may be strings), and the counters by name."""
         metrics = metrics or {}
         entries = statistics.get("model_stats", [])
@@ -71,6 +73,7 @@ class Look:
             answered=metrics.get(ANSWERED),
             audio_s=metrics.get(AUDIO),
             padding_s=metrics.get(PADDING),
+            stages=tuple(stages),
         )
 
     def until(self, later: "Look") -> ServerSide:
@@ -87,7 +90,7 @@ class Look:
             for name in DURATIONS
         }
         sizes = {size: count - self.batches[size] for size, count in sorted(later.batches.items())}
-        return ServerSide(
+        side = ServerSide(
             requests=requests,
             failures=later.failures - self.failures,
             batches={size: count for size, count in sizes.items() if count > 0},
@@ -95,10 +98,24 @@ class Look:
             padding_s=_difference(self.padding_s, later.padding_s) if is_same else None,
             **{f"{name}_ms": milliseconds for name, milliseconds in mean_ms.items()},
         )
+        return _of_stages(side, [one.until(other) for one, other in zip(self.stages, later.stages, strict=True)])
+
+
+def _of_stages(ensemble: ServerSide, stages: list[ServerSide]) -> ServerSide:
+    """An ensemble with the times of its stages added up, and the batches and the audio of the one with the network."""
+    if not stages:
+        return ensemble
+    # It counts the audio; without the models' own metrics it is the one that computes longest.
+    network = max(stages, key=lambda each: (each.audio_s or 0.0, each.compute_infer_ms * each.requests))
+    times: Any = {
+        name: sum(getattr(each, name) * each.requests for each in stages) / max(1, ensemble.requests)
+        for name in (f"{each}_ms" for each in DURATIONS)
+    }
+    return replace(ensemble, batches=network.batches, audio_s=network.audio_s, padding_s=network.padding_s, **times)
 
 
 class ServerWatch:
-    """Looks at one model's counters.
+    """Reads one model's counters.
 
     Args:
         target: the model.
@@ -121,16 +138,18 @@ class ServerWatch:
             self._client.close()
 
     def look(self) -> Look | None:
-        """The counters now; None when the server does not tell."""
-        statistics = self._statistics()
-        if statistics is None:
+        """The counters now; None when the server does not give them."""
+        models = (*self._target.stages, self._target.model)
+        statistics = [found for model in models if (found := self._statistics(model)) is not None]
+        if len(statistics) < len(models):
             return None
-        metrics = self._metrics()
-        self._has_metrics = metrics is not None
-        return Look.of(statistics, metrics)
+        page = self._metrics_page()
+        *stages, own = zip(statistics, (model_counters(page, model) for model in models), strict=True)
+        self._has_metrics = bool(own[1])
+        return Look.of(*own, stages=[Look.of(*each) for each in stages])
 
-    def _statistics(self) -> Mapping[str, Any] | None:
-        endpoint, model = self._target.endpoint, self._target.model
+    def _statistics(self, model: str) -> Mapping[str, Any] | None:
+        endpoint = self._target.endpoint
         if endpoint.protocol == "http":
             scheme = "https" if endpoint.tls else "http"
             content = _get(f"{scheme}://{endpoint.address}/v2/models/{quote(model, safe='')}/stats")
@@ -149,19 +168,16 @@ class ServerWatch:
             return None
         return reply
 
-    def _metrics(self) -> Mapping[str, float] | None:
-        if not self._has_metrics:
-            return None  # asked once in vain: a closed port may cost seconds
-        content = _get(self.metrics_url)
-        if not content:
-            return None
-        return model_counters(content.decode("utf-8", "replace").splitlines(), self._target.model) or None
+    def _metrics_page(self) -> list[str]:
+        # Asked once in vain is enough: a closed port may cost seconds.
+        content = _get(self.metrics_url) if self._has_metrics else None
+        return (content or b"").decode("utf-8", "replace").splitlines()
 
 
 def server_side(
     before: Look | None, after: Look | None, requests: int, slack: float
 ) -> tuple[ServerSide | None, list[str]]:
-    """What the server counted between two looks, and what is to be said about it.
+    """What the server counted between two looks, and remarks on it.
 
     Args:
         before, after: the looks; None for one that failed.

@@ -1,4 +1,4 @@
-"""The processes that make the load, as one: started together, asked together, and never left behind."""
+"""The worker processes of a load test: started together, asked together, and never left behind."""
 
 import json
 import multiprocessing
@@ -7,12 +7,13 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from functools import partial
 from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
 
 from tritone.errors import OperatorError
-from tritone.loadtest.processes.worker import Begin, Failed, Job, Over, Ready, Stop
+from tritone.loadtest.processes.worker import Job, Signal
 
 START_TIMEOUT_S = 120.0  # to import, read its job and prepare its requests
 END_TIMEOUT_S = 2.0
@@ -42,11 +43,9 @@ class Fleet:
         try:
             for _ in self._jobs:
                 self._start()
-            for line, job in zip(self._lines, self._jobs, strict=True):
-                self._send(line, job)
-            for message in self.receive(START_TIMEOUT_S):
-                if not isinstance(message, Ready):
-                    raise RuntimeError(f"a worker said {message!r} before it was ready")
+            for index, job in enumerate(self._jobs):
+                self._send(index, job)
+            self.receive(START_TIMEOUT_S)  # READY
         except BaseException:
             self._end()
             raise
@@ -62,10 +61,10 @@ class Fleet:
         return [process.pid for process in self._processes]
 
     def begin(self, delay_s: float = 0.05) -> float:
-        """Let all begin at the same time, soon. Gives that time, in `perf_counter` seconds."""
+        """Let all begin at the same time, soon; returns that time, in `perf_counter` seconds."""
         at = time.perf_counter() + delay_s
-        for line in self._lines:
-            self._send(line, Begin(at))
+        for index in range(len(self._lines)):
+            self._send(index, at)
         return at
 
     def receive(self, timeout_s: float) -> list[Any]:
@@ -74,16 +73,11 @@ class Fleet:
         return [self._next(index, deadline) for index in range(len(self._lines))]
 
     def stop(self, timeout_s: float) -> list[list[Any]]:
-        """Let all end, and collect what each of them still had to say."""
-        for line in self._lines:
-            self._send(line, Stop())
-        deadline = time.perf_counter() + timeout_s
-        told: list[list[Any]] = []
+        """Let all end; returns the messages that each of them still had to send."""
         for index in range(len(self._lines)):
-            told.append([])
-            while not isinstance(message := self._next(index, deadline), Over):
-                told[-1].append(message)
-        return told
+            self._send(index, Signal.STOP)
+        deadline = time.perf_counter() + timeout_s
+        return [list(iter(partial(self._next, index, deadline), Signal.OVER)) for index in range(len(self._lines))]
 
     def _start(self) -> None:
         ours, theirs = multiprocessing.Pipe()
@@ -91,11 +85,10 @@ class Fleet:
         self._logs.append(tempfile.TemporaryFile())  # noqa: SIM115  closed with the processes
         with theirs:
             descriptor = theirs.fileno()
-            command = [sys.executable, "-c", CHILD, str(descriptor), json.dumps(sys.path)]
             self._processes.append(
                 # A session of its own: Ctrl-C is for this process alone, which then stops the others.
                 subprocess.Popen(
-                    command,
+                    [sys.executable, "-c", CHILD, str(descriptor), json.dumps(sys.path)],
                     pass_fds=[descriptor],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
@@ -104,11 +97,11 @@ class Fleet:
                 )
             )
 
-    def _send(self, line: "Connection[Any, Any]", message: object) -> None:
+    def _send(self, index: int, message: object) -> None:
         try:
-            line.send(message)
+            self._lines[index].send(message)
         except OSError as error:
-            raise self._died(self._lines.index(line)) from error
+            raise self._died(index) from error
 
     def _next(self, index: int, deadline: float) -> Any:
         line = self._lines[index]
@@ -121,8 +114,8 @@ class Fleet:
             message = line.recv()
         except (EOFError, OSError) as error:
             raise self._died(index) from error
-        if isinstance(message, Failed):
-            raise OperatorError(f"a load generator process failed:\n{message.trace}")
+        if isinstance(message, tuple) and message[0] is Signal.FAILED:
+            raise OperatorError(f"a load generator process failed:\n{message[1]}")
         return message
 
     def _died(self, index: int) -> OperatorError:

@@ -1,6 +1,6 @@
-"""A process that makes load. One Python process tops out at a few thousand requests per second, so there are several.
+"""A process that sends load. One Python process tops out at a few thousand requests per second, so there are several.
 
-    Fleet (fleet.py)  --job, begin, stop-->  worker  --ready, messages-->  Fleet
+    Fleet (fleet.py)  --job, time to begin, STOP-->  worker  --READY, messages, OVER or FAILED-->  Fleet
 
 A worker lives only as long as the process that started it: it ends as soon as its line is cut.
 """
@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import traceback
-from dataclasses import dataclass
+from enum import Enum
 from multiprocessing.connection import Connection
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -22,41 +22,21 @@ CUT = 1  # exit code of a worker whose line was cut
 MAX_FILES = 65536
 
 
+class Signal(Enum):
+    """What is sent beside a job's own messages; with FAILED comes the traceback."""
+
+    READY = "the worker is prepared"
+    STOP = "end the work"
+    OVER = "the job is over"
+    FAILED = "the job raised"
+
+
 class Job(Protocol):
-    """What a worker does. It must be picklable."""
+    """The work of a worker. It must be picklable."""
 
     def run(self, link: "Link") -> None:
-        """Prepare, call `link.ready()`, then work and tell until `link.stopping` is set."""
+        """Prepare, call `link.ready()`, then work and report until `link.stopping` is set."""
         ...
-
-
-@dataclass(frozen=True)
-class Ready:
-    """The worker is prepared."""
-
-
-@dataclass(frozen=True)
-class Begin:
-    """Work begins at this time of `perf_counter`, which counts from the same moment in all processes of a machine."""
-
-    at: float
-
-
-@dataclass(frozen=True)
-class Stop:
-    """Work ends."""
-
-
-@dataclass(frozen=True)
-class Failed:
-    """The worker's job raised; `trace` is the traceback."""
-
-    trace: str
-
-
-@dataclass(frozen=True)
-class Over:
-    """The worker's job is over."""
 
 
 class Link:
@@ -69,13 +49,17 @@ class Link:
         threading.Thread(target=self._listen, name="tritone-bench-link", daemon=True).start()
 
     def ready(self) -> float:
-        """Say so, and wait for the time at which work begins, in `perf_counter` seconds."""
+        """Report that all is prepared, and wait for the time at which work begins, in `perf_counter` seconds.
+
+        `perf_counter` counts from the same moment in all processes of a machine.
+        """
         gc.collect()
         gc.freeze()  # what was prepared need not be looked at again while the clock runs
-        self.tell(Ready())
+        self.report(Signal.READY)
         return self._begin.get()
 
-    def tell(self, message: object) -> None:
+    def report(self, message: object) -> None:
+        """Send a message."""
         try:
             self._connection.send(message)
         except OSError:
@@ -85,19 +69,18 @@ class Link:
         try:
             while True:
                 message = self._connection.recv()
-                if isinstance(message, Begin):
-                    self._begin.put(message.at)
-                elif isinstance(message, Stop):
+                if message is Signal.STOP:
                     self.stopping.set()
-                    self._begin.put(time.perf_counter())
+                    message = time.perf_counter()
+                self._begin.put(message)
         except (EOFError, OSError):
-            # Whoever started this is gone. Nobody waits for anything that could still be tidied up here.
+            # The process that started this is gone. Nothing is left that anybody would wait for.
             os._exit(CUT)
 
 
 def main(descriptor: int) -> None:
     """Run the job that comes over a descriptor."""
-    # Ctrl-C in a terminal reaches every process of it; when to end is for the one that started this to say.
+    # Ctrl-C in a terminal reaches every process of it; the one that started this decides when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _allow_connections()
     connection: Connection[Any, Any] = Connection(descriptor)
@@ -108,9 +91,9 @@ def main(descriptor: int) -> None:
     link = Link(connection)
     try:
         job.run(link)
-        link.tell(Over())
+        link.report(Signal.OVER)
     except BaseException:
-        link.tell(Failed(traceback.format_exc()))
+        link.report((Signal.FAILED, traceback.format_exc()))
         raise SystemExit(CUT) from None
 
 

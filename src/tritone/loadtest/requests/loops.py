@@ -1,4 +1,4 @@
-"""The loops that a worker runs: so many requests in flight (closed), or so many a second (open).
+"""The loops that a worker runs: a number of requests in flight (closed), or a number a second (open).
 
 Closed: every answer is followed by the next request, so that a slow server is asked less. Latency counts from sending.
 Open: requests come when they are due, whatever became of those before. Latency counts from the time when a request was
@@ -15,60 +15,57 @@ from dataclasses import dataclass
 import numpy as np
 
 from tritone.audio.waveform import Waveform
+from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.processes.worker import Link
 from tritone.loadtest.requests.arrivals import Arrivals, arrival_times
 from tritone.loadtest.requests.windows import Tick
-from tritone.loadtest.senders.wire import Body, Reply, Target, encode, open_sender, unreadable
+from tritone.loadtest.senders.open import open_sender
+from tritone.loadtest.senders.wire import Body, Reply, Target, encode, unreadable
 
 UNREACHABLE = "no connection"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rest:
-    """What a worker still knows when it is stopped: when the requests began that had no answer then."""
+class Unanswered:
+    """The begins of the requests that had no answer at the time when a worker was stopped."""
 
     at: float
     begun: Sequence[float]
 
 
+@dataclass(frozen=True)
+class Request:
+    """A request of the pool, with the indices of its utterances."""
+
+    body: Body
+    members: tuple[int, ...]
+
+
 @dataclass(frozen=True, kw_only=True)
 class LoadJob(ABC):
-    """What is common to both loops.
+    """A worker's share of the load: it sends its utterances, in an order of its own, again and again.
 
-    `utterances`: (number, waveform) pairs that this process sends, `batch_size` in a request. `tick_s`: how often it
-    reports. `drain_s`: how long answers are waited for after the end, which nobody counts: what comes next shall find a
-    server that is free.
+    After the end answers are waited for, which do not count: the next measurement needs a server that is free.
     """
 
-    number: int
+    index: int  # of the worker
     target: Target
-    utterances: Sequence[tuple[int, Waveform]]
-    batch_size: int = 1
-    timeout_s: float = 60.0
-    tick_s: float = 0.5
-    drain_s: float = 5.0
-    connections: int = 1
-    seed: int = 0
+    utterances: Sequence[tuple[int, Waveform]]  # with their indices in the pool
+    options: LoadOptions
 
     @abstractmethod
     def run(self, link: Link) -> None: ...
 
-    def _open(self) -> "Desk":
-        order = np.random.default_rng([self.seed, self.number]).permutation(len(self.utterances))
-        wanted = max(1, -(-len(order) // self.batch_size))
-        places = itertools.cycle(map(int, order))  # the last request is filled up with those of the first
+    def _open(self) -> "RequestLoop":
+        size = self.options.batch_size
+        order = np.random.default_rng([self.options.seed, self.index]).permutation(len(self.utterances))
+        indices = itertools.cycle(map(int, order))  # the last request is filled up with utterances of the first
         requests = []
-        for _ in range(wanted):
-            members = [self.utterances[next(places)] for _ in range(self.batch_size)]
+        for _ in range(max(1, -(-len(order) // size))):
+            members = [self.utterances[next(indices)] for _ in range(size)]
             body = encode(self.target, [waveform for _, waveform in members])
             requests.append(Request(body, tuple(number for number, _ in members)))
-        return Desk(self, requests)
-
-
-@dataclass(frozen=True)
-class Request:
-    body: Body
-    members: tuple[int, ...]  # numbers of its utterances
+        return RequestLoop(self, requests)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,58 +75,53 @@ class ClosedJob(LoadJob):
     concurrency: int
 
     def run(self, link: Link) -> None:
-        with self._open() as desk:
-            begin = _await(link)
-            desk.restart(begin)
-            desk.answered = lambda error: desk.rest() if error.startswith(UNREACHABLE) else desk.send()
+        tick_s = self.options.tick_s
+        with self._open() as loop:
+            begin = loop.begin(link)
+            loop.answered = lambda error: loop.rest() if error.startswith(UNREACHABLE) else loop.send()
             for _ in range(self.concurrency):
-                desk.send()
-            next_tick = begin + self.tick_s
+                loop.send()
+            next_tick = begin + tick_s
             while not link.stopping.wait(max(0.0, next_tick - time.perf_counter())):
-                link.tell(desk.take())
-                next_tick += self.tick_s
-                desk.wake()
-            desk.finish(link)
+                link.report(loop.take())
+                next_tick += tick_s
+                loop.wake()
+            loop.finish(link)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenJob(LoadJob):
-    """Sends when requests are due, until more than `max_in_flight` of them wait for their answer.
+    """Sends when requests are due, until more than `max_in_flight` of them wait for their answer."""
 
-    `rate` is that of all `shares` processes together, in requests per second.
-    """
-
-    rate: float
+    rate: float  # requests per second of all processes together
     arrivals: Arrivals
-    share: int
-    shares: int
+    processes: int
     max_in_flight: int
 
     def run(self, link: Link) -> None:
-        times = arrival_times(self.rate, self.arrivals, seed=self.seed, share=self.share, shares=self.shares)
-        with self._open() as desk:
-            begin = _await(link)
-            desk.restart(begin)
+        times = arrival_times(self.rate, self.arrivals, seed=self.options.seed, share=self.index, shares=self.processes)
+        with self._open() as loop:
+            begin = loop.begin(link)
             due = begin + next(times)
-            next_tick = begin + self.tick_s
+            next_tick = begin + self.options.tick_s
             while not link.stopping.is_set():
                 now = time.perf_counter()
                 if now >= next_tick:
-                    link.tell(desk.take())
-                    next_tick += self.tick_s
+                    link.report(loop.take())
+                    next_tick += self.options.tick_s
                 elif now < due:
                     link.stopping.wait(min(due, next_tick) - now)
-                elif desk.num_in_flight >= self.max_in_flight:
-                    desk.overrun()
+                elif loop.num_in_flight >= self.max_in_flight:
+                    loop.overrun()
                     due = float("inf")
                 else:
-                    desk.send(due)
+                    loop.send(due)
                     due = begin + next(times)
-            desk.finish(link)
+            loop.finish(link)
 
 
-class Desk:
-    """Sends requests in turn and writes down what comes back.
+class RequestLoop:
+    """Sends requests in turn and records their replies.
 
     Args:
         job: how.
@@ -145,10 +137,12 @@ class Desk:
         self._resting = 0
         self._closing = False
         self._lock = threading.Lock()
-        self._sender = open_sender(job.target.endpoint, connections=job.connections)
-        self.restart(time.perf_counter())
+        self._sender = open_sender(job.target.endpoint)
+        self._tick = Tick(0.0, 0.0)
+        self._cpu_s = 0.0
+        self._restart(time.perf_counter())
 
-    def __enter__(self) -> "Desk":
+    def __enter__(self) -> "RequestLoop":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -159,10 +153,12 @@ class Desk:
     def num_in_flight(self) -> int:
         return len(self._begun)
 
-    def restart(self, begin: float) -> None:
-        """Forget what was written down; what follows began at `begin`."""
-        self._tick = Tick(begin, begin)
-        self._cpu_s = time.process_time()
+    def begin(self, link: Link) -> float:
+        """Wait until the load begins; returns that time."""
+        begin = link.ready()
+        link.stopping.wait(max(0.0, begin - time.perf_counter()))
+        self._restart(begin)
+        return begin
 
     def send(self, due: float | None = None) -> None:
         """Send the next request. Its latency counts from `due`, or from now."""
@@ -173,12 +169,13 @@ class Desk:
         self._begun[serial] = begin
         with self._lock:
             self._tick.sent += 1
+        timeout_s = self._job.options.timeout_s
         self._sender.send(
-            request.body, self._job.timeout_s, lambda reply: self._done(request, serial, begin, due is not None, reply)
+            request.body, timeout_s, lambda reply: self._done(request, serial, begin, due is not None, reply)
         )
 
     def rest(self) -> None:
-        """Send one request less until `wake`: who is not there need not be asked a thousand times a second."""
+        """Send one request less until `wake`: an absent server need not be asked a thousand times a second."""
         with self._lock:
             self._resting += 1
 
@@ -189,28 +186,32 @@ class Desk:
             self.send()
 
     def overrun(self) -> None:
-        """Write down that the server does not keep up."""
+        """Record that the server does not keep up."""
         with self._lock:
             self._tick.overrun = self.num_in_flight
 
     def take(self) -> Tick:
-        """What was written down since the last time."""
+        """Everything recorded since the last time."""
         now, cpu_s = time.perf_counter(), time.process_time()
         with self._lock:
             tick, self._tick = self._tick, Tick(now, now)
         tick.end = now
-        tick.cpu_s[self._job.number] = cpu_s - self._cpu_s
+        tick.cpu_s[self._job.index] = cpu_s - self._cpu_s
         self._cpu_s = cpu_s
         return tick
 
     def finish(self, link: Link) -> None:
         """Stop sending, report, and wait a moment for what is in flight."""
         self._closing = True
-        link.tell(self.take())
-        link.tell(Rest(at=time.perf_counter(), begun=list(self._begun.values())))
-        deadline = time.perf_counter() + self._job.drain_s
+        link.report(self.take())
+        link.report(Unanswered(at=time.perf_counter(), begun=list(self._begun.values())))
+        deadline = time.perf_counter() + self._job.options.drain_s
         while self._begun and time.perf_counter() < deadline:
             time.sleep(0.01)
+
+    def _restart(self, begin: float) -> None:
+        self._tick = Tick(begin, begin)
+        self._cpu_s = time.process_time()
 
     def _done(self, request: Request, serial: int, begin: float, is_due: bool, reply: Reply) -> None:
         if reply.error is None and reply.rows != len(request.members):
@@ -234,9 +235,3 @@ class Desk:
                 tick.add_error(error)
         self._begun.pop(serial, None)
         self.answered(error or "")
-
-
-def _await(link: Link) -> float:
-    begin = link.ready()
-    link.stopping.wait(max(0.0, begin - time.perf_counter()))
-    return begin

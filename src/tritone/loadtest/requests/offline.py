@@ -1,32 +1,29 @@
-"""Load tests of whole utterances: so many requests in flight, or so many a second, until the figures hold still.
+"""Load tests of whole utterances: a number of requests in flight or a second, until the figures hold still.
 
 Target, Workload, load  ->  processes that send  ->  windows  ->  Measurement
 
 measure_closed(target, workload, 16)                  # 16 requests in flight
-measure_open(target, workload, 40.0, "poisson")       # 40 requests a second, come what may
+measure_open(target, workload, 40.0, "poisson")       # 40 requests a second
 """
 
-import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tritone.client.transport import EMBEDDING
-from tritone.evaluate.normalize import Normalization
 from tritone.loadtest.findings.result import Latency, Loop, Measurement, ServerSide
 from tritone.loadtest.findings.statistics import Look, ServerWatch, server_side
+from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.processes.fleet import Fleet
 from tritone.loadtest.requests.arrivals import Arrivals
-from tritone.loadtest.requests.loops import ClosedJob, LoadJob, OpenJob, Rest
-from tritone.loadtest.requests.recorder import End, Event, Recorder
-from tritone.loadtest.requests.windows import Tick, WindowPlan
+from tritone.loadtest.requests.loops import ClosedJob, LoadJob, OpenJob, Unanswered
+from tritone.loadtest.requests.windows import End, Event, Recorder, Tick
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.answers import judge, judge_embeddings
 from tritone.loadtest.workload.workload import Workload
 
-MAX_PROCESSES = 16
 CONCURRENCY_OF_A_PROCESS = 32
 RATE_OF_A_PROCESS = 500.0  # requests per second
 BUSY = 0.85  # of a core, from which on a generator process may be what is measured
@@ -39,39 +36,6 @@ PATIENCE_S = 30.0  # beyond a tick in which a worker must report
 BYTES_PER_SAMPLE = 4
 
 OnWindow = Callable[[Tick], None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadOptions:
-    """How a load test is done.
-
-    `batch_size`: utterances in one request, padded to the longest. `timeout_s`: of one request. `processes`: that send;
-    None takes as many as cores and load call for. `connections`: of each process (gRPC). `metrics_url`: of the server's
-    Prometheus metrics, None tries port 8002. `normalization`: of texts and references for the word error rate.
-    """
-
-    batch_size: int = 1
-    timeout_s: float = 60.0
-    processes: int | None = None
-    connections: int = 1
-    seed: int = 0
-    windows: WindowPlan = field(default_factory=WindowPlan)
-    tick_s: float = 0.5
-    drain_s: float = 5.0
-    metrics_url: str | None = None
-    normalization: Normalization | None = None
-
-    def __post_init__(self) -> None:
-        for name in ("batch_size", "connections"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.processes is not None and not 1 <= self.processes <= 256:
-            raise ValueError(f"processes must be 1 to 256, got {self.processes}")
-        for name in ("timeout_s", "tick_s"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
-        if self.drain_s < 0:
-            raise ValueError(f"drain_s must not be negative, got {self.drain_s}")
 
 
 class Interrupted(KeyboardInterrupt):
@@ -107,11 +71,10 @@ def measure_closed(
     options = options or LoadOptions()
     if concurrency < 1:
         raise ValueError(f"concurrency must be at least 1, got {concurrency}")
-    count = options.processes or _processes(concurrency / CONCURRENCY_OF_A_PROCESS)
-    count = min(count, concurrency)
+    count = min(concurrency, options.processes_for(concurrency / CONCURRENCY_OF_A_PROCESS))
     jobs = [
-        ClosedJob(**common, concurrency=concurrency // count + (number < concurrency % count))
-        for number, common in enumerate(_shares(target, workload, options, count))
+        ClosedJob(**share, concurrency=concurrency // count + (share["index"] < concurrency % count))
+        for share in _shares(target, workload, options, count)
     ]
     plan = replace(
         options.windows,
@@ -145,19 +108,13 @@ def measure_open(
     options = options or LoadOptions()
     if not 0 < rate < float("inf"):
         raise ValueError(f"rate must be a number of requests per second above 0, got {rate}")
-    count = options.processes or _processes(rate / RATE_OF_A_PROCESS)
+    count = options.processes_for(rate / RATE_OF_A_PROCESS)
     request_bytes = workload.mean_s * workload.sample_rate * BYTES_PER_SAMPLE * options.batch_size
     backlog = min(max(MIN_BACKLOG, BACKLOG_S * rate), max(1.0, MAX_BACKLOG_BYTES / request_bytes))
+    most = max(1, round(backlog / count))
     jobs = [
-        OpenJob(
-            **common,
-            rate=rate,
-            arrivals=arrivals,
-            share=number,
-            shares=count,
-            max_in_flight=max(1, round(backlog / count)),
-        )
-        for number, common in enumerate(_shares(target, workload, options, count))
+        OpenJob(**share, rate=rate, arrivals=arrivals, processes=count, max_in_flight=most)
+        for share in _shares(target, workload, options, count)
     ]
     plan = replace(
         options.windows,
@@ -168,7 +125,7 @@ def measure_open(
 
 
 class _Measuring:
-    """One measurement: its processes, its windows, what the server says about it, and what is to be noted."""
+    """One measurement: its processes, its windows, the server's counters, and remarks."""
 
     def __init__(
         self,
@@ -216,11 +173,11 @@ class _Measuring:
             self._on_window(self._recorder.windows[-1])
 
     def _stop(self, fleet: Fleet) -> None:
-        for told in fleet.stop(self._options.drain_s + PATIENCE_S):
-            for rest in told:
-                if isinstance(rest, Rest):
-                    self._open += rest.begun
-                    self._stopped_at = rest.at
+        for messages in fleet.stop(self._options.drain_s + PATIENCE_S):
+            for message in messages:
+                if isinstance(message, Unanswered):
+                    self._open += message.begun
+                    self._stopped_at = message.at
 
     def _partial(self, watch: ServerWatch, processes: int) -> Measurement | None:
         seen = self._recorder.seen()
@@ -298,7 +255,7 @@ class _Measuring:
         if recorder.end is End.UNSTABLE:
             what = "throughput or p95" if plan.judge_throughput else "p95"
             return [
-                f"not stable: {what} of the last {plan.stable_windows} of {recorder.num_windows} windows differ by "
+                f"not stable: {what} of the last {plan.needed} of {recorder.num_windows} windows differ by "
                 f"more than {plan.tolerance:.0%} from their mean"
             ]
         if recorder.end is End.OVERRUN:
@@ -336,7 +293,7 @@ class _Measuring:
 
 
 def _shares(target: Target, workload: Workload, options: LoadOptions, count: int) -> Iterator[dict[str, Any]]:
-    """What is common to the jobs of both loops: each process sends its part of the pool."""
+    """The common arguments of both loops' jobs: each process sends its part of the pool."""
     if target.streaming:
         raise ValueError(f"model '{target.model}' is for streams; this load is of whole utterances")
     if workload.sample_rate != target.sample_rate:
@@ -344,19 +301,6 @@ def _shares(target: Target, workload: Workload, options: LoadOptions, count: int
             f"the workload has {workload.sample_rate} Hz, model '{target.model}' wants {target.sample_rate} Hz"
         )
     pool = list(enumerate(workload.waveforms))
-    for number in range(count):
-        yield {
-            "number": number,
-            "target": target,
-            "utterances": pool[number::count] or [pool[number % len(pool)]],
-            **{name: getattr(options, name) for name in JOB_OPTIONS},
-        }
-
-
-JOB_OPTIONS = ("batch_size", "timeout_s", "tick_s", "drain_s", "connections", "seed")
-
-
-def _processes(wanted: float) -> int:
-    # Half of the cores: the server may be on this machine, and a generator that waits for a core measures that.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(-int(-wanted // 1), cores // 2, MAX_PROCESSES))
+    for index in range(count):
+        utterances = pool[index::count] or [pool[index % len(pool)]]
+        yield {"index": index, "target": target, "utterances": utterances, "options": options}

@@ -1,53 +1,51 @@
-"""Windows of a measurement: what was answered in them, and whether the last ones agree.
+"""Windows of a measurement: what was answered in them, and when the last ones agree.
 
-    ticks of every process  ->  Window, Window, ...  ->  stable?  ->  the last windows are the measurement
+    ticks of every process  ->  Recorder: warm-up, window, window, ...  ->  the last windows are the measurement
 
 A server needs time until its caches are warm and its queue is as long as it will be. Figures count once a few windows
 in a row agree in throughput and in p95, which is how NVIDIA's perf_analyzer decides too.
 """
 
 from array import array
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 import numpy as np
-import numpy.typing as npt
 
+from tritone.loadtest.options import WindowPlan
 from tritone.loadtest.workload.embeddings import Embeddings
 
 MAX_TEXTS = 50_000  # different (utterance, text) pairs that a window keeps
 MAX_KINDS = 100  # of errors
 OTHER = "other errors"
-SLACK_MS = 0.5  # by which p95 may always differ: a millisecond is hardly measured to 10 %
+SLACK_S = 0.0005  # by which p95 may always differ: a millisecond is hardly measured to 10 %
+COLD_S = 30.0  # that a server may take longer than a request's time limit until it is warm
+EPSILON_S = 0.02  # ticks end a little early or late
 
 
 @dataclass
 class Tick:
-    """What one process, or several together, saw in some time. Times are `perf_counter` seconds.
-
-    `latencies` are of answered requests, `lateness` is by how much requests were sent after they were due. `texts`
-    counts the answers: (utterance, text) -> times; of models that give no text there are `embeddings`. `cpu_s` is the
-    CPU time that each process used, by its number.
-    """
+    """Everything that one process, or several together, saw in some time. Times are `perf_counter` seconds."""
 
     begin: float
     end: float
-    latencies: "array[float]" = field(default_factory=lambda: array("d"))
-    lateness: "array[float]" = field(default_factory=lambda: array("d"))
-    texts: Counter[tuple[int, str]] = field(default_factory=Counter)
-    embeddings: Embeddings = field(default_factory=Embeddings)
+    latencies: "array[float]" = field(default_factory=lambda: array("d"))  # of answered requests
+    lateness: "array[float]" = field(default_factory=lambda: array("d"))  # from when requests were due to their sending
+    texts: Counter[tuple[int, str]] = field(default_factory=Counter)  # (utterance, text) -> how often it was answered
+    embeddings: Embeddings = field(default_factory=Embeddings)  # of models that give no text
     errors: Counter[str] = field(default_factory=Counter)
     utterances: int = 0
     audio_s: float = 0.0
     sent: int = 0  # requests, answered or not
     unscored: int = 0  # texts beyond `MAX_TEXTS`
-    cpu_s: dict[int, float] = field(default_factory=dict)
-    overrun: int = 0  # requests that waited for their answer when it was given up to keep the rate
+    cpu_s: dict[int, float] = field(default_factory=dict)  # CPU time of each process, by its index
+    overrun: int = 0  # requests that waited for their answer when the rate was given up
 
     @property
     def requests(self) -> int:
-        """Requests that came back, well or not."""
+        """Requests that came back, failed or not."""
         return len(self.latencies) + self.errors.total()
 
     @property
@@ -76,71 +74,115 @@ class Tick:
         self.embeddings.absorb(other.embeddings)
         for error, times in other.errors.items():
             self.add_error(error, times)
-        self.utterances += other.utterances
-        self.audio_s += other.audio_s
-        self.sent += other.sent
-        self.unscored += other.unscored
-        self.overrun += other.overrun
+        for name in ("utterances", "audio_s", "sent", "unscored", "overrun"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
         for process, seconds in other.cpu_s.items():
             self.cpu_s[process] = self.cpu_s.get(process, 0.0) + seconds
 
 
-@dataclass(frozen=True, kw_only=True)
-class WindowPlan:
-    """How long is measured.
+class Event(Enum):
+    """The part of a measurement that a tick completed."""
 
-    Warm-up lasts `warmup_s`, and until `warmup_requests` have come back. A window ends when both `window_s` and
-    `min_requests` are reached, or after `max_window_s`. The measurement ends when `stable_windows` in a row agree
-    within `tolerance` of their mean, or after `max_windows`. `judge_throughput`: whether they must agree in throughput
-    too; where arrivals are drawn by chance, so is the throughput.
+    WARM = "warm-up"
+    WINDOW = "window"
+
+
+class End(Enum):
+    """Why a measurement is over."""
+
+    STABLE = "the last windows agree"
+    UNSTABLE = "the last of so many windows, and still they do not agree"
+    OVERRUN = "the server does not keep up with the rate"
+    FAILING = "no request succeeds"
+
+
+class Recorder:
+    """Makes windows of ticks, which it takes in the order of time.
+
+    Attributes:
+        windows: the last of those that are full, at most as many as must agree.
+        num_windows: how many there were in all.
+        end: why it is over; None while it is not.
     """
 
-    warmup_s: float = 2.0
-    warmup_requests: int = 1
-    window_s: float = 3.0
-    max_window_s: float = 15.0
-    min_requests: int = 50
-    stable_windows: int = 3
-    max_windows: int = 10
-    tolerance: float = 0.10
-    judge_throughput: bool = True
+    def __init__(self, plan: WindowPlan, timeout_s: float) -> None:
+        self.windows: deque[Tick] = deque(maxlen=plan.needed)
+        self.num_windows = 0
+        self.end: End | None = None
+        self._plan = plan
+        self._timeout_s = timeout_s
+        self._is_warm = False
+        self._current: Tick | None = None
+        self._silent_s = 0.0  # in windows in which nothing succeeded
 
-    def __post_init__(self) -> None:
-        if self.warmup_s < 0 or not 0 < self.window_s <= self.max_window_s:
-            raise ValueError(
-                "warmup_s must not be negative and window_s must be above 0 and at most max_window_s, got "
-                f"{self.warmup_s}, {self.window_s} and {self.max_window_s}"
-            )
-        if not 1 <= self.stable_windows <= self.max_windows:
-            raise ValueError(
-                f"stable_windows must be 1 to max_windows, got {self.stable_windows} of {self.max_windows}"
-            )
-        if not 0 < self.tolerance < 1:
-            raise ValueError(f"tolerance must be between 0 and 1, got {self.tolerance}")
+    def add(self, tick: Tick) -> Event | None:
+        """Take the next tick, and return what it completed."""
+        if self._current is None:
+            self._current = tick
+        else:
+            self._current.absorb(tick)
+        if tick.overrun:
+            self.end = End.OVERRUN
+            return self._close()
+        if self._is_warm:
+            return self._close() if self._is_full(self._current) else None
+        if self._warms_up(self._current):
+            return None
+        self._is_warm = True
+        self._current = None
+        return Event.WARM
 
-    def is_warm(self, warmup: Tick, max_s: float) -> bool:
-        """Whether measuring may begin; it does after `max_s` seconds in any case."""
-        enough = warmup.requests >= self.warmup_requests and warmup.wall_s >= self.warmup_s
-        return enough or warmup.wall_s >= max_s
+    def seen(self) -> list[Tick]:
+        """The windows if it ends now: the last full ones, else the one that was begun."""
+        if self.windows:
+            return list(self.windows)
+        return [self._current] if self._is_warm and self._current is not None and self._current.requests else []
 
-    def is_full(self, window: Tick) -> bool:
-        """Whether a window may end."""
-        if window.wall_s < self.window_s - EPSILON_S:
+    def _warms_up(self, warmup: Tick) -> bool:
+        plan = self._plan
+        if warmup.wall_s >= plan.warmup_s + self._timeout_s + COLD_S:
             return False
-        return window.requests >= self.min_requests or window.wall_s >= self.max_window_s - EPSILON_S
+        return warmup.requests < plan.warmup_requests or warmup.wall_s < plan.warmup_s
 
-    def is_stable(self, windows: Iterable[Tick]) -> bool:
-        """Whether the last windows agree. Windows in which nothing succeeded never do."""
-        last = list(windows)[-self.stable_windows :]
-        if len(last) < self.stable_windows or not all(window.latencies for window in last):
+    def _is_full(self, window: Tick) -> bool:
+        if window.wall_s < self._plan.window_s - EPSILON_S:
             return False
-        throughput = np.array([len(window.latencies) / window.wall_s for window in last])
-        p95_ms = np.array([1000 * np.percentile(window.latencies, 95) for window in last])
-        return self._agree(p95_ms, SLACK_MS) and (not self.judge_throughput or self._agree(throughput))
+        return window.requests >= self._plan.min_requests or window.wall_s >= self._plan.longest_s - EPSILON_S
 
-    def _agree(self, values: npt.NDArray[np.float64], slack: float = 0.0) -> bool:
-        mean = values.mean()
-        return bool((abs(values - mean) <= self.tolerance * mean + slack).all())
+    def _close(self) -> Event:
+        assert self._current is not None
+        window, self._current = self._current, None
+        self.windows.append(window)
+        self.num_windows += 1
+        self._silent_s = 0.0 if window.latencies else self._silent_s + window.wall_s
+        if self.end is not None:
+            return Event.WINDOW
+        if not window.latencies and (window.errors or self._silent_s > self._timeout_s):
+            self.end = End.FAILING
+        elif is_stable(self._plan, self.windows):
+            self.end = End.STABLE
+        elif self.num_windows >= self._plan.max_windows:
+            self.end = End.UNSTABLE
+        return Event.WINDOW
 
 
-EPSILON_S = 0.02  # ticks end a little early or late
+def is_stable(plan: WindowPlan, windows: Iterable[Tick]) -> bool:
+    """Whether the last windows agree. Windows in which nothing succeeded never do."""
+    last = list(windows)[-plan.needed :]
+    if not all(window.latencies for window in last):
+        return False
+    rates = [len(window.latencies) / window.wall_s for window in last]
+    p95_s = [float(np.percentile(window.latencies, 95)) for window in last]
+    return windows_agree(plan, rates, p95_s, plan.tolerance * float(np.mean(p95_s or 0)) + SLACK_S)
+
+
+def windows_agree(plan: WindowPlan, rates: Sequence[float], p95_s: Sequence[float], slack_s: float) -> bool:
+    """Whether answers per second are within the plan's tolerance of their mean, and p95 latencies within a slack."""
+    if len(rates) < plan.needed:
+        return False
+    is_steady = _within(rates, plan.tolerance * float(np.mean(rates))) or not plan.judge_throughput
+    return is_steady and _within(p95_s, slack_s)
+
+
+def _within(values: Sequence[float], slack: float) -> bool:
+    return bool((np.abs(np.array(values) - np.mean(values)) <= slack).all())

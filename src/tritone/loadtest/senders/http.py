@@ -11,7 +11,7 @@ from aiohttp.payload import Payload
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import HTTP_STATUS
-from tritone.loadtest.senders.sender import LoopSender, too_late
+from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 
 NO_LIMIT = 0
@@ -26,8 +26,8 @@ KINDS = {
 }
 
 
-class HttpSender(LoopSender):
-    """See `Sender`. aiohttp because tritonclient and our client bring it anyway."""
+class HttpSender(Sender):
+    """A sender over HTTP connections, one for each request in flight, which it keeps open."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._base = f"http{'s' if endpoint.tls else ''}://{endpoint.address}/v2/models/"

@@ -1,4 +1,4 @@
-"""What the senders of both protocols share: one event loop in a thread of its own, and nothing else that could wait.
+"""A sender of requests: one event loop in a thread of its own, and nothing else that could wait.
 
 A thread per request, or gRPC's threads per channel, would fight with each other for Python's interpreter lock; one loop
 needs half the CPU time for small requests and answers in steady time.
@@ -7,13 +7,16 @@ needs half the CPU time for small requests and answers in steady time.
 import asyncio
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from tritone.client.loop_thread import LoopThread
-from tritone.loadtest.senders.wire import Body, Done, Reply
+from tritone.loadtest.senders.wire import Body, Reply
+
+Done = Callable[[Reply], None]
 
 
-class LoopSender(ABC):
-    """See `Sender`. `done` is called in the loop's thread, where `send` costs least."""
+class Sender(ABC):
+    """Open connections to one server, over one protocol. Nothing is sent before the first request."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
@@ -22,6 +25,11 @@ class LoopSender(ABC):
         self._thread.submit(self._connect()).result()
 
     def send(self, body: Body, timeout_s: float, done: Done) -> None:
+        """Send a request and return at once; `done` is called exactly once, with an error if need be.
+
+        It is called in the loop's thread, or in `send` itself when the sender is closed. It must not block and may
+        call `send` again, which costs less there than in other threads.
+        """
         if self._thread.is_current:
             self._launch(body, timeout_s, done)
             return
@@ -32,6 +40,7 @@ class LoopSender(ABC):
         done(cancelled())
 
     def close(self) -> None:
+        """Close the connections. Requests in flight are answered with an error before this returns."""
         self._thread.close(self._shut())
 
     @abstractmethod
@@ -39,7 +48,7 @@ class LoopSender(ABC):
 
     @abstractmethod
     async def _ask(self, body: Body, timeout_s: float) -> Reply:
-        """Send a request and read its answer. Failures of the way are replies too, none is raised."""
+        """Send a request and read its answer; every failure is a reply too, none is raised."""
 
     @abstractmethod
     async def _disconnect(self) -> None: ...

@@ -1,6 +1,6 @@
-"""Requests as bytes, made before the clock starts, and senders that put them on the wire without looking inside.
+"""Requests as bytes, made before the clock starts, and replies read from bytes.
 
-    Target, waveforms  ->  encode  ->  Body  ->  Sender.send  ->  Reply (texts or embeddings, or what went wrong)
+    Target, waveforms  ->  encode  ->  Body  ->  a sender  ->  read_reply  ->  Reply (texts, embeddings or an error)
 
 A load generator shares its machine with much else: whatever can be done once is done once, and nothing in the hot path
 builds a tensor or a message object per request.
@@ -9,9 +9,9 @@ builds a tensor or a message object per request.
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -31,25 +31,21 @@ STRING_LENGTH_BYTES = 4  # a string tensor has them before each element, little-
 
 @dataclass(frozen=True, kw_only=True)
 class Target:
-    """A model on a server, and what is asked of it.
-
-    `sample_rate` in Hz; `batched` tells whether its tensors have a batch axis. `parameters`: names and values that all
-    requests carry; of a stream, all its chunks. `output`: the tensor that answers have, `TEXT` or `EMBEDDING`.
-    `has_lengths`: whether it takes `WAV_LENS`; without, all of a waveform is audio.
-    """
+    """A model on a server, and the parameters of its requests."""
 
     endpoint: Endpoint
     model: str
-    sample_rate: int
-    batched: bool = True
+    sample_rate: int  # in Hz
+    batched: bool = True  # whether its tensors have a batch axis
     streaming: bool = False
-    parameters: tuple[tuple[str, Parameter], ...] = ()
-    output: str = TEXT
-    has_lengths: bool = True
+    parameters: tuple[tuple[str, Parameter], ...] = ()  # of every request; of a stream, of every chunk
+    output: str = TEXT  # the tensor of its answers, `TEXT` or `EMBEDDING`
+    has_lengths: bool = True  # whether it takes `WAV_LENS`; without, all of a waveform is audio
+    stages: tuple[str, ...] = ()  # the models that it is an ensemble of
 
     @classmethod
     def of(cls, endpoint: Endpoint, info: ModelInfo, parameters: Mapping[str, Parameter] | None = None) -> "Target":
-        """Describe a model that `Client.model` found, and what to ask of it."""
+        """Describe a model that `Client.model` found, with the parameters of its requests."""
         return cls(
             endpoint=endpoint,
             model=info.name,
@@ -59,25 +55,21 @@ class Target:
             parameters=tuple((parameters or {}).items()),
             output=EMBEDDING if info.kind == "embedding" else TEXT,
             has_lengths=info.has_lengths,
+            stages=info.stages,
         )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Body:
-    """One request, ready to send to the target it was made for.
-
-    `content` is the message: all of it (gRPC), or the tensors' bytes (HTTP). `stream` says which chunk of which stream
-    it is; it is kept apart, so that streams can share their chunks: see `in_stream`. `header` is the JSON that precedes
-    the tensors (HTTP only, else empty), `parameters` what it asks of the model (HTTP only). `output`: see `Target`.
-    """
+    """One request, ready to send to the target it was made for."""
 
     model: str
-    content: bytes
-    header: bytes = b""
-    parameters: bytes = b""
-    stream: bytes = b""
+    content: bytes  # the whole message (gRPC), or the tensors' bytes (HTTP)
+    header: bytes = b""  # HTTP: the JSON that precedes the tensors
+    parameters: bytes = b""  # HTTP: the request's parameters
+    stream: bytes = b""  # which chunk of which stream it is; kept apart, so that streams can share their chunks
     audio_s: tuple[float, ...] = ()  # of each row
-    output: str = TEXT
+    output: str = TEXT  # as of `Target`
 
     def in_stream(self, sequence_id: int, *, start: bool = False, end: bool = False) -> "Body":
         """The same chunk as part of a stream (1 to 2**63 - 1). The tensors' bytes are shared, not copied."""
@@ -102,61 +94,18 @@ class Body:
 
 @dataclass(kw_only=True, slots=True)
 class Reply:
-    """What came back for one request.
+    """The answer to one request: texts, embeddings or an error. Times are `time.perf_counter()`."""
 
-    `texts` has one text for each row, or `embeddings` is (rows, dim) of finite numbers; neither is there exactly when
-    `error` says what went wrong, in words that are the same for equal causes. `received`: `time.perf_counter()` when
-    the whole answer was there; `sent`: when the sender began to write the request, which is later than `send` if it is
-    overloaded.
-    """
-
-    texts: tuple[str, ...] = ()
-    embeddings: Vectors | None = None
-    error: str | None = None
-    received: float
-    sent: float = 0.0
+    texts: tuple[str, ...] = ()  # one for each row
+    embeddings: Vectors | None = None  # (rows, dim) of finite numbers
+    error: str | None = None  # equal causes have equal messages
+    received: float  # when the whole answer was there
+    sent: float = 0.0  # when the sender began to write the request: later than `send` if it is overloaded
 
     @property
     def rows(self) -> int:
         """How many rows were answered."""
         return len(self.texts) if self.embeddings is None else len(self.embeddings)
-
-
-Done = Callable[[Reply], None]
-
-
-class Sender(Protocol):
-    """Open connections to one server."""
-
-    def send(self, body: Body, timeout_s: float, done: Done) -> None:
-        """Send a request and return at once; `done` is called exactly once, with an error if need be.
-
-        It is called in the sender's own thread, or in `send` itself when the sender is closed. It must not block and
-        may call `send` again, which costs less there than in other threads.
-        """
-        ...
-
-    def close(self) -> None:
-        """Close the connections. Requests in flight are answered with an error before this returns."""
-        ...
-
-
-def open_sender(endpoint: Endpoint, *, connections: int = 1) -> Sender:
-    """Open a sender for an endpoint's protocol.
-
-    Args:
-        endpoint: the server. Nothing is sent before the first request.
-        connections: TCP connections (gRPC: each carries any number of requests, they take turns). HTTP opens one for
-            each request in flight and keeps them; there `connections` is ignored.
-    """
-    # Each protocol brings heavy imports that a user of the other one should not wait for.
-    if endpoint.protocol == "grpc":
-        from tritone.loadtest.senders.grpc import GrpcSender
-
-        return GrpcSender(endpoint, connections)
-    from tritone.loadtest.senders.http import HttpSender
-
-    return HttpSender(endpoint)
 
 
 class Tensor(NamedTuple):
@@ -174,7 +123,7 @@ def encode(
     """Write a request for the texts or embeddings of some waveforms.
 
     Args:
-        target: who is asked.
+        target: the model.
         waveforms: (samples,) float32 at the target's rate, one for each row. Rows are padded with zeros to the longest,
             and `WAV_LENS` says how long each really is, because a tensor is rectangular.
         sequence_id: of the stream that this is a chunk of; 0 is none.
@@ -191,7 +140,7 @@ def encode(
             "Use batch size 1."
         )
     lengths = [len(waveform) for waveform in waveforms]
-    # An engine need not accept a tensor without elements: nothing to say is one sample of padding.
+    # A runtime need not accept a tensor without elements: no audio is one sample of padding.
     if not target.has_lengths and (min(lengths) == 0 or len(set(lengths)) > 1):
         raise ValueError(
             f"model '{target.model}' is not told how long audio is, so it cannot be padded. Use batch size 1, or "
@@ -218,7 +167,7 @@ def read_reply(body: Body, content: bytes, shape: Sequence[int], received: float
         body: the request.
         content: the bytes of the tensor `body.output`.
         shape: of the tensor.
-        received: see `Reply`.
+        received: when it was there.
     """
     try:
         if body.output == EMBEDDING:
@@ -271,7 +220,7 @@ def error_kind(kind: str, message: str) -> str:
 
     Args:
         kind: what it means for the caller: "timeout", "no connection", "busy", "refused", ...
-        message: the words of whoever found it.
+        message: of the exception or the server.
     """
     line = next((line.strip() for line in message.splitlines() if line.strip()), "")
     line = REQUEST.sub("", line)

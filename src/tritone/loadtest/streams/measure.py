@@ -1,4 +1,4 @@
-"""Live streams: does a server keep up with so many microphones, how late are its answers, and are they right?
+"""Load tests of live streams: whether a server keeps up with a number of microphones, how late and how right it is.
 
     measure_streams(target, workload, 200)     # 200 streams are open at any time
 
@@ -6,30 +6,29 @@ Warm-up lasts until all streams are open, and a little longer. Then windows are 
 the end the answers that are due are waited for, and the streams are ended.
 """
 
-import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.findings.statistics import Look, ServerWatch, server_side
+from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.processes.fleet import Fleet
 from tritone.loadtest.requests.offline import Interrupted
 from tritone.loadtest.requests.windows import Tick
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.streams.job import StreamJob, StreamTick
 from tritone.loadtest.streams.pacing import GOODBYE_S, Column, Kind
-from tritone.loadtest.streams.run import Rows, StreamOptions, StreamRun, cut_windows, failures, has, windows_agree
+from tritone.loadtest.streams.run import Rows, StreamRun, cut_windows, failures, has, rows_agree
 from tritone.loadtest.workload.workload import Workload
 
-MAX_PROCESSES = 16
 CHUNKS_OF_A_PROCESS = 400.0  # a second; a quarter of what one can do, so that it is never late
+MAX_SPREAD_S = 10.0  # over which starts are spread if not said otherwise
 SETTLE_S = 0.5  # after a window, until most of its answers are there
 LEAST_S = 0.1  # of measured time
 PATIENCE_S = 20.0  # beyond every time limit, until a process of the generator counts as dead
@@ -41,11 +40,11 @@ def measure_streams(
     target: Target,
     workload: Workload,
     streams: int,
-    options: StreamOptions | None = None,
+    options: LoadOptions | None = None,
     *,
     on_window: OnWindow | None = None,
 ) -> Measurement:
-    """Keep so many streams open for some time and measure.
+    """Keep a number of streams open for some time and measure.
 
     Args:
         target: a streaming model.
@@ -69,42 +68,43 @@ def play_streams(
     target: Target,
     workload: Workload,
     streams: int,
-    options: StreamOptions | None = None,
+    options: LoadOptions | None = None,
     *,
     on_window: OnWindow | None = None,
 ) -> StreamRun:
     """Do as `measure_streams`, and return all that was seen.
 
-    Ctrl-C in the measured time ends the run, which then says that it `is_interrupted`. Before that time it raises
-    `Interrupted`, with nothing to carry.
+    Ctrl-C in the measured time ends the run, which then `is_interrupted`. Before that time it raises `Interrupted`,
+    without a measurement.
     """
-    options = options or StreamOptions()
+    options = options or LoadOptions()
     jobs = share_out(target, workload, streams, options)
     interrupted: float | None = None
+    first: Future[Look | None] | None = None
+    last: Look | None = None
     try:
-        # The server is asked aside: it may take its time, and processes that nobody listens to are held up.
+        # The counters are read in another thread: the server may take its time, and workers must be listened to.
         with ServerWatch(target, options.metrics_url) as watch, ThreadPoolExecutor(1) as aside, Fleet(jobs) as fleet:
-            looks = _Looks(watch, aside)
-            book = _Book(fleet.begin(), jobs, streams, options, on_window)
+            seen = _Seen(fleet.begin(), jobs, streams, options, on_window)
             try:
-                while not book.is_complete(perf_counter()):
-                    book.hear(fleet.receive(options.timeout_s + PATIENCE_S))
-                    if perf_counter() >= book.begin:
-                        looks.begin()
+                while not seen.is_complete(perf_counter()):
+                    seen.add(fleet.receive(options.timeout_s + PATIENCE_S))
+                    if first is None and perf_counter() >= seen.begin:
+                        first = aside.submit(watch.look)
             except KeyboardInterrupt:
                 interrupted = perf_counter()
             with suppress(KeyboardInterrupt):  # a second one does not wait for answers and goodbyes
-                looks.end()
-                for told in fleet.stop(options.timeout_s + options.drain_s + GOODBYE_S + PATIENCE_S):
-                    book.hear(told)
+                last = aside.submit(watch.look).result() if first is not None else None
+                for ticks in fleet.stop(options.timeout_s + options.drain_s + GOODBYE_S + PATIENCE_S):
+                    seen.add(ticks)
     except KeyboardInterrupt as early:
         raise Interrupted(None) from early
-    if interrupted is not None and interrupted < book.begin + LEAST_S:
+    if interrupted is not None and interrupted < seen.begin + LEAST_S:
         raise Interrupted(None)
-    return book.close(target, workload, looks, interrupted)
+    return seen.run(target, workload, first.result() if first is not None else None, last, interrupted)
 
 
-def share_out(target: Target, workload: Workload, streams: int, options: StreamOptions) -> list[StreamJob]:
+def share_out(target: Target, workload: Workload, streams: int, options: LoadOptions) -> list[StreamJob]:
     """Share streams and utterances out over processes.
 
     Raises:
@@ -118,78 +118,62 @@ def share_out(target: Target, workload: Workload, streams: int, options: StreamO
         raise InputError(
             f"the audio has {workload.sample_rate} Hz, model '{target.model}' needs {target.sample_rate} Hz"
         )
-    if options.chunk_ms / 1000 * target.sample_rate < 1:
+    if options.chunk_s * target.sample_rate < 1:
         raise InputError(f"a chunk of {options.chunk_ms:g} ms holds no sample at {target.sample_rate} Hz")
     spoken = [(index, waveform) for index, waveform in enumerate(workload.waveforms) if len(waveform)]
     if not spoken:
         raise InputError("none of the recordings has any samples; streams need something to say")
     rng = np.random.default_rng(options.seed)
-    spread_s = options.spread_s(workload)
-    processes = min(streams, options.processes or _processes(streams / options.pace.chunk_s))
+    spread_s = start_spread_s(options, workload)
+    processes = min(streams, options.processes_for(streams / options.chunk_s / CHUNKS_OF_A_PROCESS))
     starts = (np.arange(streams) + rng.uniform(0, 1, streams)) / streams * spread_s
-    places = rng.permutation(len(spoken))
-    shares = [places[number::processes] if len(places) >= processes else places for number in range(processes)]
+    indices = rng.permutation(len(spoken))
+    shares = [indices[number::processes] if len(indices) >= processes else indices for number in range(processes)]
     return [
         StreamJob(
             target=target,
-            utterances=[spoken[place] for place in share],
+            utterances=[spoken[index] for index in share],
             order=range(len(share)),
             starts=[float(start) for start in starts[number::processes]],
-            score_after_s=spread_s + options.pace.chunk_s + options.windows.warmup_s,
-            pace=options.pace,
-            connections=options.connections,
+            score_after_s=spread_s + options.chunk_s + options.windows.warmup_s,
+            options=options,
             seed=options.seed + number,
         )
         for number, share in enumerate(shares)
     ]
 
 
-def _processes(chunks_per_s: float) -> int:
-    # Half of the cores: the server may be on this machine, and a generator that waits for a core measures that.
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(-int(-chunks_per_s // CHUNKS_OF_A_PROCESS), cores // 2, MAX_PROCESSES))
+def start_spread_s(options: LoadOptions, workload: Workload) -> float:
+    """The time over which the starts of streams are spread."""
+    if options.start_spread_s is not None:
+        return options.start_spread_s
+    return min(MAX_SPREAD_S, max(5 * options.chunk_s, workload.mean_s))
 
 
-class _Looks:
-    """The server's counters at the begin and at the end of the measured time."""
-
-    def __init__(self, watch: ServerWatch, aside: Executor) -> None:
-        self._watch, self._aside = watch, aside
-        self._first: Future[Look | None] | None = None
-        self.last: Look | None = None
-
-    def begin(self) -> None:
-        if self._first is None:
-            self._first = self._aside.submit(self._watch.look)
-
-    def end(self) -> None:
-        if self._first is not None:
-            self.last = self._aside.submit(self._watch.look).result()
-
-    @property
-    def first(self) -> Look | None:
-        return self._first.result() if self._first is not None else None
+def stream_window_s(options: LoadOptions, streams: int) -> float:
+    """Length of a window. Streams come by the clock, so it is known how long its requests take."""
+    plan = options.windows
+    return min(plan.longest_s, max(plan.window_s, plan.min_requests * options.chunk_s / streams))
 
 
-class _Book:
-    """Gathers what the processes tell, and decides when enough has been measured."""
+class _Seen:
+    """Gathers what the processes saw, and decides when enough has been measured."""
 
     def __init__(
         self,
         start: float,
         jobs: Sequence[StreamJob],
         streams: int,
-        options: StreamOptions,
+        options: LoadOptions,
         on_window: OnWindow | None,
     ) -> None:
         self.begin = start + jobs[0].score_after_s
         self._start = start
-        self._tick_s = jobs[0].tick_s
         self._processes = len(jobs)
         self._streams = streams
         self._options = options
         self._on_window = on_window
-        self._window_s = options.window_s(streams)
+        self._window_s = stream_window_s(options, streams)
         self._rows: list[Rows] = []
         self._messages: list[str] = []
         self._texts: Counter[tuple[int, str]] = Counter()
@@ -198,10 +182,8 @@ class _Book:
         self._judged = 0  # windows
         self._ended: float | None = None  # when the streams ended by themselves
 
-    def hear(self, ticks: Iterable[Any]) -> None:
+    def add(self, ticks: Sequence[StreamTick]) -> None:
         for tick in ticks:
-            if not isinstance(tick, StreamTick):
-                raise TypeError(f"a worker said {tick!r}")
             self._rows.append(self._translated(tick))
             self._texts.update(tick.texts)
             self._spent.append((tick.begin, tick.end, tick.cpu_s))
@@ -222,11 +204,13 @@ class _Book:
             for number in range(self._judged, count):
                 self._on_window(_as_tick(edges[number], edges[number + 1], windows[number][1], self._messages))
         self._judged = count
-        is_enough = bool(self._texts) and windows_agree(windows, self._options)
+        is_enough = bool(self._texts) and rows_agree(windows, self._options)
         return is_enough or count >= self._options.windows.max_windows
 
-    def close(self, target: Target, workload: Workload, looks: _Looks, interrupted: float | None) -> StreamRun:
-        """What was seen. `interrupted`: when, if it was."""
+    def run(
+        self, target: Target, workload: Workload, first: Look | None, last: Look | None, interrupted: float | None
+    ) -> StreamRun:
+        """All that was seen. `first`, `last`: the server's counters; `interrupted`: when, if it was."""
         notes, begin = list(self._notes), self.begin
         cut = min((when for when in (self._ended, interrupted) if when is not None), default=None)
         windows = self._boundaries(self._judged if cut is None else self._count(cut))
@@ -237,11 +221,15 @@ class _Book:
             # What went wrong may have begun while the streams were opened.
             begin, end, windows = self._start, max(end, self._start + LEAST_S), []
             notes.append("the run ended so early that the figures are of all of it, with the warm-up")
-        elif early := self._count_failed(self._between(self._start, begin)):
+        elif early := _count_failed(self._between(self._start, begin)):
             notes.append(f"{early} requests failed in the warm-up, before the measured time")
         rows = self._between(begin, end)
+        # Requests that the server was done with in that time, whenever they were due. A stream that failed is ended by
+        # one more request.
+        handled = self._between(begin, end, Column.RECEIVED)
+        ours = int((~has(handled, Kind.UNSENT)).sum()) + _count_failed(handled)
         slack = 20 + 2 * len(rows) / (end - begin)  # a look takes a moment, in which requests go on
-        server, about_server = server_side(looks.first, looks.last, self._handled(begin, end), slack)
+        server, about_server = server_side(first, last, ours, slack)
         return StreamRun(
             target=target,
             workload=workload,
@@ -264,9 +252,6 @@ class _Book:
     def _count(self, now: float) -> int:
         return min(self._options.windows.max_windows, max(0, int((now - self.begin) / self._window_s)))
 
-    def _count_failed(self, rows: Rows) -> int:
-        return int(((failures(rows) >= 0) & ~has(rows, Kind.UNSENT)).sum())
-
     def _boundaries(self, count: int) -> list[float]:
         return [self.begin + number * self._window_s for number in range(1, count + 1)]
 
@@ -274,29 +259,26 @@ class _Book:
         rows = np.concatenate([np.zeros((0, len(Column))), *self._rows])
         return rows[(rows[:, column] >= begin) & (rows[:, column] < end)]
 
-    def _handled(self, begin: float, end: float) -> int:
-        """Requests of ours that the server was done with in that time, whenever they were due."""
-        rows = self._between(begin, end, Column.RECEIVED)
-        goodbyes = self._count_failed(rows)  # a stream that failed is ended by one more request
-        return int((~has(rows, Kind.UNSENT)).sum()) + goodbyes
-
     def _translated(self, tick: StreamTick) -> Rows:
-        """Rows whose errors count in our messages, not in the process's own."""
+        """Rows whose errors are indices of our messages, not of the process's own."""
         for message in tick.messages:
             if message not in self._messages:
                 self._messages.append(message)
-        numbers = np.array([self._messages.index(message) for message in tick.messages] + [-1])  # -1, no error, is last
+        indices = np.array([self._messages.index(message) for message in tick.messages] + [-1])  # -1, no error, is last
         rows = tick.rows.copy()
-        rows[:, Column.ERROR] = numbers[failures(rows)]
+        rows[:, Column.ERROR] = indices[failures(rows)]
         return rows
 
     def _cpu(self, begin: float, end: float) -> float:
         """Share of one core that all processes together took."""
-        inside = [
-            (till - since, used) for since, till, used in self._spent if begin <= since and till <= end + self._tick_s
-        ]
+        until = end + self._options.tick_s
+        inside = [(till - since, used) for since, till, used in self._spent if begin <= since and till <= until]
         wall_s = sum(seconds for seconds, _ in inside)
         return self._processes * sum(used for _, used in inside) / wall_s if wall_s else 0.0
+
+
+def _count_failed(rows: Rows) -> int:
+    return int(((failures(rows) >= 0) & ~has(rows, Kind.UNSENT)).sum())
 
 
 def _as_tick(begin: float, end: float, rows: Rows, messages: Sequence[str]) -> Tick:

@@ -4,7 +4,7 @@
 
 A stream has one chunk in flight. If the answer before is late, the next chunk waits for it, but its latency counts from
 the time when it was due all the same: a server cannot hide behind its own slowness. What is late for another reason is
-the generator's fault and is written down apart. A stream that ended or failed is followed by a new one in its seat.
+the generator's fault and is recorded apart. A stream that ended or failed is followed by a new one in its place.
 """
 
 import heapq
@@ -21,8 +21,10 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.requests.windows import MAX_KINDS, OTHER
-from tritone.loadtest.senders.wire import Body, Reply, Sender
+from tritone.loadtest.senders.sender import Sender
+from tritone.loadtest.senders.wire import Body, Reply
 from tritone.loadtest.workload.script import Script
 
 LOOK_S = 0.1  # how often the plan is asked when to end
@@ -33,7 +35,7 @@ NEVER = float("inf")
 
 
 class Column(IntEnum):
-    """What a row of the log says of a chunk. Times are of the player's clock, in seconds; -1 is no error."""
+    """The columns of the log, which has a row for every chunk. Times are of the player's clock, in seconds."""
 
     BEGIN = 0  # when its stream began to be spoken
     DUE = 1  # when its last sample had been spoken
@@ -42,7 +44,7 @@ class Column(IntEnum):
     RECEIVED = 4  # when its answer was there, or when it was given up
     AUDIO_S = 5
     KIND = 6  # some of `Kind`
-    ERROR = 7  # index in `Log.messages`
+    ERROR = 7  # index in `Log.messages`, -1 if there is none
 
 
 class Kind(IntEnum):
@@ -57,11 +59,11 @@ class Kind(IntEnum):
 
 @dataclass
 class Log:
-    """What was seen. `texts` counts the final texts of whole recordings: (recording, text) -> streams."""
+    """Everything that was seen of the streams."""
 
     values: "array[float]" = field(default_factory=lambda: array("d"))
     messages: list[str] = field(default_factory=list)
-    texts: Counter[tuple[int, str]] = field(default_factory=Counter)
+    texts: Counter[tuple[int, str]] = field(default_factory=Counter)  # final ones: (recording, text) -> streams
     notes: list[str] = field(default_factory=list)
 
     def add(self, row: tuple[float, ...]) -> None:
@@ -80,28 +82,10 @@ class Log:
         return np.array(self.values, dtype=np.float64).reshape(-1, len(Column))
 
     def take_rows(self) -> npt.NDArray[np.float64]:
-        """All rows so far, and forget them."""
+        """All rows so far, which the log then forgets."""
         rows = self.rows()
         del self.values[:]
         return rows
-
-
-@dataclass(frozen=True, kw_only=True)
-class Pace:
-    """How streams are played.
-
-    `timeout_s`: the longest wait for one answer; also how long the server may answer nothing at all before the run
-    ends. `drain_s`: how long after the end late answers are waited for.
-    """
-
-    chunk_s: float
-    timeout_s: float = 30.0
-    drain_s: float = 5.0
-
-    def __post_init__(self) -> None:
-        for name in ("chunk_s", "timeout_s"):
-            if not 0 < getattr(self, name) < NEVER:
-                raise ValueError(f"{name} must be above 0, got {getattr(self, name)}")
 
 
 class _Stream:
@@ -157,8 +141,9 @@ class Player:
 
     Args:
         script: what is spoken.
-        sender: where to; not closed here.
-        pace: how.
+        sender: it is not closed here.
+        options: the length of chunks and the time limits. `timeout_s` is also how long the server may answer nothing
+            at all before the run ends.
         clock: the time.
         rng: spreads the streams that follow failed ones, so that they do not tick together.
     """
@@ -167,7 +152,7 @@ class Player:
         self,
         script: Script,
         sender: Sender,
-        pace: Pace,
+        options: LoadOptions,
         *,
         clock: Clock | None = None,
         rng: np.random.Generator | None = None,
@@ -176,7 +161,7 @@ class Player:
         self.gave_up: float | None = None  # when the server was found to have stalled
         self._script = script
         self._sender = sender
-        self._pace = pace
+        self._options = options
         self._clock = clock or WallClock()
         self._rng = rng or np.random.default_rng()
         self._inbox: Inbox = SimpleQueue()
@@ -196,18 +181,18 @@ class Player:
         """Keep a stream open for each of `starts` until the plan's end, and end them all.
 
         Args:
-            starts: when each seat's first stream begins, by the clock.
-            plan: given the time, tells when to end, about ten times a second; infinity while that is not known. Chunks
-                that are due before the end are played and waited for.
+            starts: when the first streams begin, by the clock.
+            plan: returns when to end, about ten times a second, given the time; infinity while that is not known.
+                Chunks that are due before the end are played and waited for.
             score_from: texts count if their recording ended at this time or later.
         """
         self._score_from = score_from
         for start in starts:
-            self._seat(start)
+            self._start(start)
         try:
             self._give_up(self._run(plan))
         finally:
-            self._say_goodbye()
+            self._end_open()
 
     def _run(self, plan: Callable[[float], float]) -> float:
         end, look = NEVER, -NEVER
@@ -218,11 +203,11 @@ class Player:
             self._send_due(now, end)
             self._give_up_lost(now)
             if self._is_stalled:
-                limit = f"{self._pace.timeout_s:g} s"
+                limit = f"{self._options.timeout_s:g} s"
                 self.log.notes.append(f"the server gave no good answer for {limit}, so the run ended early")
                 self.gave_up = now
                 return min(end, now)
-            if now >= end and (not self._flying or now >= end + self._pace.drain_s):
+            if now >= end and (not self._flying or now >= end + self._options.drain_s):
                 return end
             soonest = self._waiting[0][0] if self._waiting else NEVER
             answer = self._clock.wait(self._inbox, min(soonest, look))
@@ -241,14 +226,14 @@ class Player:
             stream.started = True
             stream.sent = self._clock.now()
             self._post(stream, stream.body)
-            self._deadlines.append((stream.sent + self._pace.timeout_s + GRACE_S, stream, stream.chunk))
+            self._deadlines.append((stream.sent + self._options.timeout_s + GRACE_S, stream, stream.chunk))
 
     def _post(self, stream: _Stream, body: Body, *, goodbye: bool = False) -> None:
         inbox, chunk = self._inbox, GOODBYE if goodbye else stream.chunk
-        timeout_s = min(self._pace.timeout_s, GOODBYE_S) if goodbye else self._pace.timeout_s
+        timeout_s = min(self._options.timeout_s, GOODBYE_S) if goodbye else self._options.timeout_s
         self._sender.send(body, timeout_s, lambda reply: inbox.put(Answer(stream, chunk, reply)))
 
-    def _seat(self, begin: float) -> None:
+    def _start(self, begin: float) -> None:
         stream = _Stream(self._next_id, self._script.take(), begin)
         self._next_id += 1
         self._prepare(stream, begin)
@@ -289,27 +274,27 @@ class Player:
             stream.has_text = True
             kind |= Kind.FIRST_TEXT
         if not self._is_final(stream):
-            self._write(stream, received, kind)
+            self._record(stream, received, kind)
             stream.chunk += 1
             self._prepare(stream, received)
             return
-        self._write(stream, received, kind | (0 if stream.has_text else Kind.TEXTLESS))
+        self._record(stream, received, kind | (0 if stream.has_text else Kind.TEXTLESS))
         if stream.due >= self._score_from:
             self.log.texts[stream.recording, text] += 1
-        self._seat(received)
+        self._start(received)
 
     def _fail(self, stream: _Stream, error: str, now: float) -> None:
         self._failing_since = min(self._failing_since, max(stream.sent, self._last_good))
-        self._is_stalled = now - self._failing_since >= self._pace.timeout_s
+        self._is_stalled = now - self._failing_since >= self._options.timeout_s
         index = self.log.error(error)
-        self._write(stream, now, 0, index)
+        self._record(stream, now, 0, index)
         if not self._is_final(stream):
             self._dismiss([stream])
-            self._write_rest(stream, now, now, Kind.UNSENT, index)
+            self._record_rest(stream, now, now, Kind.UNSENT, index)
         # Streams that failed together must not go on in step.
-        self._seat(now + self._rng.uniform(0, self._pace.chunk_s))
+        self._start(now + self._rng.uniform(0, self._options.chunk_s))
 
-    def _write(self, stream: _Stream, received: float, kind: int, error: int = -1) -> None:
+    def _record(self, stream: _Stream, received: float, kind: int, error: int = -1) -> None:
         before_s = self._script.spoken_s(stream.recording, stream.chunk - 1) if stream.chunk else 0.0
         audio_s = stream.due - stream.begin - before_s
         kind |= Kind.FINAL if self._is_final(stream) else 0
@@ -320,27 +305,27 @@ class Player:
             _, stream, chunk = self._deadlines.popleft()
             if self._is_awaited(stream, chunk):
                 del self._flying[stream.id]
-                self._fail(stream, f"lost: neither an answer nor an error within {self._pace.timeout_s:g} s", now)
+                self._fail(stream, f"lost: neither an answer nor an error within {self._options.timeout_s:g} s", now)
 
     def _give_up(self, end: float) -> None:
-        """Write down what was due before the end and has no answer: it is as late as it is by now, at least."""
+        """Record what was due before the end and has no answer: it is as late as it is by now, at least."""
         now = self._clock.now()
         for stream in self._flying.values():
-            self._write(stream, now, Kind.OPEN)
-            self._write_rest(stream, end, now, Kind.OPEN)
+            self._record(stream, now, Kind.OPEN)
+            self._record_rest(stream, end, now, Kind.OPEN)
 
-    def _write_rest(self, stream: _Stream, before: float, now: float, kind: int, error: int = -1) -> None:
-        """Write down the chunks that were due before a time and that the one in flight held back."""
+    def _record_rest(self, stream: _Stream, before: float, now: float, kind: int, error: int = -1) -> None:
+        """Record the chunks that were due before a time and that the one in flight held back."""
         while not self._is_final(stream):
             stream.chunk += 1
             stream.due = stream.begin + self._script.spoken_s(stream.recording, stream.chunk)
             if stream.due >= before:
                 return
             stream.ready = stream.sent = now  # it waited for the server, not for us
-            self._write(stream, now, kind, error)
+            self._record(stream, now, kind, error)
 
-    def _say_goodbye(self) -> None:
-        """End what is open, so that the server need not wait for it; nobody waits long for that."""
+    def _end_open(self) -> None:
+        """End what is open, so that the server need not wait for it."""
         waiting = [stream for _, _, stream in self._waiting]
         self._dismiss(stream for stream in (*self._flying.values(), *waiting, *self._resting) if stream.started)
         self._flying.clear()

@@ -1,1 +1,1 @@
-"""What is sent, and how answers are checked."""
+"""The audio that is sent, and checks of the answers."""

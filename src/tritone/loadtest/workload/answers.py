@@ -1,4 +1,4 @@
-"""Whether the answers that were timed are right: a server that is fast and wrong shall not win.
+"""Checks of the answers that were timed: a server that is fast and wrong must not win.
 
 (utterance, text) -> times  ->  word error rate, recordings with more than one text, what looks wrong
 Embeddings                  ->  the least cosine of two of one recording, what looks wrong
@@ -54,7 +54,7 @@ def judge(texts: Texts, workload: Workload, normalization: Normalization | None 
 
 
 def judge_embeddings(found: Embeddings) -> Verdict:
-    """Compare the embeddings of each recording with each other: nobody knows what they should have been."""
+    """Compare the embeddings of each recording with each other; there is no reference for them."""
     least, count = found.least_cosine, len(found.first)
     notes = []
     if found.different:

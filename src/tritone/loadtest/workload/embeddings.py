@@ -1,4 +1,4 @@
-"""What was seen of embeddings: the first of each recording, and how far its later ones are from that.
+"""Embeddings that were answered: the first of each recording, and how far its later ones are from that.
 
     (utterance, embedding), ...  ->  Embeddings  ->  the least cosine, embeddings that are all the same
 

@@ -1,4 +1,4 @@
-"""What audio a load test sends: a pool of utterances, prepared before the clock starts and used again and again.
+"""The audio of a load test: a pool of utterances, prepared before the clock starts and used again and again.
 
     "5"                        utterances of 5 seconds
     "lognormal:5,0.5"          lengths drawn from a distribution: median and sigma of the logarithm
@@ -74,7 +74,7 @@ def speech_workload(spec: str, tape: Tape, *, seed: int = 0, max_utterances: int
             one length need no more than 64.
 
     Raises:
-        InputError: the spec cannot be understood; the message tells the forms.
+        InputError: the spec cannot be understood; the message has the forms.
     """
     label, draw = parse_lengths(spec)
     rng = np.random.default_rng(seed)

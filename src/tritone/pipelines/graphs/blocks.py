@@ -18,7 +18,7 @@ from tritone.runtime.graph import Array, TensorSpec
 
 
 class Blocks:
-    """Knows what a model hears, and what its graphs take.
+    """The audio that a model and its graphs take, and how it is put into blocks.
 
     `sample_rate` in Hz; `min_samples`, `tail` in samples: the shortest a graph takes, and the silence that every
     utterance gets. `max_samples`: the longest a graph takes, or None.
@@ -96,7 +96,7 @@ class Blocks:
         )
 
     def standard_length(self, longest: int, steps_per_octave: int) -> int:
-        """The length that utterances of up to `longest` samples are padded to where few lengths shall be met."""
+        """The length that utterances of up to `longest` samples are padded to where few lengths are wanted."""
         padded = max(longest + self.tail, self.min_samples)
         return padded if self._equal else bucket_length(padded, steps_per_octave)
 

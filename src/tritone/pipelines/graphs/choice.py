@@ -1,70 +1,66 @@
 """Which of a bundle's graphs for a role is run: the first that was asked for and can run here.
 
-bundle, role, runtime?, precision?, device  ->  artifact, opened graph
+bundle, role, placement  ->  artifact, opened graph
 """
 
-from typing import Any, get_args
+from collections.abc import Sequence
+from typing import Any
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
-from tritone.errors import OperatorError
+from tritone.bundle.manifest import Artifact, Role
+from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.contract import check_graph
-from tritone.runtime import Graph, obstacle, open_graph
-
-UNASKED = "engines run only where they are asked for: runtime tensorrt"
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.runtime import RUNTIMES, Graph, obstacle, open_graph
 
 
 def open_chosen(
-    bundle: Bundle,
-    role: Role,
-    *,
-    runtime: str | None = None,
-    precision: str | None = None,
-    device: str = "cpu",
-    threads: int | None = None,
-    split_calls: bool = True,
+    bundle: Bundle, role: Role, placement: Placement = ON_CPU, *, split_calls: bool = True
 ) -> tuple[Artifact, Graph]:
     """Choose a graph, open it and check it against the manifest.
 
     Args:
-        runtime, precision: as in the manifest; None takes the first graph, in the manifest's order, whose runtime can
-            run on the device. Engines of TensorRT are taken only where `runtime` says so.
-        device, threads, split_calls: see `tritone.runtime.open_graph`.
+        split_calls: see `tritone.runtime.open_graph`.
 
     Raises:
         BundleError: the bundle has no such graph, or one that cannot be opened or does not fit its manifest.
         OperatorError: no runtime that the bundle has graphs for can run on the device; says why for each.
-        ValueError: there is no such runtime, precision or device.
     """
-    artifact = choose(bundle, role, runtime, precision, device)
+    artifact = choose(bundle, role, placement)
     path = bundle.file(artifact.files[0])
     stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
-    graph = open_graph(path, device, threads, split_calls=split_calls, **stamp)
+    graph = open_graph(path, placement.device, placement.threads, split_calls=split_calls, **stamp)
     check_graph(graph, bundle, role, path)
     return artifact, graph
 
 
-def choose(bundle: Bundle, role: Role, runtime: str | None, precision: str | None, device: str) -> Artifact:
-    """Choose a graph without opening it; see `open_chosen`."""
-    check_names(runtime, precision)
+def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifact:
+    """Choose a graph without opening it; raises what `open_chosen` raises for a graph that is not there."""
+    runtime, precision, device = placement.runtime, placement.precision, placement.device
     reasons: dict[str, str | None] = {}
-    for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked just now
+    for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked by Placement
         if artifact.runtime not in reasons:
-            # A plan is code for a GPU, and runs where somebody has said so.
-            unasked = artifact.runtime == "tensorrt" and runtime is None
-            reasons[artifact.runtime] = UNASKED if unasked else obstacle(artifact.runtime, device)
+            unasked = runtime is None and _unasked(artifact)
+            reasons[artifact.runtime] = unasked or obstacle(artifact.runtime, device)
         if reasons[artifact.runtime] is None:
             return artifact
     told = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
     raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {told}.")
 
 
-def check_names(runtime: str | None, precision: str | None) -> None:
-    """Make sure that there are a runtime and a precision of these names; None is fine.
+def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) -> tuple[Artifact, ...]:
+    """Those of some graphs of a bundle that may run here: programs (engines, scripts) if their runtime was named.
 
     Raises:
-        ValueError: there are not.
+        BundleError: all of them are programs, and no runtime was named.
     """
-    for what, name, known in (("runtime", runtime, get_args(Runtime)), ("precision", precision, get_args(Precision))):
-        if name is not None and name not in known:
-            raise ValueError(f"{what} must be one of {', '.join(known)}, got {name!r}")
+    kept = tuple(artifact for artifact in found if runtime or not _unasked(artifact))
+    if not kept:
+        raise BundleError(f"{bundle.path}, {found[0].role}: {'; '.join(dict.fromkeys(map(_unasked, found)))}.")
+    return kept
+
+
+def _unasked(artifact: Artifact) -> str:
+    """Why a graph is no default: it is code, and runs where somebody has said so; empty if it is data."""
+    programs = RUNTIMES[artifact.runtime].programs
+    return f"{programs} run only where they are asked for: runtime {artifact.runtime}" if programs else ""

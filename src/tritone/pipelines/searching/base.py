@@ -1,9 +1,9 @@
-"""The search of one pipeline: what a graph says about a batch, and what each row's request asks for, to hypotheses.
+"""The search of a pipeline: outputs of the network for a batch to hypotheses, each row with its own options.
 
-    results of the encoder; SearchOptions of each row  ->  n-best hypotheses of each row
+    outputs of the network, SearchOptions of each row  ->  n-best hypotheses of each row
 
-Rows of one batch may search in different ways. `Searching` is what all kinds of models have in common; each kind adds
-how it searches (`ctc.py`, `transducer.py`). A stream is searched segment by segment, see `segment.py`.
+`Searching` is what all kinds of models have in common; `ctc.py` and `transducer.py` are the two that there are. The
+package's docstring has all roles of a search together.
 """
 
 import math
@@ -12,66 +12,56 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, InputError
-from tritone.pipelines.searching.assembly import ReadingBuilder
-from tritone.pipelines.searching.segment import Segment
+from tritone.pipelines.searching.search import News, Search, advance
 from tritone.runtime.graph import Array
+from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis
-from tritone.search.options import CTC_MODES, TRANSDUCER_MODES, LmUnit, SearchMode, SearchOptions
+from tritone.search.options import PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
 
 if TYPE_CHECKING:
+    from tritone.search.ngram.model import NgramModel
     from tritone.search.scoring.scorer import Scorer
 
 DEFAULT_LM_WEIGHT = 0.5
 DEFAULTS = SearchOptions()
-MAX_SCORERS = 64  # of different requests, kept for the next ones like them
-MODES: Mapping[str, tuple[SearchMode, ...]] = {"ctc": CTC_MODES, "transducer": TRANSDUCER_MODES}
+MAX_SCORERS = 64  # kept for further requests with the same weights and hotwords
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How a model searches; what `options` has left open is filled in with the bundle's numbers.
+    """How a model searches where a request has no options of its own, and what it searches with."""
 
-    `options`: of requests that ask for nothing else. `lm`: a language model, ARPA or KenLM binary; `lm_unit`: what its
-    words are, see `Scorer.build`.
-    """
-
-    options: SearchOptions = DEFAULTS
-    lm: Path | None = None
-    lm_unit: LmUnit = "auto"
-
-
-def obstacle(bundle: Bundle, mode: str) -> str | None:
-    """Why a model cannot search in this way, with the way out; None if it can."""
-    kind = bundle.manifest.kind
-    if mode not in MODES[kind]:
-        return f"this is a model of kind {kind}, which searches with {', '.join(MODES[kind])}, not with {mode}"
-    if mode == "rescoring" and not bundle.has("decoder"):
-        return (
-            "this model has no attention decoder, so it cannot search with rescoring. Use greedy or prefix-beam, or "
-            "export the checkpoint again: a model with an attention decoder gets one"
-        )
-    return None
-
-
-def roles_for(bundle: Bundle, mode: str) -> tuple[Role, ...]:
-    """The graphs beside the encoder that searching in this way takes."""
-    if bundle.manifest.kind == "transducer":
-        return "predictor", "joiner"
-    return ("decoder",) if mode == "rescoring" else ()
+    options: SearchOptions = DEFAULTS  # what they leave open is filled in with the bundle's numbers
+    lm: Path | None = None  # a language model, ARPA or KenLM binary
+    lm_unit: LmUnit = "auto"  # what its words are, see `Scorer.build`
 
 
 class Searching(ABC):
-    """Turns graph results into hypotheses. May be called from several threads.
+    """Turns outputs of a network into hypotheses. May be called from several threads.
 
-    `options`: how requests are searched that ask for nothing else, checked.
+    `options`: of requests that ask for nothing else, checked.
     """
 
+    modes: ClassVar[tuple[SearchMode, ...]]
     options: SearchOptions
+
+    @classmethod
+    def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
+        """Why a model cannot search in a mode, with the way out; None if it can."""
+        if mode in cls.modes:
+            return None
+        kind = bundle.manifest.kind
+        return f"this is a model of kind {kind}, which searches with {', '.join(cls.modes)}, not with {mode}"
+
+    @classmethod
+    @abstractmethod
+    def roles(cls, mode: str) -> tuple[Role, ...]:
+        """The graphs beside the encoder that searching in a mode needs."""
 
     def __init__(self, bundle: Bundle, settings: SearchSettings | None = None, *, threads: int | None = None) -> None:
         """Prepare for a bundle.
@@ -81,7 +71,7 @@ class Searching(ABC):
             threads: that one call may use.
 
         Raises:
-            BundleError: the bundle cannot be searched in the way that shall be the default.
+            BundleError: the model has no such search.
             InputError: a hotword cannot be made of the bundle's tokens.
             LanguageModelError: the language model cannot be read or does not fit the vocabulary.
         """
@@ -91,70 +81,74 @@ class Searching(ABC):
         self._blank_id = bundle.manifest.tokens.blank_id
         self._spellings = bundle.vocabulary.spellings
         self._settings = settings
-        self._lm: Any = None
-        if settings.lm is not None:
-            from tritone.search.ngram.model import NgramModel
-
-            self._lm = NgramModel.read(settings.lm)
-        if reason := obstacle(bundle, settings.options.mode):
+        self._lm = None if settings.lm is None else _read_lm(settings.lm)
+        if reason := self.obstacle(bundle, settings.options.mode):
             raise BundleError(f"{bundle.path}: {reason}.")
         self._scorer_of = lru_cache(MAX_SCORERS)(self._build_scorer)
 
     @abstractmethod
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
-        """What the encoder shall be asked for, so that rows can be searched in these ways."""
+        """Names of the network's outputs that searching rows with these options needs."""
 
     @abstractmethod
-    def search(self, results: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
-        """Search in a batch of whole utterances.
+    def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
+        """Start a search.
 
         Args:
-            results: `outputs(options)` of the encoder.
-            options: one for each row, checked.
-
-        Returns:
-            For each row hypotheses, best first, at least one; if `nbest` is more than one, all that the beam holds,
-            because some of them may be written alike.
+            options: checked.
+            history: for how many frames alternatives may go on differing, see `PrefixTree`; None is for ever.
         """
-
-    @abstractmethod
-    def start_segment(self, builder: ReadingBuilder, options: SearchOptions, first_frame: int = 0) -> Segment:
-        """Start a segment at a frame of its stream; `builder` is new, `options` are checked."""
-
-    @abstractmethod
-    def take_step(self, segments: Sequence[Segment], results: Mapping[str, Array]) -> None:
-        """Let the segments of some streams take what the encoder says of their next frames.
-
-        Args:
-            segments: one for each row, all different.
-            results: `outputs` for their options.
-        """
-
-    @abstractmethod
-    def finish(self, segments: Sequence[Segment]) -> list[list[Hypothesis]]:
-        """The hypotheses of segments that have ended, best first."""
 
     @abstractmethod
     def warm_up(self) -> None:
-        """Have everything compiled and opened that the default options need, so that no request waits for it.
+        """Compile and open all that the default options need, so that no request waits for it.
 
-        What only other options need comes with the first request that has them: a greedy model shall not carry a
+        What only other options need comes with the first request that has them: a greedy model should not carry a
         compiler and a decoder that nobody asks for.
         """
 
+    def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
+        """Search a batch of whole utterances.
+
+        Args:
+            outputs: those of the network that `outputs(options)` names.
+            options: one for each row, checked.
+
+        Returns:
+            For each row its hypotheses, best first, at least one; if `nbest` is more than one, all that the beam holds,
+            because some of them may be written alike.
+        """
+        searches = [self.start(each, history=None) for each in options]
+        advance(searches, outputs)
+        return self.finish(searches)
+
+    def advance(self, searches: Sequence[Search], outputs: Mapping[str, Array]) -> list[News]:
+        """Search the next frames of some streams.
+
+        Args:
+            searches: one for each row, all different.
+            outputs: those of the network that `outputs` names for their options.
+        """
+        advance(searches, outputs)
+        return [each.news() for each in searches]
+
+    def finish(self, searches: Sequence[Search]) -> list[list[Hypothesis]]:
+        """The hypotheses of searches that have heard all of their audio, as of `search`."""
+        return [each.hypotheses() for each in searches]
+
     @property
     def max_rescored_s(self) -> float:
-        """The longest utterance that can be rescored, in seconds; only engines of decoders have a limit."""
+        """The longest utterance that can be rescored, in seconds; only TensorRT engines of decoders have a limit."""
         return math.inf
 
     def check(self, options: SearchOptions | None) -> SearchOptions:
         """The options to search with; None takes the model's own.
 
-        What they need is made here, so that nothing of it can fail in the midst of other people's batches.
+        Whatever they need is made here, so that it cannot fail later, in a batch with other requests.
 
         Raises:
             InputError: they ask for what this model does not have, or a hotword cannot be made of its tokens.
-            OperatorError: the decoder or the language model is there, but cannot be used.
+            OperatorError: the model has the decoder or language model that they need, but it cannot be used.
         """
         if options is None:
             return self.options
@@ -165,8 +159,14 @@ class Searching(ABC):
 
     def _filled(self, options: SearchOptions) -> SearchOptions:
         """Options with the model's numbers for those left open."""
-        if reason := obstacle(self._bundle, options.mode):
+        if reason := self.obstacle(self._bundle, options.mode):
             raise InputError(reason)
+        kind = self._bundle.manifest.kind
+        if foreign := foreign_options(options, kind):
+            kinds = " or ".join(PARAMETERS[foreign[0]].kinds)
+            raise InputError(
+                f"{', '.join(foreign)} is for models of kind {kinds}, and this one is of kind {kind}; leave it out"
+            )
         if options.word_bonus and self._lm is None and options.mode != "greedy":
             raise InputError("this model has no language model, so it cannot take word_bonus; leave it out")
         if options.lm_weight is None:
@@ -195,3 +195,9 @@ class Searching(ABC):
             lm_unit=self._settings.lm_unit,
             hotwords=hotwords,
         )
+
+
+def _read_lm(path: Path) -> "NgramModel":
+    from tritone.search.ngram.model import NgramModel
+
+    return NgramModel.read(path)

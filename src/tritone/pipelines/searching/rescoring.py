@@ -19,6 +19,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Decoder
 from tritone.errors import BundleError, InputError
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
@@ -29,10 +30,10 @@ MAX_SCORES = 2**23  # of one graph call, hypotheses * tokens * frames (or tokens
 
 @dataclass(frozen=True)
 class Candidate:
-    """What is known of an utterance: `encoder_out` (frames, output_dim) float32, and its hypotheses, best first."""
+    """An utterance whose hypotheses are to be ranked."""
 
-    encoder_out: Array
-    hypotheses: Sequence[Hypothesis]
+    encoder_out: Array  # (frames, output_dim) float32
+    hypotheses: Sequence[Hypothesis]  # best first
     options: SearchOptions
 
 
@@ -49,20 +50,10 @@ class _Part:
 class Rescorer:
     """The decoder graph of a bundle. May be called from several threads."""
 
-    def __init__(
-        self,
-        bundle: Bundle,
-        *,
-        device: str = "cpu",
-        threads: int | None = None,
-        runtime: str | None = None,
-        precision: str | None = None,
-    ) -> None:
+    def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
         """Open the decoder; arguments and errors as of `open_chosen`."""
         settings = bundle.manifest.decoder
-        self.artifact, self._graph = open_chosen(
-            bundle, "decoder", device=device, threads=threads, runtime=runtime, precision=precision
-        )
+        self.artifact, self._graph = open_chosen(bundle, "decoder", placement)
         if settings is None:
             raise BundleError(f"{bundle.path} has a decoder graph, but `decoder` in its manifest is empty")
         self._settings: Decoder = settings
@@ -73,13 +64,13 @@ class Rescorer:
         self._max_hypotheses = most[1][1] if most[1] else sys.maxsize
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
-        """Score the hypotheses of some utterances anew.
+        """Rank the hypotheses of some utterances by the decoder.
 
         Returns:
             For each utterance its hypotheses, best first; equal scores keep their order.
 
         Raises:
-            InputError: an utterance is longer than the decoder takes, which only engines refuse.
+            InputError: an utterance is longer than the decoder takes; only TensorRT engines have such a limit.
         """
         if (longest := max((len(each.encoder_out) for each in candidates), default=0)) > self.max_frames:
             raise InputError(
@@ -137,7 +128,7 @@ class Rescorer:
         return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
 
     def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array]:
-        """Scores (utterances, hypotheses) by the left and, where somebody wants it, the right decoder; else zeros."""
+        """Scores (utterances, hypotheses) by the left decoder, and by the right one if any options need it, else 0."""
         num_frames = np.array([len(each.encoder_out) for each in candidates], dtype=np.int64)
         width = max(len(each.hypotheses) for each in candidates)
         num_tokens = np.zeros((len(candidates), width), dtype=np.int64)

@@ -137,6 +137,8 @@ def _providers(device: str) -> list[Any]:
         # The default search times every algorithm for each new shape, and lengths here are always new.
         "cudnn_conv_algo_search": "HEURISTIC",
         "arena_extend_strategy": "kSameAsRequested",
+        # float32 is float32: TF32, which the provider uses by default, keeps 10 bits of a number.
+        "use_tf32": "0",
     }
     return [("CUDAExecutionProvider", cuda), "CPUExecutionProvider"]
 

@@ -1,15 +1,15 @@
 """Programs on torch, on the CPU or on a CUDA device.
 
 A program computes in the precision that it was exported with; what goes in and comes out has the types of its contract.
-The file is read by `torch_program` or `torch_script`, which trust nothing in it. On a GPU every graph has a stream of
-its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `torch_cuda`).
+The file is read by `program`, which trusts nothing in it, or a script by torch itself. On a GPU every graph has a
+stream of its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `cuda`).
 """
 
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +19,6 @@ from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch.builder import Program
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
@@ -28,6 +27,18 @@ from tritone.runtime.torch.slots import DeviceSlots
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
 ALONE_BYTES = 512 * 2**20
 MAX_REPLAYED = 2**21  # elements of all inputs; two minutes of audio at 16 kHz
+
+
+class Program(Protocol):
+    """What was read from a file: specs of inputs and outputs, and functions of all inputs for some of the outputs."""
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]: ...
+
+    @property
+    def outputs(self) -> Mapping[str, TensorSpec]: ...
+
+    def function(self, outputs: Sequence[str]) -> Callable[..., Sequence[torch.Tensor]]: ...
 
 
 class TorchGraph:
@@ -99,7 +110,7 @@ class TorchGraph:
             return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors, which computes no more than these outputs."""
+        """The program as a function of device tensors to these outputs."""
         with self._lock:
             if outputs not in self._functions:
                 self._functions[outputs] = self._program.function(outputs)

@@ -64,10 +64,6 @@ class Records:
         """The error that says why this file cannot be used."""
         return BundleError(f"cannot open {self.path}: {reason}. Export the bundle again with this version of torch.")
 
-    def names(self) -> list[str]:
-        """All records."""
-        return [full.removeprefix(f"{self._root}/") for full in self._sizes]
-
     def has(self, name: str) -> bool:
         """Is there a record of this name?"""
         return f"{self._root}/{name}" in self._sizes

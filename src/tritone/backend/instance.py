@@ -1,0 +1,78 @@
+"""What a starting model learns from Triton about itself: its bundle, its device, its share of the threads."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritone.backend.settings import Settings
+from tritone.bundle.bundle import Bundle
+from tritone.pipelines.embed_options import EmbedOptions
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds import Kind
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.search.options import SearchOptions
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One model instance. `placement`: which graphs it runs and where; its threads are this instance's own.
+
+    `search`: how requests are searched that ask for nothing else, and what with.
+    `warmups`: how many batches Triton itself sends for warming up before anybody else's come.
+    """
+
+    bundle: Bundle
+    settings: Settings
+    search: SearchSettings
+    placement: Placement
+    max_batch: int
+    warmups: int
+
+    def defaults(self, kind: Kind) -> Any:
+        """How requests are answered that ask for nothing else, as a kind's pipeline takes it; None: it has no such."""
+        if kind.options is SearchOptions:
+            return self.search
+        return self.settings.embed_options() if kind.options is EmbedOptions else None
+
+
+def read_instance(args: Mapping[str, str]) -> Instance:
+    """Read the `args` of `TritonPythonModel.initialize`.
+
+    Raises:
+        BundleError: the bundle is missing or damaged.
+        LanguageModelError: the hotwords cannot be read.
+        ValueError: a parameter in `config.pbtxt` is unknown or unfit.
+    """
+    config = json.loads(args["model_config"])
+    settings = Settings.from_model_config(config)
+    folder = Path(args["model_repository"]) / args["model_version"]
+    # Triton writes one group per GPU out as `count` instances on each; all of them share this machine's cores.
+    groups = config.get("instance_group", [])
+    instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
+    on_gpu = args["model_instance_kind"] == "GPU"
+    return Instance(
+        bundle=Bundle.open(folder / settings.bundle),
+        settings=settings,
+        search=_search(settings, folder),
+        placement=Placement(
+            device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
+            threads=settings.threads_of(instances),
+            runtime=settings.runtime or None,
+            precision=settings.precision or None,
+        ),
+        max_batch=max(1, config["max_batch_size"]),
+        warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),
+    )
+
+
+def _search(settings: Settings, folder: Path) -> SearchSettings:
+    hotwords: tuple[tuple[str, float], ...] = ()
+    if settings.hotwords:
+        from tritone.search.hotwords import read_hotwords_file
+
+        hotwords = read_hotwords_file(folder / settings.hotwords)
+    return SearchSettings(
+        options=settings.options(hotwords), lm=folder / settings.lm if settings.lm else None, lm_unit=settings.lm_unit
+    )

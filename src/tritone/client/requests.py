@@ -1,0 +1,133 @@
+"""Many requests at once: inputs are sent as there is room for them, results come back in any order.
+
+inputs, a model, what to ask it for  ->  Result(source, index, value | error, audio_s, latency_s), ...
+"""
+
+import time
+from collections.abc import Generator, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Generic
+
+import numpy.typing as npt
+
+from tritone.audio.inputs import AudioInput, load, source_of
+from tritone.client.models import ModelInfo
+from tritone.client.parameters import Parameter
+from tritone.client.replies import Reply
+from tritone.client.transport import Call, Transport
+from tritone.errors import RetryError, ServerTimeoutError, TritoneError
+from tritone.result import AnyResult, Result
+
+ModelInput = AudioInput | Mapping[str, npt.ArrayLike] | Result[Any]
+"""Audio, or the model's own inputs by name. Of a `Result`, as `audio.read_ahead` yields, index and source are kept."""
+
+LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requests(Generic[AnyResult]):
+    """How inputs are sent: to which model, for which reply and result, with which parameters, how many at once."""
+
+    transport: Transport
+    model: ModelInfo
+    reply: Reply[Any]
+    result: type[AnyResult]
+    parameters: Mapping[str, Parameter]
+    concurrency: int
+    sample_rate: int | None
+    timeout_s: float
+
+    def run(self, inputs: Iterable[ModelInput]) -> Generator[AnyResult, None, None]:
+        """Send the inputs; see `Client.infer_iter`."""
+        finished: SimpleQueue[_Request] = SimpleQueue()
+        in_flight: dict[int, _Request] = {}
+        try:
+            for position, item in enumerate(inputs):
+                index, source = position, source_of(item, position)
+                if isinstance(item, Result):
+                    index, source = item.index, item.source
+                try:
+                    in_flight[index] = self._send(item, index, source, finished)
+                except TritoneError as error:
+                    yield self.result(source=source, index=index, error=error)
+                while len(in_flight) >= self.concurrency or not finished.empty():
+                    yield self._next(finished, in_flight)
+            while in_flight:
+                yield self._next(finished, in_flight)
+        finally:
+            for request in in_flight.values():
+                request.future.cancel()
+
+    def _next(self, finished: "SimpleQueue[_Request]", in_flight: "dict[int, _Request]") -> AnyResult:
+        # The transports keep the time limit themselves. Should one fail to, after an interrupt that a library dropped
+        # for example, the caller still must not hang: a request well beyond its limit is given up here.
+        try:
+            request = finished.get(timeout=self.timeout_s + LOST_AFTER_S)
+        except Empty:
+            oldest = next(iter(in_flight.values()))
+            oldest.lost = True
+            oldest.future.cancel()  # which finishes it
+            request = finished.get()
+        del in_flight[request.index]
+        value: Any = None
+        error: TritoneError | None = None
+        try:
+            value = request.future.result()
+        except CancelledError:
+            error = (
+                ServerTimeoutError(f"{request.source}: no answer, long after the time limit; try it again")
+                if request.lost
+                else RetryError("the client was closed before the answer came")
+            )
+        except TritoneError as failure:
+            error = failure
+        took_s = request.finished - request.sent
+        return self.result(
+            source=request.source,
+            index=request.index,
+            value=value,
+            error=error,
+            audio_s=request.audio_s,
+            latency_s=took_s,
+            compute_s=took_s,
+        )
+
+    def _send(self, item: ModelInput, index: int, source: str, finished: "SimpleQueue[_Request]") -> "_Request":
+        audio_s = 0.0
+        if isinstance(item, Mapping):
+            tensors = self.model.tensors(item)
+        else:
+            if isinstance(item, Result) and item.error is not None:
+                raise item.error
+            waveform = item.get() if isinstance(item, Result) else load(item, self.sample_rate, self.model.sample_rate)
+            audio_s = len(waveform) / self.model.sample_rate
+            tensors = self.model.audio_tensors(waveform)
+        call = Call(
+            model=self.model.name,
+            tensors=tensors,
+            timeout_s=self.timeout_s,
+            reply=self.reply,
+            parameters=self.parameters,
+        )
+        sent = time.perf_counter()
+        request = _Request(source, index, audio_s, sent, self.transport.infer(call))
+
+        def finish(_: "Future[Any]") -> None:
+            request.finished = time.perf_counter()
+            finished.put(request)
+
+        request.future.add_done_callback(finish)
+        return request
+
+
+@dataclass
+class _Request:
+    source: str
+    index: int
+    audio_s: float
+    sent: float
+    future: "Future[Any]"
+    finished: float = 0.0
+    lost: bool = False  # never answered, not even by the transport's own time limit

@@ -1,0 +1,109 @@
+"""The frame of an export: what every family's export does, around what a family says of its model.
+
+    ExportedModel (what was read, its networks by role, its parts of the manifest), ExportOptions
+        ->  graphs in each runtime and precision, checked  ->  bundle, ExportReport
+
+Every graph is run before the bundle is written: the largest difference from the torch network is part of the report. A
+float32 graph that differs by more than float noise is refused, one in another precision if it drifts too far on audio.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from tritone.audio import Waveform
+from tritone.bundle.bundle import BundleWriter
+from tritone.bundle.manifest import Manifest, Precision, Role
+from tritone.families.export.drift import Movement
+from tritone.families.export.exportable import Graphs
+from tritone.families.export.graph_files import GraphFiles
+from tritone.families.export.options import ExportOptions, RecognizerOptions
+from tritone.families.export.report import Choice, ExportReport, bundle_bytes, provenance
+from tritone.runtime import Graph
+
+
+class ExportedModel(ABC):
+    """A trained model of one family, read from upstream's files.
+
+    Attributes:
+        family: its name in the provenance.
+        sample_rate: of the waveforms, in Hz.
+        tokens: the vocabulary in the order of ids; None if no text is written.
+        sources: upstream's files, by what they are.
+        choices: what the provenance keeps beside the options that all exports have.
+        notes: what was taken for granted and should be known.
+    """
+
+    family: ClassVar[str]
+    sample_rate: int
+    tokens: list[str] | None = None
+    sources: Mapping[str, Path]
+    choices: Mapping[str, Choice]
+    notes: tuple[str, ...] = ()
+
+    @abstractmethod
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+        """The model's graphs in a precision; `explicit` asks for graphs that say themselves what is float32 inside."""
+
+    @abstractmethod
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
+        """How far an opened graph is from the float32 one of its role, on audio."""
+
+    @abstractmethod
+    def manifest(self) -> dict[str, Any]:
+        """The fields of the manifest that depend on the family: `kind`, `features`, `encoder` and what else it has."""
+
+    @cached_property
+    def graphs(self) -> Graphs:
+        """The float32 graphs, which all others are compared with."""
+        return self.graphs_in("fp32", False)
+
+    @property
+    def parameters(self) -> int:
+        """How many there are in all graphs; those that several graphs share count once."""
+        found = {id(each): each for graph in self.graphs.values() for each in graph.parameters()}
+        return sum(parameter.numel() for parameter in found.values())
+
+
+def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
+    """Write a model's graphs and its manifest to the folder of the options; an older bundle there is replaced.
+
+    Raises:
+        ExportError: a graph does not reproduce the torch network, or one in another precision drifts too far.
+        BundleError: the output folder is in use for something else.
+        InputError: the audio to check with cannot be read.
+    """
+    with BundleWriter(options.output) as writer:
+        if model.tokens is not None:
+            writer.write_tokens(model.tokens)
+        written = GraphFiles(writer=writer, model=model, options=options)
+        written.write()
+        options.progress("writing the bundle")
+        choices = {
+            **model.choices,
+            "stages": options.stages,
+            "weight_storage": options.weight_storage,
+            "runtimes": ",".join(options.runtimes),
+            "precisions": ",".join(options.precisions),
+        }
+        if isinstance(options, RecognizerOptions):
+            choices["tail_padding_ms"] = options.tail_padding_ms
+        bundle = writer.commit(
+            Manifest(
+                name=options.name or options.output.resolve().name,
+                sample_rate=model.sample_rate,
+                artifacts=tuple(written.artifacts),
+                provenance=provenance(model.family, model.sources, choices),
+                **model.manifest(),
+            )
+        )
+    return ExportReport(
+        bundle, model.parameters, bundle_bytes(bundle), written.differences, written.drifts, model.notes
+    )
+
+
+def tail_samples(options: RecognizerOptions, sample_rate: int) -> int:
+    """The silence that serving appends, in samples."""
+    return round(options.tail_padding_ms * sample_rate / 1000)

@@ -1,0 +1,160 @@
+"""What a caller may choose of an export, each choice with its help: for the library's functions and the commands.
+
+A family adds its own choices in a dataclass derived from these. Needs no torch, so that commands can show them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar, get_args
+
+from tritone.bundle.manifest import Precision, Runtime, WeightStorage
+
+PRECISIONS: Mapping[Runtime, tuple[Precision, ...]] = {
+    "onnxruntime": ("fp32", "fp16", "int8"),
+    "torch": ("fp32", "fp16", "bf16"),
+    "torchscript": ("fp32", "fp16", "bf16"),
+}
+"""What graphs for a runtime can compute in. onnxruntime has hardly a kernel for bf16, torch no product of int8 here."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """How a command offers a choice: its help, its names if they do not follow from the field's, the least and "
+    "most."""
+
+    help: str
+    names: tuple[str, ...] = ()
+    least: float | None = None
+    most: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions:
+    """The choices that every export of a network has.
+
+    The first of `runtimes` is what the bundle runs on by default. Each runtime gets those of the `precisions` that it
+    can have, see `PRECISIONS`. `weight_storage`: fp16 in programs of torch where int8 is asked for, fp32 in scripts;
+    float32 arithmetic stays float32 in each. `max_drift`: see `Drift.moved`; None is `usual_drift`, the family's own
+    limit. `progress`: called with what is done next.
+
+    Raises:
+        ValueError: a runtime or a precision is unknown, given twice, or the runtimes do not support the precision; or
+            the limit of the drift is negative.
+    """
+
+    usual_drift: ClassVar[float] = 0.05  # docs/export-wenet.md and docs/export-icefall.md have what models show
+
+    output: Annotated[Path, Option("Folder of the bundle. An older bundle there is replaced.")]
+    stages: Annotated[
+        bool,
+        Option("Export features and network as graphs of their own too, to be served as separate models."),
+    ] = False
+    name: Annotated[str | None, Option("Name of the model. Default: the output folder's name.")] = None
+    weight_storage: Annotated[
+        WeightStorage,
+        Option(
+            "Storage of the weights: fp32, fp16 or int8. They are widened to fp32 when loaded.", names=("--weights",)
+        ),
+    ] = "fp32"
+    runtimes: Annotated[
+        Sequence[Runtime],
+        Option(
+            "Runtimes of the graphs: onnxruntime, torch, torchscript, tensorrt or several; the first is the default."
+        ),
+    ] = ("onnxruntime",)
+    precisions: Annotated[
+        Sequence[Precision],
+        Option(
+            "Precision of the graphs, one or several: fp32, fp16, int8 (onnxruntime only), bf16 (torch and "
+            "torchscript).",
+            names=("--precision",),
+        ),
+    ] = ("fp32",)
+    check_audio: Annotated[
+        Path | None,
+        Option(
+            "Folder of audio files or wav.scp to check graphs with that do not compute in fp32. Default: the clips "
+            "of the demo."
+        ),
+    ] = None
+    max_drift: Annotated[
+        float | None,
+        Option("Largest change of probability per frame, 0 to 1, of such a graph. Default: 0.05.", least=0),
+    ] = None
+    force: Annotated[bool, Option("Write such a graph even if it drifts more.")] = False
+    progress: Callable[[str], None] = lambda step: None
+
+    def __post_init__(self) -> None:
+        _check_choices("runtime", self.runtimes, tuple(PRECISIONS))
+        _check_choices("precision", self.precisions, get_args(Precision))
+        if not self.drift_limit >= 0:
+            raise ValueError(f"the limit of the drift must be 0 or more, got {self.drift_limit}")
+        _ = self.planned
+
+    @property
+    def drift_limit(self) -> float:
+        """The limit in use."""
+        return self.usual_drift if self.max_drift is None else self.max_drift
+
+    @property
+    def planned(self) -> dict[Runtime, tuple[Precision, ...]]:
+        """Which precisions to write for each runtime."""
+        return plan(self.runtimes, self.precisions)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecognizerOptions(ExportOptions):
+    """The choices that every export of a model that recognises speech has."""
+
+    tail_padding_ms: Annotated[
+        float,
+        Option(
+            "Silence that serving appends to every utterance, for audio cut right at the end of a word; 0 gives "
+            "upstream's result.",
+            least=0,
+        ),
+    ] = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConvolutionOptions(ExportOptions):
+    """The choices of networks made of convolutions, for which no products of int8 are written."""
+
+    precisions: Annotated[
+        Sequence[Precision],
+        Option(
+            "Precision of the graphs, one or several: fp32, fp16, bf16 (torch and torchscript).",
+            names=("--precision",),
+        ),
+    ] = ("fp32",)
+
+    def __post_init__(self) -> None:
+        if "int8" in self.precisions:
+            raise ValueError(
+                "int8 is for products of matrices, and these networks are made of convolutions: take fp16, or store "
+                "the weights as int8"
+            )
+        super().__post_init__()
+
+
+def plan(runtimes: Sequence[Runtime], precisions: Sequence[Precision]) -> dict[Runtime, tuple[Precision, ...]]:
+    """Which precisions to write for each runtime: those asked for that it can have, in the order given.
+
+    Raises:
+        ValueError: a runtime can have none of them, or a precision is for none of the runtimes.
+    """
+    possible = "; ".join(f"{runtime} has {', '.join(PRECISIONS[runtime])}" for runtime in runtimes)
+    chosen = {runtime: tuple(each for each in precisions if each in PRECISIONS[runtime]) for runtime in runtimes}
+    for runtime, found in chosen.items():
+        if not found:
+            raise ValueError(f"no graph for {runtime} can be in {' or '.join(precisions)}: {possible}")
+    for precision in precisions:
+        if not any(precision in found for found in chosen.values()):
+            raise ValueError(f"no graph for {' or '.join(runtimes)} can be in {precision}: {possible}")
+    return chosen
+
+
+def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
+    if not given or len(set(given)) < len(given) or not set(given) <= set(known):
+        raise ValueError(f"expected each {what} once, of {', '.join(known)}; got {', '.join(given) or 'none'}")

@@ -1,0 +1,37 @@
+"""What a caller may choose of WeSpeaker's export."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, ClassVar
+
+from tritone.audio.fbank import SAMPLE_SCALE
+from tritone.families.export.options import ConvolutionOptions, Option
+from tritone.families.wespeaker.front_end import Window
+
+FOR_CHECKPOINTS = frozenset(
+    {"checkpoint", "stages", "weight_storage", "precisions", "check_audio", "max_drift", "force"}
+)
+"""Options that imports of ONNX files do not have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class WespeakerOptions(ConvolutionOptions):
+    """Upstream's files, and what to make of them; the rest see `ExportOptions`. `max_drift` is of 1 - cosine."""
+
+    usual_drift: ClassVar[float] = 0.01  # docs/export-wespeaker.md has what models show
+
+    checkpoint: Annotated[Path, Option("WeSpeaker's avg_model.pt, or any of its checkpoints.")]
+    config: Annotated[Path, Option("WeSpeaker's config.yaml.")]
+    mean_vec: Annotated[
+        Path | None, Option("mean_vec.npy: a vector that the graph subtracts from every embedding.")
+    ] = None
+    window: Annotated[Window, Option("Window of the features: hamming, or povey for weights of 3D-Speaker.")] = (
+        "hamming"
+    )
+    sample_scale: Annotated[float, Option("Factor for samples in [-1, 1]; 1 for weights of 3D-Speaker.")] = SAMPLE_SCALE
+    threshold: Annotated[
+        float | None, Option("Cosine above which voices are the same speaker's; kept in the bundle.", least=-1, most=1)
+    ] = None
+    max_drift: Annotated[
+        float | None, Option("Limit on the rotation of embeddings, as mean of 1 - cosine. Default: 0.01.", least=0)
+    ] = None

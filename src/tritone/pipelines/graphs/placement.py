@@ -1,0 +1,36 @@
+"""Where graphs run, and which of a bundle's graphs: one value that every pipeline takes.
+
+Placement(device="cuda:0", precision="fp16")
+"""
+
+from dataclasses import dataclass
+from typing import get_args
+
+from tritone.bundle.manifest import Precision, Runtime
+from tritone.runtime.device import cuda_index, thread_count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """Where the graphs of a pipeline run, and which of its bundle's graphs these are.
+
+    Raises:
+        ValueError: there is no such device, runtime or precision, or the number of threads is below 1.
+    """
+
+    device: str = "cpu"  # cpu, cuda or cuda:<index>
+    threads: int | None = None  # CPU threads of one graph call; None takes every CPU that this process may use
+    # Names as in the manifest. None takes the first graph, in its order, whose runtime can run on the device;
+    # engines of TensorRT and TorchScript, which are programs, are taken only where `runtime` asks for them.
+    runtime: str | None = None
+    precision: str | None = None
+
+    def __post_init__(self) -> None:
+        for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
+            if (value := getattr(self, name)) not in (None, *known):
+                raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        cuda_index(self.device)
+        thread_count(self.threads)
+
+
+ON_CPU = Placement()

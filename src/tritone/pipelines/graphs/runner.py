@@ -1,0 +1,150 @@
+"""One graph of a bundle at work: it is opened, its calls are planned and made side by side, and all of it is logged.
+
+waveforms of any lengths  ->  graph calls  ->  outputs for each
+"""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from tritone.audio.waveform import Waveform
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Role
+from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.blocks import Blocks
+from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.work_log import CallWork, WorkLog
+from tritone.runtime.crew import Crew
+from tritone.runtime.graph import Array
+
+DEFAULT_MAX_AUDIO_S = 300.0
+WARM_UP_S = 30.0  # of the longest audio that a pipeline is warmed up with
+
+Call = TypeVar("Call")
+Outputs = dict[str, Array]
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The inputs of a graph call, and how many of their samples are audio and how many are not."""
+
+    inputs: Mapping[str, Array]
+    audio: int
+    padding: int
+
+
+class GraphRunner:
+    """An opened graph with what its calls need. May be used from several threads.
+
+    `graph`, `artifact`: it and its description. `blocks`: what it takes of waveforms. `limits`: of one call. `work`:
+    what has been computed.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        role: Role,
+        placement: Placement = ON_CPU,
+        *,
+        limits: BatchLimits | None = None,
+        like_even: bool = False,
+        split_calls: bool = True,
+    ) -> None:
+        """Open the graph of a bundle for a role.
+
+        Args:
+            limits: what one call may take; by default what suits the device.
+            like_even: see `BatchLimits.for_device`.
+            split_calls: see `open_chosen`, errors too.
+        """
+        self.bundle = bundle
+        self.artifact, self.graph = open_chosen(bundle, role, placement, split_calls=split_calls)
+        self.blocks = Blocks(bundle.manifest, self.graph.inputs.get("waveform"))
+        if limits is None:
+            limits = BatchLimits.for_device(placement.device, bundle.num_bytes(self.artifact), like_even=like_even)
+        self.limits = self.blocks.within(limits)
+        self.work = WorkLog(bundle.manifest.sample_rate)
+        self.crew = Crew(self.graph.concurrency)
+
+    def compute(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Outputs:
+        """Call the graph for some of its outputs."""
+        return dict(zip(outputs, self.graph(inputs, outputs), strict=True))
+
+    def run(
+        self,
+        calls: Sequence[Call],
+        fill: Callable[[Call], Filled],
+        compute: Callable[[Call, Mapping[str, Array]], Outputs],
+        take: Callable[[Call, Outputs], object],
+    ) -> None:
+        """Make calls, as many at once as make full use of the device, and log their work.
+
+        Args:
+            calls: whatever stands for each.
+            fill: makes its inputs.
+            compute: calls the graph.
+            take: uses the outputs, which counts as search. All three are called from several threads at once.
+        """
+
+        def make(call: Call) -> CallWork:
+            start = time.perf_counter()
+            filled = fill(call)
+            ready = time.perf_counter()
+            outputs = compute(call, filled.inputs)
+            computed = time.perf_counter()
+            take(call, outputs)
+            end = time.perf_counter()
+            return CallWork(filled.audio, filled.padding, computed - ready, end - computed, end - start)
+
+        start = time.perf_counter()
+        made = self.crew.map(make, calls)
+        self.work.add(made, time.perf_counter() - start)
+
+    def run_waveforms(
+        self,
+        waveforms: Sequence[Waveform],
+        outputs_for: Callable[[Sequence[int]], Sequence[str]],
+        take: Callable[[Sequence[int], Outputs], object],
+    ) -> None:
+        """Run the graph on waveforms of any lengths, each at least as long as it takes.
+
+        Args:
+            outputs_for: which outputs are wanted for waveforms, by their indices.
+            take: uses the outputs for waveforms, by their indices; called from several threads at once.
+        """
+        self.run(
+            self.blocks.plan([len(each) for each in waveforms], self.limits),
+            lambda batch: self.filled([waveforms[index] for index in batch.indices], batch.num_samples),
+            lambda batch, inputs: self.compute(inputs, outputs_for(batch.indices)),
+            lambda batch, outputs: take(batch.indices, outputs),
+        )
+
+    def filled(self, waveforms: Sequence[Waveform], padded: int) -> Filled:
+        """The inputs of a call for some waveforms, padded to so many samples."""
+        inputs = self.blocks.fill(self.graph.empty, waveforms, padded)
+        audio = sum(map(len, waveforms))
+        return Filled(inputs, audio, inputs["waveform"].size - audio)
+
+    def warm_up(self, sizes: Iterable[int], run: Callable[[int], object], *, side_by_side: bool = True) -> None:
+        """Run something of several sizes, so that the first real request finds everything ready; it is not logged.
+
+        Args:
+            side_by_side: make as many calls at once as there will be later, so that the memory for all of them is found
+                now. Not for what spreads its work over threads by itself.
+        """
+        for size in sizes:
+            self.crew.map(run, [size] * (self.crew.size if side_by_side else 1))
+        self.work.take()
+
+    def warm_up_on_silence(self, longest_s: float, outputs: Sequence[str], take: Callable[[Outputs], object]) -> None:
+        """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
+
+        def run(padded: int) -> None:
+            take(self.compute(self.filled([np.zeros(padded, np.float32)], padded).inputs, outputs))
+
+        longest = int(longest_s * self.bundle.manifest.sample_rate)
+        self.warm_up(self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave), run)

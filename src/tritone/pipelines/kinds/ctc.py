@@ -1,0 +1,63 @@
+"""CTC models: a distribution over tokens for each frame, and perhaps an attention decoder that ranks hypotheses."""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Manifest, Role
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds.base import FLOAT32, INT64, Specs
+from tritone.pipelines.kinds.speech import HasOutputs, SpeechKind
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.ctc import BEST, CtcSearching, ctc_outputs
+from tritone.pipelines.searching.rescoring import Rescorer
+from tritone.runtime.graph import TensorSpec
+
+
+class CtcKind(SpeechKind):
+    """Clients of WeNet's runtime take the first element of an output for the text, so it has one axis."""
+
+    name = "ctc"
+    noun = "a CTC model"
+    modes = CtcSearching.modes
+    searching = CtcSearching
+    has_class_ids = True
+    optional_outputs = {  # noqa: RUF012  # nobody changes it
+        "best_tokens": TensorSpec(INT64, (None, None)),
+        "best_log_probs": TensorSpec(FLOAT32, (None, None)),
+    }
+
+    def frame_outputs(self, manifest: Manifest) -> Specs:
+        return {"log_probs": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        if role != "decoder":
+            return super().tensors(manifest, role)
+        inputs = {
+            "encoder_out": TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim)),
+            "num_frames": TensorSpec(INT64, (None,)),
+            "hypotheses": TensorSpec(INT64, (None, None, None)),
+            "num_tokens": TensorSpec(INT64, (None, None)),
+        }
+        sides = ("left", "right") if manifest.decoder is not None and manifest.decoder.bidirectional else ("left",)
+        return inputs, {f"{side}_scores": TensorSpec(FLOAT32, (None, None)) for side in sides}
+
+    def open_searching(
+        self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
+    ) -> CtcSearching:
+        return CtcSearching(
+            bundle, graph, settings, threads=placement.threads, open_rescorer=partial(Rescorer, bundle, placement)
+        )
+
+    def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
+        return ctc_outputs([mode], has_best=set(BEST) <= set(available))  # type: ignore[list-item]  # one of `modes`
+
+    def compiler(self, mode: str) -> Callable[[], None] | None:
+        if mode == "greedy":
+            return None
+        from tritone.search.ctc import prefix_beam
+
+        return prefix_beam.compile_search
+
+
+CTC = CtcKind()

@@ -1,0 +1,178 @@
+"""What kinds of models that write text have in common.
+
+waveforms  ->  encoder, offline or streaming  ->  search  ->  transcripts
+"""
+
+import json
+from abc import abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+
+import numpy as np
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import LEFT_FRAMES, Manifest, Role
+from tritone.errors import BundleError
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds import kind_of
+from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage
+from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.wire import DETAILS, TRANSCRIPTS, Tensor
+from tritone.runtime.graph import Array, TensorSpec
+from tritone.search.options import PARAMETERS, SearchOptions
+from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.pipelines.offline import OfflinePipeline
+    from tritone.pipelines.streaming import StreamingPipeline
+
+TEXT_OUTPUTS = tuple(Tensor(name=name, type="STRING", dims=(1,)) for name in (TRANSCRIPTS, DETAILS))
+
+
+class HasOutputs(Protocol):
+    """A graph, or whatever else has outputs by name."""
+
+    @property
+    def outputs(self) -> Collection[str]: ...
+
+
+class Searches(Protocol):
+    """What searches: `options` where a request asks for nothing else, and a check of what it asks for."""
+
+    @property
+    def options(self) -> SearchOptions: ...
+
+    def check(self, options: SearchOptions) -> SearchOptions: ...
+
+
+class SpeechKind(Kind):
+    """A kind whose models write text."""
+
+    does = "it writes text"
+    usage = "Load it with tritone.load"
+    encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
+    stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic", "decoder")
+    options = SearchOptions
+    parameters = tuple(PARAMETERS)
+    searching: ClassVar[type[Searching]]  # what its models are searched with
+    axes: ClassVar[int] = 1  # of outputs for whole utterances, see `transcript_tensors`
+
+    @abstractmethod
+    def open_searching(
+        self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
+    ) -> Searching:
+        """Open what a bundle is searched with.
+
+        Args:
+            graph: the encoder, offline or streaming, or whatever else has the names of its outputs.
+            settings: how to search; None takes greedy.
+            placement: where the graphs run that the search itself needs.
+
+        Raises:
+            BundleError, InputError, LanguageModelError: see `Searching`.
+        """
+
+    @abstractmethod
+    def frame_outputs(self, manifest: Manifest) -> Specs:
+        """The outputs of an encoder that have a vector for each frame."""
+
+    def obstacle(self, bundle: Bundle, mode: str) -> str | None:
+        """Why a model cannot search in a mode, with the way out; None if it can."""
+        return self.searching.obstacle(bundle, mode)
+
+    def roles(self, mode: str) -> tuple[Role, ...]:
+        return self.searching.roles(mode)
+
+    def fault(self, manifest: Manifest) -> str | None:
+        if manifest.vocabulary is None:
+            return f"kind is {self.name!r}: all but embeddings have the part `vocabulary`"
+        for part, owner in (("transducer", "a transducer"), ("embedding", "an embedding")):
+            if (getattr(manifest, part) is not None) != (self.name == part):
+                return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
+        return None
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        streaming = manifest.streaming if role == "streaming_encoder" else None
+        window = streaming.window_samples if streaming and not streaming.flexible else None
+        features = TensorSpec(FLOAT32, (None, None, manifest.features.num_mel_bins))
+        inputs = {**WAVEFORMS, "waveform": TensorSpec(FLOAT32, (None, window))}
+        if role == "features":
+            return inputs, {"features": features}
+        if role == "acoustic":
+            inputs = {"features": features, "num_samples": inputs["num_samples"]}
+        outputs = self.frame_outputs(manifest) | {"num_frames": TensorSpec(INT64, (None,))}
+        for state in streaming.states if streaming else ():
+            inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(
+                np.dtype(state.dtype), (None, *(None if axis == LEFT_FRAMES else axis for axis in state.shape))
+            )
+        return inputs, outputs
+
+    def open(self, bundle: Bundle, *, defaults: SearchSettings | None = None, **options: Any) -> "OfflinePipeline":
+        from tritone.pipelines.offline import OfflinePipeline  # which asks this module for the search
+
+        return OfflinePipeline(bundle, search=defaults, **options)
+
+    def open_streaming(self, bundle: Bundle, **options: Any) -> "StreamingPipeline":
+        from tritone.pipelines.streaming import StreamingPipeline
+
+        return StreamingPipeline(bundle, **options)
+
+    def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
+        return TEXT_OUTPUTS
+
+    def read_options(
+        self, pipeline: "OfflinePipeline", parameters: Mapping[str, Any], wanted: Collection[str]
+    ) -> SearchOptions:
+        return options_of(pipeline.searching, parameters, wanted)
+
+    def answer(self, results: Sequence[Transcript], wanted: Collection[str]) -> dict[str, Array]:
+        return transcript_tensors(results, wanted, axes=self.axes)
+
+
+def speech_kind(bundle: Bundle) -> SpeechKind:
+    """The kind of a bundle whose model writes text.
+
+    Raises:
+        BundleError: it does something else; says what.
+    """
+    kind = kind_of(bundle)
+    if not isinstance(kind, SpeechKind):
+        raise BundleError(
+            f"{bundle.path} is {kind.noun}: {kind.does} and writes no text. {kind.usage}, or take a bundle that "
+            "recognises speech."
+        )
+    return kind
+
+
+def options_of(searching: Searches, parameters: Mapping[str, Any], wanted: Collection[str]) -> SearchOptions:
+    """How to search in the audio of a request: the usual way, with what the request asks for, checked.
+
+    A request that does not take details gets no times, which nobody would see.
+
+    Raises:
+        InputError: it asks for what the model does not have.
+    """
+    options = searching.check(searching.options.changed(parameters)) if parameters else searching.options
+    if options.timestamps and DETAILS not in wanted:
+        return replace(options, timestamps=False)
+    return options
+
+
+def transcript_tensors(
+    transcripts: Sequence[Transcript], wanted: Collection[str], *, axes: int = 1
+) -> dict[str, Array]:
+    """Transcripts as output tensors, `DETAILS` only if it is wanted.
+
+    Args:
+        axes: of the outputs, 1 or 2: (rows,) or (rows, 1).
+    """
+    # Of a stream with endpoints the text of all segments: no client should lose text because it reads nothing else.
+    texts = {TRANSCRIPTS: [each.whole_text for each in transcripts]}
+    if DETAILS in wanted:
+        texts[DETAILS] = [json.dumps(each.to_dict(), ensure_ascii=False) for each in transcripts]
+    return {
+        # Triton sends the shape as it is, whatever is declared.
+        name: np.array([text.encode() for text in column], dtype=object).reshape(len(column), *[1] * (axes - 1))
+        for name, column in texts.items()
+    }

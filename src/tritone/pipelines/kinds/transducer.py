@@ -1,0 +1,62 @@
+"""Transducers: an encoder, and a predictor and a joiner that say what follows a frame and the tokens before it."""
+
+from collections.abc import Callable, Collection
+from functools import partial
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Manifest, Role
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.kinds.base import FLOAT32, INT64, Specs
+from tritone.pipelines.kinds.speech import HasOutputs, SpeechKind
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.searching.transducer import OUTPUTS, GraphNetwork, TransducerSearching
+from tritone.runtime.graph import TensorSpec
+
+
+class TransducerKind(SpeechKind):
+    """Clients of sherpa's Triton deployment join the elements of an output's first row, so it has two axes."""
+
+    name = "transducer"
+    noun = "a transducer"
+    modes = TransducerSearching.modes
+    searching = TransducerSearching
+    axes = 2
+
+    def fault(self, manifest: Manifest) -> str | None:
+        if fault := super().fault(manifest):
+            return fault
+        assert manifest.transducer is not None
+        if max(manifest.transducer.start) >= manifest.tokens.size:
+            start, largest = list(manifest.transducer.start), manifest.tokens.size - 1
+            return f"transducer.start is {start}, but the largest token id is {largest}"
+        return None
+
+    def frame_outputs(self, manifest: Manifest) -> Specs:
+        return {"encoder_out": TensorSpec(FLOAT32, (None, None, manifest.encoder.output_dim))}
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        vector = TensorSpec(FLOAT32, (None, manifest.encoder.output_dim))
+        if role == "joiner":
+            logits = TensorSpec(FLOAT32, (None, manifest.tokens.size))
+            return {"encoder_out": vector, "predictor_out": vector}, {"logits": logits}
+        if role == "predictor":
+            assert manifest.transducer is not None
+            return {"context": TensorSpec(INT64, (None, manifest.transducer.context_size))}, {"predictor_out": vector}
+        return super().tensors(manifest, role)
+
+    def open_searching(
+        self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
+    ) -> TransducerSearching:
+        network = GraphNetwork(bundle, placement)
+        return TransducerSearching(bundle, network, settings, threads=placement.threads, device=placement.device)
+
+    def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
+        return OUTPUTS
+
+    def compiler(self, mode: str) -> Callable[[], None]:
+        from tritone.search.transducer import compiling
+
+        return partial(compiling.compile_search, mode)  # type: ignore[arg-type]  # one of `modes`
+
+
+TRANSDUCER = TransducerKind()

@@ -1,0 +1,173 @@
+"""Tokens to transcripts: text, and token and word times, growing with a stream.
+
+A token lasts until the next one starts, but ends at most `MAX_LINGER_S` after the last frame in which the search found
+it. A word lasts from the start of its first token to the end of its last; its confidence is the mean over its tokens.
+
+A token sounds in more frames than the network finds it in, which for a transducer is one. So audio should not be cut
+where that frame ends; where the next token starts at once, that is the better place.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.vocabulary import Speller, Vocabulary, Word
+from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.options import SearchOptions
+from tritone.transcript import Alternative, Span, Transcript
+
+# How long a word may still sound when its last token has been found. At the ends of the ten shipped clips, words of the
+# demo transducer, a token each, last 0.15 to 0.47 s from the token's start, letters of the demo CTC model up to 0.27 s.
+MAX_LINGER_S = 0.4
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The tokens of an utterance written out; times in seconds, `confidence` the mean over words, 1.0 without any."""
+
+    text: str
+    tokens: tuple[Span, ...]
+    words: tuple[Span, ...]
+    confidence: float
+
+    def within(self, end_s: float) -> "Reading":
+        """This reading with the times that are after `end_s`, in the silence that serving adds, moved there."""
+        return replace(self, tokens=_within(self.tokens, end_s), words=_within(self.words, end_s))
+
+    def without_times(self) -> "Reading":
+        """Only the text and its confidence."""
+        return replace(self, tokens=(), words=())
+
+    def scored(self, score: float) -> Alternative:
+        """This reading as one of several."""
+        return Alternative(self.text, score, self.tokens, self.words, self.confidence)
+
+
+class ReadingBuilder:
+    """Writes out one utterance or stream. The work per token does not depend on what came before."""
+
+    def __init__(self, vocabulary: Vocabulary, frame_s: float, *, times: bool = True) -> None:
+        """Take the vocabulary and the seconds of an encoder frame; without `times` readings have no tokens."""
+        self._vocabulary = vocabulary
+        self._frame_s = frame_s
+        self._times = times
+        self._speller = Speller(vocabulary)
+        self._heard: list[Token] = []
+        self._tokens: list[Span] = []  # those of `_heard` that another one follows
+        self._words: list[Span] = []  # the words that can no longer change
+        self._confidence_sum = 0.0  # over those words
+
+    def add(self, tokens: Sequence[Token], replaces_last: bool = False) -> None:
+        """Append tokens; with `replaces_last` the first one is a new version of the last one added before."""
+        if tokens and replaces_last:
+            self._heard[-1:] = tokens[:1]
+            tokens = tokens[1:]
+        self._heard += tokens
+        self._speller.extend([token.id for token in tokens])
+        if self._times:
+            self._tokens += [self._token(index) for index in range(len(self._tokens), len(self._heard) - 1)]
+        self._settle()
+
+    @property
+    def num_tokens(self) -> int:
+        """How many tokens have been added."""
+        return len(self._heard)
+
+    def reading(self, tail: Sequence[Token] = (), until_frame: float = math.inf) -> Reading:
+        """What has been added so far, and after it the tokens of `tail`, which are not kept.
+
+        Args:
+            until_frame: where the frames end that have been searched.
+        """
+        if not tail:
+            return self._reading(until_frame)
+        mark, heard, tokens, words, confidence = (
+            self._speller.mark(),
+            len(self._heard),
+            len(self._tokens),
+            len(self._words),
+            self._confidence_sum,
+        )
+        self.add(tail)
+        reading = self._reading(until_frame)
+        self._speller.rewind(mark)
+        del self._heard[heard:], self._tokens[tokens:], self._words[words:]
+        self._confidence_sum = confidence
+        return reading
+
+    def _reading(self, until_frame: float) -> Reading:
+        open_words = [self._word(word, until_frame) for word in self._speller.words[len(self._words) :]]
+        words = (*self._words, *open_words)
+        confidence_sum = self._confidence_sum + sum(word.confidence for word in open_words)
+        confidence = confidence_sum / len(words) if words else 1.0
+        last = [self._token(len(self._heard) - 1, until_frame)] if self._times and self._heard else []
+        return Reading(self._speller.text, (*self._tokens, *last), words, confidence)
+
+    def _settle(self) -> None:
+        # The last word may grow, and the last token may still be replaced with all words that end in it.
+        words = self._speller.words
+        while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._heard) - 1:
+            word = self._word(words[len(self._words)])
+            self._words.append(word)
+            self._confidence_sum += word.confidence
+
+    def _token(self, index: int, until_frame: float = math.inf) -> Span:
+        token = self._heard[index]
+        text = self._vocabulary.tokens[token.id]
+        return Span(text, token.start_frame * self._frame_s, self._end_s(index, until_frame), token.confidence)
+
+    def _word(self, word: Word, until_frame: float = math.inf) -> Span:
+        tokens = self._heard[word.first : word.last + 1]
+        confidence = sum([token.confidence for token in tokens]) / len(tokens)
+        start_s = tokens[0].start_frame * self._frame_s
+        return Span(word.text, start_s, self._end_s(word.last, until_frame), confidence)
+
+    def _end_s(self, index: int, until_frame: float) -> float:
+        follows = self._heard[index + 1].start_frame if index + 1 < len(self._heard) else until_frame
+        found_s = self._heard[index].end_frame * self._frame_s
+        return max(found_s, min(found_s + MAX_LINGER_S, follows * self._frame_s))
+
+
+def transcript(
+    hypotheses: Sequence[Hypothesis],
+    write: Callable[[Hypothesis], Reading],
+    options: SearchOptions,
+    audio_s: float,
+) -> Transcript:
+    """The final transcript of an utterance.
+
+    Args:
+        hypotheses: best first, at least one. The best stands for all that are written alike, as when they differ in
+            spaces at the ends.
+        write: makes a reading of one of them.
+        options: what was asked for.
+        audio_s: where its audio ends, in seconds.
+    """
+    shown: dict[str, Alternative] = {}
+    for hypothesis in hypotheses:
+        reading = write(hypothesis)
+        if reading.text not in shown:
+            reading = reading.within(audio_s) if options.timestamps else reading.without_times()
+            shown[reading.text] = reading.scored(hypothesis.score)
+        if len(shown) == options.nbest:
+            break
+    best, *_ = alternatives = tuple(shown.values())
+    shown_alternatives = alternatives if options.nbest > 1 and options.mode != "greedy" else ()
+    return Transcript(best.text, best.tokens, best.words, best.confidence, audio_s, alternatives=shown_alternatives)
+
+
+def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
+    """The final transcript of a whole utterance of so many samples."""
+    builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s, times=options.timestamps)
+    seconds = num_samples / bundle.manifest.sample_rate
+    return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
+
+
+def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:
+    if not spans or spans[-1].end_s <= end_s:
+        return spans
+    return tuple(
+        span if span.end_s <= end_s else replace(span, start_s=min(span.start_s, end_s), end_s=min(span.end_s, end_s))
+        for span in spans
+    )

@@ -1,0 +1,32 @@
+"""The tensors of served models by name, the same as in the deployments that this project replaces."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+WAV = "WAV"  # FP32 (samples,) in [-1, 1]
+WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV
+TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
+EMBEDDINGS = "EMBEDDINGS"  # FP32 (dim,)
+DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
+# INT32 (frames,), the best token of each frame; of decoder stages that are built for it, for clients that make text of
+# it themselves, as NVIDIA's for Jasper do.
+CLASS_IDS = "CLASS_IDS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tensor:
+    """An input or output of a served model, as its configuration declares it."""
+
+    name: str
+    type: Literal["FP32", "INT32", "INT64", "STRING"]
+    dims: tuple[int, ...]  # without the axis of rows; -1 is any size
+    ragged: bool = False  # rows of different sizes may share a batch
+    optional: bool = False
+
+
+def audio_inputs(wav: str = WAV, lens: str = WAV_LENS, *, lens_optional: bool = False) -> tuple[Tensor, ...]:
+    """Waveforms and their lengths, without which all samples are valid where that is allowed."""
+    return (
+        Tensor(name=wav, type="FP32", dims=(-1,), ragged=True),  # nobody pads
+        Tensor(name=lens, type="INT32", dims=(1,), optional=lens_optional),
+    )

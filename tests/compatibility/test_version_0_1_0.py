@@ -1,0 +1,204 @@
+"""What version 0.1.0 wrote is served and opened by this one, and says what it said then; see v0_1_0/README.md."""
+
+import ast
+import json
+import shutil
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import tritonclient.grpc as triton
+
+import tritone
+from serving import TIMEOUT_S, Ask, RawClient, backend_module, quiet_options
+from tritone.bundle import Bundle
+from tritone.pipelines.searching.readings import MAX_LINGER_S
+from tritone.repository import build_repository, read_repository
+from tritone.server import TritonServer
+
+DATA = Path(__file__).parent / "v0_1_0"
+EXPECTED = json.loads((DATA / "expected.json").read_text(encoding="utf-8"))
+MODES = {
+    "joined": "offline",
+    "joined-streaming": "streaming",
+    "letters": "offline",
+    "letters-streaming": "streaming",
+    "speaker": "embedding",
+    "staged": "offline",
+    "staged-acoustic": "acoustic",
+    "staged-decoder": "decoder",
+    "staged-features": "features",
+}
+CHUNK = 1000  # samples that a stream gets at once
+BOTH = ("TRANSCRIPTS", "DETAILS")
+# Numbers in details have four digits after the point, and the last one may fall to either side.
+DETAILS_TOLERANCE = 2e-4
+# A mean of about 10,000 values up to 1, added up as float32 in any order: rounding wanders by half of 1e-7 times the
+# root of their number.
+EMBEDDING_TOLERANCE = 1e-5
+IDS = count(1)
+
+
+def waveform(*, asks: bool = False) -> npt.NDArray[np.float32]:
+    """Audio that the toy models hear letters in, at 16 kHz, (23200,); `asks`: a transducer is to guess some of them."""
+    frames, frame = 36, 640
+    places = np.arange(frames)
+    tokens = 3 + 7 * places % 26  # letters
+    tokens[[4, 8, 33]] = 2  # spaces
+    if asks:
+        tokens[::5] = 39  # what a transducer is to guess
+        tokens[12] = 1  # doubt
+    tokens[16:28] = 0  # a pause of 0.48 s
+    levels = np.cumsum(tokens) % 40 / 64
+    samples = np.arange(frames * frame + 160)
+    tone = np.sin(np.pi * samples / 80) / 256  # whole periods in a frame: no model hears it but the speaker's
+    return (levels[np.minimum(samples // frame, frames - 1)] + tone).astype(np.float32)
+
+
+def audio_for(model: str) -> npt.NDArray[np.float32]:
+    return waveform(asks=model.startswith("joined"))
+
+
+def check(found: Any, recorded: Any, place: str = "") -> None:
+    """Texts are what they were, and numbers nearly; a later version may tell more than was told then."""
+    if isinstance(recorded, dict):
+        assert recorded.keys() <= found.keys(), place
+        for name, value in recorded.items():
+            check(found[name], value, f"{place}.{name}")
+    elif isinstance(recorded, list):
+        assert len(found) == len(recorded), place
+        for index, value in enumerate(recorded):
+            check(found[index], value, f"{place}[{index}]")
+    elif place.endswith(".end_s"):  # in 0.1.0 the end of the frames in which the search found a token
+        assert recorded - DETAILS_TOLERANCE <= found <= recorded + MAX_LINGER_S + DETAILS_TOLERANCE, place
+    elif isinstance(recorded, float):
+        assert found == pytest.approx(recorded, rel=0, abs=DETAILS_TOLERANCE), place
+    else:
+        assert found == recorded, place
+
+
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy to be served; Triton writes into it."""
+    path = tmp_path_factory.mktemp("version") / "repository"
+    shutil.copytree(DATA / "repository", path)
+    for model in path.iterdir():
+        (model / "1").mkdir(exist_ok=True)  # an ensemble's is empty, and git keeps no empty folders
+    return path
+
+
+@pytest.fixture(scope="module")
+def server(repository: Path) -> Iterator[TritonServer]:
+    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def raw(server: TritonServer) -> RawClient:
+    return RawClient(server.grpc_address)
+
+
+def test_all_that_was_recorded_is_asked_for() -> None:
+    asked = {name for name, mode in MODES.items() if mode in ("offline", "streaming", "embedding")}
+    assert EXPECTED["served"].keys() == asked
+    assert {path.name for path in (DATA / "repository").iterdir()} == MODES.keys()
+
+
+def test_its_models_are_known_with_their_modes(repository: Path) -> None:
+    assert {model.name: model.mode for model in read_repository(repository)} == MODES
+
+
+@pytest.mark.parametrize("shim", sorted(DATA.rglob("model.py")), ids=lambda path: path.parts[-3])
+def test_a_shim_imports_only_what_there_is(shim: Path) -> None:
+    _, statement = ast.parse(shim.read_text()).body  # the first is its docstring
+    assert isinstance(statement, ast.ImportFrom)
+    package, _, module = str(statement.module).rpartition(".")
+    assert package == "tritone.backend"
+    with backend_module(module) as imported:
+        assert all(hasattr(imported, alias.name) for alias in statement.names)
+
+
+@pytest.mark.parametrize("model", ["joined", "letters", "staged"])
+def test_whole_utterances_are_heard_as_they_were(raw: RawClient, model: str) -> None:
+    answer = raw.ask(Ask(model=model, wav=audio_for(model), outputs=BOTH))
+    assert isinstance(answer, tuple), answer
+    check({"text": answer[0], "details": json.loads(answer[1])}, EXPECTED["served"][model])
+
+
+@pytest.mark.parametrize("model", ["joined-streaming", "letters-streaming"])
+def test_streams_are_heard_as_they_were(raw: RawClient, model: str) -> None:
+    audio, stream, text = audio_for(model), next(IDS), ""
+    segments: list[Any] = []
+    for start in range(0, len(audio), CHUNK):
+        first, last = start == 0, start + CHUNK >= len(audio)
+        part = audio[start : start + CHUNK]
+        answer = raw.ask(Ask(model=model, wav=part, stream=stream, start=first, end=last, outputs=BOTH))
+        assert isinstance(answer, tuple), answer
+        text, told = answer[0], json.loads(answer[1])
+        segments += told.pop("ended", [])
+        segments += [told] if last else []
+    check({"text": text, "segments": segments}, EXPECTED["served"][model])
+
+
+def test_a_voice_is_what_it_was_and_lengths_need_not_be_sent(raw: RawClient) -> None:
+    audio = waveform()
+    wav = triton.InferInput("WAV", [1, len(audio)], "FP32")
+    wav.set_data_from_numpy(audio[None])
+    found = raw.grpc.infer("speaker", [wav], client_timeout=TIMEOUT_S).as_numpy("EMBEDDINGS")
+    np.testing.assert_allclose(found, [EXPECTED["served"]["speaker"]["embedding"]], rtol=0, atol=EMBEDDING_TOLERANCE)
+
+
+def test_our_client_sees_and_reads_all_models_that_clients_ask(server: TritonServer) -> None:
+    with tritone.Client(server.grpc_address) as client:
+        kinds = {each.name: each.kind for each in client.models() if each.name in EXPECTED["served"]}
+        assert kinds == {name: MODES[name] for name in EXPECTED["served"]}
+        for name in ("joined", "letters", "staged"):
+            (heard,) = client.transcribe([audio_for(name)], model=name, sample_rate=16000)
+            assert heard.text == EXPECTED["served"][name]["text"]
+        for name in ("joined-streaming", "letters-streaming"):
+            with client.stream(model=name, sample_rate=16000) as stream:
+                stream.accept(audio_for(name))
+                assert stream.finish().text == EXPECTED["served"][name]["text"]
+        (voice,) = client.embed([waveform()], model="speaker", sample_rate=16000)
+        expected = EXPECTED["served"]["speaker"]["embedding"]
+        np.testing.assert_allclose(voice.embedding, expected, rtol=0, atol=EMBEDDING_TOLERANCE)
+
+
+@pytest.mark.parametrize("manifest", sorted(DATA.rglob("manifest.json")), ids=lambda path: path.parts[-4])
+def test_a_bundle_opens_and_its_files_are_whole(manifest: Path) -> None:
+    Bundle.open(manifest.parent).verify()
+
+
+# Fused models have all of their bundle, whichever part of it they run.
+@pytest.mark.parametrize("model", ["joined", "joined-streaming", "letters", "letters-streaming"])
+def test_a_bundle_hears_in_process_as_it_did(model: str) -> None:
+    expected = EXPECTED["in_process"][model.removesuffix("-streaming")]
+    audio = audio_for(model)
+    recognizer = tritone.load(DATA / "repository" / model / "1" / "bundle", threads=1)
+    (heard,) = recognizer.transcribe([audio])
+    check(heard.to_dict(), expected["offline"])
+    with recognizer.stream() as stream:
+        for start in range(0, len(audio), CHUNK):
+            stream.accept(audio[start : start + CHUNK])
+        check(stream.finish().to_dict(), expected["streaming"])
+
+
+def test_a_speaker_bundle_embeds_in_process_as_it_did() -> None:
+    embedder = tritone.load_embedder(DATA / "repository" / "speaker" / "1" / "bundle", threads=1)
+    expected = EXPECTED["in_process"]["speaker"]["embedding"]
+    np.testing.assert_allclose(embedder.embed([waveform()]), [expected], rtol=0, atol=EMBEDDING_TOLERANCE)
+
+
+def test_models_are_built_anew_over_the_old_ones_without_force(tmp_path: Path) -> None:
+    """Also of the old bundles, and stages that nobody asks for any more go."""
+    path = tmp_path / "repository"
+    shutil.copytree(DATA / "repository", path)
+    bundle = DATA / "repository" / "letters" / "1" / "bundle"
+    for name in ("letters", "staged"):
+        build_repository([bundle], path, names=[name], modes="offline")
+    left = {name: mode for name, mode in MODES.items() if not name.startswith("staged-")}
+    assert {model.name: model.mode for model in read_repository(path)} == left

@@ -1,0 +1,68 @@
+"""What kinds ask of a manifest, and who may know their names."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from toy import write_toy_bundle
+from toy_speaker import write_toy_speaker
+from toy_transducer import write_toy_transducer
+from tritone.bundle import Bundle
+from tritone.errors import BundleError
+from tritone.pipelines.kinds import kind_of
+
+SOURCES = Path(__file__).parents[2] / "src" / "tritone"
+
+
+@pytest.fixture(scope="module")
+def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("kinds")
+    return {
+        "ctc": write_toy_bundle(folder / "ctc"),
+        "transducer": write_toy_transducer(folder / "transducer"),
+        "embedding": write_toy_speaker(folder / "embedding"),
+    }
+
+
+@pytest.mark.parametrize("kind", ["ctc", "transducer", "embedding"])
+def test_a_bundle_has_the_kind_of_its_manifest(bundles: dict[str, Path], kind: str) -> None:
+    assert kind_of(Bundle.open(bundles[kind])).name == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "told"),
+    [
+        ("ctc", {"transducer": {"context_size": 1, "start": [0]}}, "a transducer, and nothing else, has the part"),
+        ("ctc", {"embedding": {}}, "an embedding, and nothing else, has the part `embedding`"),
+        ("transducer", {"transducer": None}, "a transducer, and nothing else, has the part `transducer`"),
+        ("transducer", {"transducer": {"context_size": 1, "start": [999]}}, r"start is \[999\], but the largest token"),
+        ("embedding", {"embedding": None}, "an embedding, and nothing else, has the part `embedding`"),
+        ("embedding", {"decoder": {"bidirectional": False}}, "has neither `streaming` nor `decoder`"),
+    ],
+)
+def test_a_manifest_without_the_parts_of_its_kind_is_refused(
+    bundles: dict[str, Path], tmp_path: Path, kind: str, changes: dict[str, Any], told: str
+) -> None:
+    copy = Path(shutil.copytree(bundles[kind], tmp_path / "copy"))
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps(manifest | changes))
+    with pytest.raises(BundleError, match=rf"{re.escape(str(copy))}: .*{told}.*export the bundle again"):
+        kind_of(Bundle.open(copy))
+
+
+def test_nobody_outside_compares_a_kind_with_a_name() -> None:
+    """`kind == "ctc"`, or a table by such names, belongs into the kind."""
+    asks = re.compile(r"""kind\s*(==|!=|\bin\b|\bnot in\b)\s*[("'\[{]*\s*["'](ctc|transducer|embedding)""")
+    rooms = ("pipelines", "backend", "repository", "bundle")
+    found = [
+        f"{path.relative_to(SOURCES)}:{number}"
+        for room in rooms
+        for path in sorted((SOURCES / room).rglob("*.py"))
+        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        if asks.search(line)
+    ]
+    assert not found

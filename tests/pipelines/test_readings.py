@@ -1,0 +1,121 @@
+"""Times of tokens and words: each lasts until the next one starts, or a little longer than the search found it."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tritone.bundle import manifest
+from tritone.bundle.vocabulary import Vocabulary
+from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder
+from tritone.pipelines.searching.search import News, Search
+from tritone.pipelines.searching.segment import Segment
+from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.options import SearchOptions
+from tritone.transcript import Alternative, Span, Transcript
+
+FRAME_S = 0.04
+LINGER = round(MAX_LINGER_S / FRAME_S)  # frames
+TOKENS = ("<blank>", "▁one", "▁two", "ty")
+ONE, TWO, TY = 1, 2, 3
+VOCABULARY = Vocabulary(TOKENS, manifest.Vocabulary(size=len(TOKENS), units="bpe", blank_id=0, unk_id=None))
+
+
+def token(id: int, start: int, end: int | None = None) -> Token:
+    return Token(id, start, start + 1 if end is None else end, 0.5)
+
+
+def frames(spans: tuple[Span, ...]) -> list[tuple[str, int, int]]:
+    return [(each.text, round(each.start_s / FRAME_S), round(each.end_s / FRAME_S)) for each in spans]
+
+
+def written(*tokens: Token, until_frame: float = float("inf")) -> Reading:
+    builder = ReadingBuilder(VOCABULARY, FRAME_S)
+    builder.add(tokens)
+    return builder.reading(until_frame=until_frame)
+
+
+def test_a_token_lasts_until_the_next_one_starts_and_a_word_as_long_as_its_last_token():
+    reading = written(token(ONE, 0), token(TWO, 6), token(TY, 9), token(ONE, 12, 15))
+    assert frames(reading.tokens)[:3] == [("▁one", 0, 6), ("▁two", 6, 9), ("ty", 9, 12)]
+    assert frames(reading.words)[:2] == [("one", 0, 6), ("twoty", 6, 12)]
+
+
+def test_a_pause_belongs_to_no_word():
+    reading = written(token(ONE, 0, 2), token(TWO, 100))
+    assert frames(reading.words) == [("one", 0, 2 + LINGER), ("two", 100, 101 + LINGER)]
+
+
+def test_tokens_of_one_frame_last_a_frame_each():
+    assert frames(written(token(TWO, 4), token(TY, 4)).tokens)[0] == ("▁two", 4, 5)
+
+
+def test_the_last_token_ends_with_what_was_heard():
+    assert frames(written(token(ONE, 0), until_frame=3).words) == [("one", 0, 3)]
+    assert frames(written(token(ONE, 0)).within(5 * FRAME_S).words) == [("one", 0, 5)]
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_times_do_not_depend_on_when_tokens_were_added(cut: int):
+    tokens = [token(ONE, 0), token(TWO, 6), token(TY, 8), token(ONE, 30), token(TWO, 33), token(TY, 34)]
+    builder = ReadingBuilder(VOCABULARY, FRAME_S)
+    builder.add(tokens[:cut])
+    assert builder.reading(tokens[cut:]) == written(*tokens)
+    assert builder.reading() == written(*tokens[:cut])  # what came after was not kept
+    # The last token goes on sounding across the border of two steps.
+    longer = tokens[cut - 1]._replace(end_frame=tokens[cut - 1].end_frame + 1)
+    builder.add([longer, *tokens[cut:]], replaces_last=True)
+    assert builder.reading() == written(*tokens[: cut - 1], longer, *tokens[cut:])
+    assert builder.num_tokens == len(tokens)
+
+
+class Script(Search):
+    """A search whose news and hypotheses are written down."""
+
+    def __init__(self, hypotheses: list[Hypothesis]) -> None:
+        super().__init__(SearchOptions())
+        self._hypotheses = hypotheses
+
+    @classmethod
+    def advance_all(cls, searches: Any, outputs: Any, rows: Any) -> None: ...
+
+    def news(self) -> News:
+        return News()
+
+    def hypotheses(self) -> list[Hypothesis]:
+        return self._hypotheses
+
+
+def test_a_segment_puts_news_at_their_place_and_forgets_the_tail_before():
+    search = Script([Hypothesis([token(ONE, 0, 3), token(TWO, 5)], 0.0)])
+    segment = Segment(search, ReadingBuilder(VOCABULARY, FRAME_S), first_frame=10)
+    assert (segment.has_text, segment.trailing_frames) == (False, 0)
+    segment.take(News([token(ONE, 0)], tail=[token(ONE, 2), token(TY, 3)]), 4)
+    assert (segment.partial().text, segment.trailing_frames) == ("one onety", 0)
+    segment.take(News([token(ONE, 0, 3)], replaces_last=True), 4)
+    assert (segment.partial().text, segment.has_text, segment.trailing_frames) == ("one", True, 5)
+    assert frames(segment.partial().words) == [("one", 10, 18)]
+    (hypothesis,) = search.hypotheses()
+    assert frames(segment.reading(hypothesis).words) == [("one", 10, 15), ("two", 15, 16 + LINGER)]
+    segment.is_followed = True  # by a segment that begins at frame 18
+    assert frames(segment.reading(hypothesis).words) == [("one", 10, 15), ("two", 15, 18)]
+
+
+def test_the_document_has_a_row_for_each_field_of_details():
+    span = Span("a", 0.0, 1.0, 0.5)
+    reading = {"text": "a", "tokens": (span,), "words": (span,), "confidence": 0.5}
+    ended = Transcript(**reading)
+    details = Transcript(**reading, alternatives=(Alternative(score=-1.0, **reading),), ended=(ended,)).to_dict()
+    parts = {
+        "a transcript": details,
+        "a token or word": details["words"][0],
+        "an alternative": details["alternatives"][0],
+    }
+    types = {str: "text", float: "number", int: "whole number", bool: "true, false", list: "list"}
+    wanted = {(of, name, types[type(value)]) for of, part in parts.items() for name, value in part.items()}
+    page = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+    section = page[page.index("### Details") :]
+    rows = re.findall(r"^\| ([^|]*) \| `(\w+)` \| ([^|]*) \|", section[: section.index("\n### ", 4)], re.MULTILINE)
+    assert {(of.strip(), name, kind) for of, name, kind in rows} == wanted
+    assert len(rows) == len(wanted)
