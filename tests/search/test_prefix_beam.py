@@ -1,5 +1,6 @@
 """CTC prefix beam search against upstream's results, its definition, brute force and numpy."""
 
+import ast
 import itertools
 import math
 import shutil
@@ -544,3 +545,15 @@ def test_machine_code_is_made_anew_when_any_module_of_the_search_changes(
     with (copy / name).open("a") as file:
         file.write("# another state\n")
     assert stamp() != before
+
+
+def test_no_compiled_function_has_more_than_seven_parameters() -> None:
+    decorators = {"compiled", "inlined", "merged", "summing"}
+    counts = {
+        f"{path.name}:{node.name}": len(node.args.args)
+        for path in compiled.SOURCES.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.FunctionDef) and {ast.unparse(each) for each in node.decorator_list} & decorators
+    }
+    assert len(counts) > 80
+    assert {name: count for name, count in counts.items() if count > 7} == {}

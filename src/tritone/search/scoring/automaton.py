@@ -84,7 +84,7 @@ def _automaton(phrases: tuple[tuple[str, float], ...], alphabet: Alphabet, overl
     lengths = np.diff(first)
     fail = np.zeros(len(trie.symbol), dtype=np.int32)
     places = (address_of(trie.first), address_of(trie.symbol), address_of(fail))
-    gain, credit = _link(trie, ends, lengths, np.array([weights[key] for key in keys]), fail, overlapping, *places)
+    gain, credit = _link(trie, ends, lengths, np.array([weights[key] for key in keys]), fail, overlapping, places)
     most_credit = np.zeros(len(alphabet), dtype=np.float64)
     np.maximum.at(most_credit, trie.symbol, credit)
     start = 1  # all phrases begin with a border, the root's only child
@@ -102,11 +102,13 @@ def _link(
     weights: Floats,
     fail: Ids,
     overlapping: Any,
-    first_at: Any,
-    symbol_at: Any,
-    fail_at: Any,
+    places: Any,
 ) -> tuple[Floats, Floats]:
-    """Complete a trie to an automaton: fill `fail`, and make `gain` and `credit` of its nodes."""
+    """Complete a trie to an automaton: fill `fail`, and make `gain` and `credit` of its nodes.
+
+    `places` are the addresses that `follow` takes.
+    """
+    first, symbols, fails = places
     count = len(trie.symbol)
     gain = np.zeros(count, dtype=np.float64)
     credit = np.zeros(count, dtype=np.float64)
@@ -120,7 +122,7 @@ def _link(
     for node in range(1, count):  # parents come before their children, so does every shorter node
         parent = trie.parent[node]
         if parent != 0:
-            fail[node] = follow(first_at, symbol_at, fail_at, np.int64(fail[parent]), np.int64(trie.symbol[node]))
+            fail[node] = follow(first, symbols, fails, np.int64(fail[parent]), np.int64(trie.symbol[node]))
         if overlapping or gain[node] == 0.0:
             gain[node] += gain[fail[node]]
         credit[node] = max(credit[node], credit[fail[node]])
