@@ -116,8 +116,8 @@ class SpeakerStore:
             self._check_model(old, model, vectors.shape[1])
             speakers = dict(old.speakers)
             # One who is new is put behind the others.
-            place = list(speakers).index(name) if name in speakers else len(speakers)
-            first = sum(list(speakers.values())[:place])
+            index = list(speakers).index(name) if name in speakers else len(speakers)
+            first = sum(list(speakers.values())[:index])
             last = first + speakers.get(name, 0)
             rows = vectors if anew else np.concatenate([old.matrix[first:last], vectors])
             if not rows.mean(axis=0, dtype=np.float64).any():
