@@ -348,7 +348,7 @@ def walk(scorer: Scorer) -> Callable[[Words], float]:
         total, state = 0.0, scorer.start
         for id in said:
             following = np.zeros_like(state)
-            total += extend(scorer.record, state, id, following)
+            total += extend(scorer.address, state, id, following)
             state = following
         return total
 

@@ -70,10 +70,10 @@ def run(scorer: Scorer, ids: list[int]) -> tuple[list[float], float, list[list[i
     state, following = scorer.start, np.full(scorer.state_size, 99, dtype=np.int32)
     gains, states = [], [state.tolist()]
     for id in ids:
-        gains.append(extend(scorer.record, state, id, following))
+        gains.append(extend(scorer.address, state, id, following))
         state, following = following, np.full(scorer.state_size, 99, dtype=np.int32)
         states.append(state.tolist())
-    return gains, finish(scorer.record, state), states
+    return gains, finish(scorer.address, state), states
 
 
 def total(scorer: Scorer, text: str, spellings: list[str] = SPELLINGS) -> float:

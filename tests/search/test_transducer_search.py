@@ -17,7 +17,6 @@ from tritone.search.beam import beam as beam_module
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.ngram.model import NgramModel
 from tritone.search.scoring.scorer import STATE_SIZE, Scorer, extend, finish
-from tritone.search.transducer import modified_beam
 from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.greedy import GreedyState, advance_greedy
 from tritone.search.transducer.modified_beam import ModifiedBeam
@@ -35,7 +34,7 @@ def _little_room() -> Iterator[None]:
     """Searches make room every few frames instead of every few hundred."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(beam_module, "MIN_ROOM", 4)
-        patch.setattr(modified_beam, "SPARE_FRAMES", 2)
+        patch.setattr(ModifiedBeam, "spare_frames", 2)
         yield
 
 
@@ -290,9 +289,9 @@ def test_all_that_is_lent_to_phrases_is_taken_back_at_the_end(
     assert scorer is not None
     state, total = scorer.start.copy(), 0.0
     for token in tokens:
-        total += extend(scorer.record, state, token, following := np.zeros(STATE_SIZE, dtype=np.int32))
+        total += extend(scorer.address, state, token, following := np.zeros(STATE_SIZE, dtype=np.int32))
         state = following
-    total += finish(scorer.record, state)
+    total += finish(scorer.address, state)
     assert total == pytest.approx(worth("".join(SPELLINGS[t] for t in tokens), phrases, overlapping), abs=1e-9)
 
 

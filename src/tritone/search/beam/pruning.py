@@ -9,7 +9,7 @@ from tritone.search.beam.marks import compact, graft, length_of
 from tritone.search.beam.records import MARK, NODE, PREFIX, TREE
 from tritone.search.compiled.addresses import float64s, int32s, pointer_to
 from tritone.search.compiled.compiler import compiled, inlined, merged
-from tritone.search.scoring.scorer import finish, scorer_at
+from tritone.search.scoring.scorer import finish
 
 _trees_at = pointer_to(numba.from_dtype(TREE))
 _nodes_at = pointer_to(numba.from_dtype(NODE))
@@ -212,4 +212,4 @@ def finish_all(address: Any, bonuses: Any) -> None:
     tree = tree_at(address)
     for rank in range(tree.search.num_prefixes):
         node = tree.prefixes[tree.search.side, rank].node
-        bonuses[rank] = finish(scorer_at(tree.search.scorer), tree.states[node, 0])
+        bonuses[rank] = finish(tree.search.scorer, tree.states[node, 0])

@@ -418,7 +418,8 @@ def _count_missing_endings(tables: Tables, ngrams: list[_Section]) -> npt.NDArra
 
 
 @compiled
-def _count_missing(at: Any, n: Any, ids: Ids, missing: npt.NDArray[np.int64]) -> None:
+def _count_missing(places: Any, n: Any, ids: Ids, missing: npt.NDArray[np.int64]) -> None:
+    at = places[0]
     for row in range(len(ids)):
         for m in range(n - 1, 1, -1):
             if find_entry(at, m, _key(ids[row], n - m, n)) >= 0:
@@ -427,7 +428,7 @@ def _count_missing(at: Any, n: Any, ids: Ids, missing: npt.NDArray[np.int64]) ->
 
 
 @compiled
-def _mark(tables: Tables, at: Any, n: Any, ids: Ids) -> Any:
+def _mark(tables: Tables, places: Any, n: Any, ids: Ids) -> Any:
     """Mark shorter n-grams as beginnings or endings of these; add the endings that are missing.
 
     A missing ending gets the probability that backing off gives it, and no back-off of its own: scores stay the same,
@@ -436,6 +437,7 @@ def _mark(tables: Tables, at: Any, n: Any, ids: Ids) -> Any:
     Returns:
         The row of an n-gram whose context, its first n - 1 words, is missing; -1 if there is none.
     """
+    at = places[0]
     for row in range(len(ids)):
         words = ids[row]
         if not _mark_context(tables, at, words, 0, n - 1):

@@ -30,7 +30,7 @@ class NgramModel:
 
     def __init__(self, tables: Tables, words: Words, path: Path) -> None:
         self.tables = tables
-        self.at = place_of(tables)
+        self.place = place_of(tables)
         self.words = words
         self.path = path
         self._begin = self.word_id(BEGIN) or self.word_id(BEGIN.upper())
@@ -84,7 +84,7 @@ class NgramModel:
     def score_sentence(self, words: Sequence[str]) -> float:
         """ln P(words </s> | <s>). A model without sentence marks starts without context, or adds nothing at the end."""
         ids = [self.word_id(word) for word in words] + ([self.end] if self.end else [])
-        return float(score_words(self.at, np.asarray(ids, dtype=np.int32), self.start)) * LN_10
+        return float(score_words(self.place, np.asarray(ids, dtype=np.int32), self.start)) * LN_10
 
 
 def _content(path: Path, max_bytes: int) -> Bytes:

@@ -73,9 +73,9 @@ def fold(node: Any, word: Any) -> Any:
 
 
 def place_of(tables: Tables) -> Any:
-    """The `TABLES_AT` record of tables; keep the tables as long as it is used."""
+    """(1,) `TABLES_AT` of tables; keep the tables as long as it is used."""
     addresses = address_of(tables.cells), address_of(tables.tables)
-    return np.array((*addresses, tables.unigrams, tables.unigram_stride, tables.order), dtype=TABLES_AT)[()]
+    return np.array([(*addresses, tables.unigrams, tables.unigram_stride, tables.order)], dtype=TABLES_AT)
 
 
 @inlined
@@ -158,8 +158,9 @@ def score_word(at: Any, context: Ids, word: Any, next_context: Ids) -> Any:
 
 
 @compiled
-def score_words(at: Any, words: Ids, start: Ids) -> Any:
-    """log10 P of words one after the other, from the context `start`."""
+def score_words(places: Any, words: Ids, start: Ids) -> Any:
+    """log10 P of words one after the other, from the context `start`; `places` as from `place_of`."""
+    at = places[0]
     context = start.copy()
     total = 0.0
     for word in words:

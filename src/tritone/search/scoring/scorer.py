@@ -1,6 +1,6 @@
 """What a language model, a word bonus and hotwords add to the prefixes of a search.
 
-    Scorer.build(spellings, lm=..., hotwords=...)  ->  extend(record, state, token, next_state), finish(record, state)
+    Scorer.build(spellings, lm=..., hotwords=...)  ->  extend(address, state, token, next_state), finish(address, state)
 
 All values are natural logarithms with weights applied. The sum over a token sequence and `finish` is
 
@@ -97,7 +97,7 @@ _scorers_at = pointer_to(numba.from_dtype(SCORER))
 class Scorer:
     """Adds to the log-probabilities of prefixes; shared by any number of searches at once.
 
-    `record`: a `SCORER`, for `extend` and `finish`, and `address` where it lies. `start`: (state_size,) state of the
+    `record`: a `SCORER`, and `address` where it lies, for `extend` and `finish`. `start`: (state_size,) state of the
     empty prefix. `num_tokens`: ids of tokens must be below it, compiled code does not check them.
     """
 
@@ -184,7 +184,7 @@ class Scorer:
             lexicon = lexicon_of(lm, alphabet, lm_unit)
             record["has_lm"], record["by_token"] = True, lexicon.by_token
             record["bounded"] = lm_weight >= 0 and not lexicon.by_token
-            record["tables"], record["end"] = lm.at, lm.end
+            record["tables"], record["end"] = lm.place[0], lm.end
             record["lm_weight"], record["word_bonus"] = lm_weight * LN_10, word_bonus
             record["floor"], record["penalty"] = lexicon.floor, unknown_penalty / LN_10
             least = -abs(float(lm.tables.values[lm.tables.unigrams]))
@@ -329,8 +329,9 @@ def close(scorer: Any, state: Ids, closed: Ids) -> Any:
 
 
 @compiled
-def extend(scorer: Any, state: Ids, token: Any, next_state: Ids) -> Any:
+def extend(address: Any, state: Ids, token: Any, next_state: Ids) -> Any:
     """What `token` adds to a prefix with `state`; `next_state` becomes the state of the longer prefix."""
+    scorer = scorer_at(address)
     return extend_from(scorer, state, state, 0.0, token, next_state)
 
 
@@ -362,8 +363,9 @@ def extend_from(scorer: Any, state: Ids, begin: Ids, gain: Any, token: Any, next
 
 
 @compiled
-def finish(scorer: Any, state: Ids) -> Any:
+def finish(address: Any, state: Ids) -> Any:
     """What the end of the text adds to a prefix with `state`: its last word, and the end of the sentence."""
+    scorer = scorer_at(address)
     last = state.copy()
     gain = -lent(scorer, state)
     if last[OPEN]:

@@ -154,7 +154,7 @@ class FastBeam(TransducerBeam):
         ends = np.zeros(len(states))
         if final and self.scorer is not None:
             complete = np.ones(len(states), dtype=np.bool_)
-            self._pruning.finish_all(self.scorer.record, self._words[side, :num_states], ends, complete)
+            self._pruning.finish_all(self.scorer.address, self._words[side, :num_states], ends, complete)
             if record["restrict"] and complete.any():
                 states, ends = states[complete], ends[complete]
         numbers = np.concatenate([np.arange(state["first"], state["first"] + state["count"]) for state in states])

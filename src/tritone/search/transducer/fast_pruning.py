@@ -7,7 +7,7 @@ import numpy as np
 from tritone.search.beam.marks import compact, graft, length_of
 from tritone.search.compiled.addresses import int32s
 from tritone.search.compiled.compiler import compiled
-from tritone.search.scoring.scorer import LEXICON, OPEN, finish
+from tritone.search.scoring.scorer import LEXICON, OPEN, finish, scorer_at
 
 
 @compiled
@@ -67,15 +67,17 @@ def decide(marks: Any, states: Any, entries: Any, before: Any) -> None:
 
 
 @compiled
-def finish_all(scorer: Any, words: Any, gains: Any, ends: Any) -> None:
+def finish_all(address: Any, words: Any, gains: Any, ends: Any) -> None:
     """What the end of the text adds in each state of the scorer, and whether no unknown word is open there.
 
     Args:
-        scorer: SCORER. words: (states, 2, size) int32. gains: (states,) float64 and `ends`: (states,) bool are filled.
+        address: of a `SCORER`. words: (states, 2, size) int32.
+        gains: (states,) float64, and `ends`: (states,) bool; both are filled.
     """
+    scorer = scorer_at(address)
     for number in range(len(words)):
         state = words[number, 0]
-        gains[number] = finish(scorer, state)
+        gains[number] = finish(address, state)
         ends[number] = True
         if scorer.has_lm and not scorer.by_token and state[OPEN]:
             node = np.int64(state[LEXICON])

@@ -175,9 +175,8 @@ def _child(tree: Any, parent: Any, token: Any, context_size: Any) -> Any:
     if tree.slots[slot] >= 0:
         return np.int64(tree.slots[slot])
     states, own, gain = tree.states, tree.search.num_nodes, 0.0
-    scorer = scorer_at(tree.search.scorer)
-    if adds(scorer):
-        gain = extend(scorer, states[parent, 0], token, states[own, 0])
+    if adds(scorer_at(tree.search.scorer)):
+        gain = extend(tree.search.scorer, states[parent, 0], token, states[own, 0])
     for i in range(context_size - 1):
         states[own, 1, i] = states[parent, 1, i + 1]
     states[own, 1, context_size - 1] = token
