@@ -84,8 +84,9 @@ class Evaluation:
     """One system on a set of utterances.
 
     `system`: what it is, as `System.describe` returns it. `rows`: in the order of the set; of an interrupted run those
-    that were tried. `total`: how many utterances there are. `wall_s`: time of all sessions, `concurrencies` those that they
-    ran with. `reused`: rows that come from the journal of an earlier session. `level`: of the confidence intervals.
+    that were tried. `total`: how many utterances there are. `wall_s`: time of all sessions, `concurrencies` those that
+    they ran with. `reused`: rows that come from the journal of an earlier session. `level`: of the confidence
+    intervals.
     """
 
     name: str
