@@ -6,7 +6,7 @@
     store.enroll("anna", vectors)   ->  one more speaker, or more recordings of one
     store.identify(vector, top=5)   ->  the most similar speakers, best first
 
-A change writes new vectors under a new name and then puts the new index in place of the old one, so whoever reads at
+A change writes new vectors under a new name and then puts the new index in place of the old one, so a reader at
 that moment, or a machine that stops, sees the store before or after it. Only embeddings are kept, no audio: but they
 are data of persons all the same.
 """
