@@ -136,9 +136,7 @@ def test_streams_keep_their_states_between_steps(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
-def test_a_script_that_was_traced_on_the_cpu_runs_on_a_gpu_also_when_calls_are_recorded(
-    script: Path, tmp_path: Path
-) -> None:
+def test_a_script_that_was_traced_on_the_cpu_runs_on_a_gpu(script: Path) -> None:
     graph, names = open_graph(script, "cuda"), ["log_probs", "num_frames", "best_tokens"]
     for _ in range(5):
         for batch, samples in ((1, 400), (7, 31)):
@@ -148,7 +146,6 @@ def test_a_script_that_was_traced_on_the_cpu_runs_on_a_gpu_also_when_calls_are_r
             np.testing.assert_allclose(found, log_probs, atol=1e-3)
             np.testing.assert_array_equal(frames, num_frames)
             np.testing.assert_array_equal(tokens, found.argmax(axis=2))
-    assert len(graph._replays._recorded) == 2  # type: ignore[attr-defined]
     inputs = {"waveform": torch.ones(2, 3), "total": torch.zeros(2)}
     dynamic = {name: {0: "batch"} for name in inputs}
     save_script(Counter(), tmp_path / "g.ts", inputs, ["doubled", "next_total"], dynamic, {})
