@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.bench.plan import MOST_VALUES, LatencyLimit, Point, parse_counts, parse_numbers
+from tritone.bench.plan import MOST_VALUES, Point, parse_counts, parse_numbers
 from tritone.bench.ramp import Limit
 from tritone.loadtest.findings.result import Latency, Measurement, Streaming
 
@@ -98,16 +98,16 @@ def test_any_text_is_either_a_bounded_list_of_numbers_or_refused(text: str) -> N
 
 def test_a_latency_limit_looks_at_the_percentile_that_was_asked_for() -> None:
     found = latency(100.0)
-    assert LatencyLimit(limit_ms=1).of(measured(100.0)) == found.p95_ms == 100.0
-    assert LatencyLimit(limit_ms=1, percentile="p50").of(measured(100.0)) == found.p50_ms < 100
-    assert LatencyLimit(limit_ms=1, percentile="p99").of(measured(100.0)) == found.p99_ms > 100
+    assert Limit(limit_ms=1).latency_ms(measured(100.0)) == found.p95_ms == 100.0
+    assert Limit(limit_ms=1, percentile="p50").latency_ms(measured(100.0)) == found.p50_ms < 100
+    assert Limit(limit_ms=1, percentile="p99").latency_ms(measured(100.0)) == found.p99_ms > 100
 
 
 def test_a_server_that_fails_fast_or_answers_nothing_keeps_no_limit() -> None:
-    limit = Limit(latency=LatencyLimit(limit_ms=1000))
+    limit = Limit(limit_ms=1000)
     assert limit.breach(measured(1.0)) is None
     assert str(limit.breach(replace(measured(1.0), errors={"busy": 1}))).endswith("requests failed, 1 with: busy")
-    assert limit.latency.of(measured(None)) == math.inf
+    assert limit.latency_ms(measured(None)) == math.inf
     assert str(limit.breach(measured(None))) == "nothing was answered"
 
 
@@ -116,19 +116,19 @@ def test_of_streams_the_worse_of_chunks_and_final_texts_counts() -> None:
         streams=4, chunk_ms=100, first_partial=latency(900), chunk=latency(40), final=latency(80), in_time=1, drift_ms=0
     )
     both = replace(measured(), loop="streaming", streaming=streaming)
-    assert LatencyLimit(limit_ms=80).of(both) == 80
-    assert LatencyLimit(limit_ms=80).of(replace(both, streaming=replace(streaming, final=None))) == 40
+    assert Limit(limit_ms=80).latency_ms(both) == 80
+    assert Limit(limit_ms=80).latency_ms(replace(both, streaming=replace(streaming, final=None))) == 40
 
 
 @pytest.mark.parametrize("limit_ms", [0, -1, math.inf, math.nan])
 def test_a_latency_limit_is_a_positive_number(limit_ms: float) -> None:
     with pytest.raises(ValueError, match="must be above 0 ms"):
-        LatencyLimit(limit_ms=limit_ms)
+        Limit(limit_ms=limit_ms)
 
 
 def test_an_unknown_percentile_is_refused_with_those_that_there_are() -> None:
     with pytest.raises(ValueError, match="mean, p50, p90, p95, p99, max, got 'p42'"):
-        LatencyLimit(limit_ms=1, percentile="p42")  # type: ignore[arg-type]
+        Limit(limit_ms=1, percentile="p42")  # type: ignore[arg-type]
 
 
 def test_a_point_says_in_words_what_it_is() -> None:

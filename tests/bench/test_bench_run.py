@@ -8,7 +8,7 @@ import pytest
 from tritone.bench.compare import compare
 from tritone.bench.gate import complaints, slowdowns
 from tritone.bench.merge import merge
-from tritone.bench.plan import Duration, LatencyLimit, Plan, Point, told_s
+from tritone.bench.plan import Duration, Plan, Point, duration_text
 from tritone.bench.ramp import Limit
 from tritone.bench.run import Header, run_plan, run_ramp
 from tritone.errors import OperatorError, ServerUnreachableError
@@ -21,7 +21,7 @@ STAMP = Stamp(
 )
 HEADER = Header(stamp=STAMP, title="t", labels={"runtime": "toy"})
 PLAN = Plan(loop="closed", loads=[1, 2, 4], batch_sizes=[1, 8], audio=["2", "5"])
-LIMIT = Limit(latency=LatencyLimit(limit_ms=100))
+LIMIT = Limit(limit_ms=100)
 
 
 def measured(point: Point, p95_ms: float | None = 10.0, **changes: object) -> Measurement:
@@ -195,7 +195,7 @@ def test_equal_points_are_measured_once():
     ("seconds", "words"), [(0.2, "1 s"), (99, "99 s"), (120, "2 min"), (3601, "1 h 1 min"), (7200, "2 h")]
 )
 def test_times_are_told_in_words(seconds: float, words: str):
-    assert told_s(seconds) == words
+    assert duration_text(seconds) == words
 
 
 def test_a_duration_says_what_is_usual_and_what_is_the_most():

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritone.bench.build_options import BuildOptions, Value, parse_option
-from tritone.bench.plan import LatencyLimit
 from tritone.bench.ramp import Limit
 from tritone.bench.sweep import Grid, Setting, Sweep, Trial, judge, known_trials, run_sweep, sweep_report
 from tritone.cli.main import app
@@ -21,7 +20,7 @@ from tritone.repository import ModelOptions
 STAMP = Stamp(
     command="c", date="d", commit="", processor="p", cores=2, memory_gib=4.0, system="s", versions={}, load=0.0
 )
-LIMIT = Limit(latency=LatencyLimit(limit_ms=100))
+LIMIT = Limit(limit_ms=100)
 
 
 class Quiet:

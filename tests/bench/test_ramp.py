@@ -6,12 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.bench.plan import LatencyLimit
 from tritone.bench.ramp import Limit, Ramp, largest_load
 from tritone.loadtest.findings.result import Latency, Measurement, Streaming
 from tritone.loadtest.requests.offline import Interrupted
 
-LIMIT = Limit(latency=LatencyLimit(limit_ms=100))
+LIMIT = Limit(limit_ms=100)
 
 
 def latency(milliseconds: float) -> Latency:
@@ -169,7 +168,7 @@ def test_a_miss_is_not_outweighed_by_a_restless_success():
     ],
 )
 def test_what_stopped_the_search_is_told(measurement: Measurement, cause: str, words: str):
-    limit = Limit(latency=LatencyLimit(limit_ms=100), max_wer=0.1)
+    limit = Limit(limit_ms=100, max_wer=0.1)
     found = largest_load(lambda load: measurement if load == 8 else streams(load, 10), limit, 4, 8)
     assert found.breach is not None
     assert found.breach.cause == cause
@@ -193,7 +192,7 @@ def test_another_percentile_can_be_the_limit():
         spread = Latency.of([0.01] * 96 + [0.5] * 4)
         return closed(load, 10).__class__(**{**vars(closed(load, 10)), "latency": spread})
 
-    p95, p99 = (Limit(latency=LatencyLimit(limit_ms=100, percentile=name)) for name in ("p95", "p99"))
+    p95, p99 = (Limit(limit_ms=100, percentile=name) for name in ("p95", "p99"))
     assert largest_load(measure, p95, 1, 1).best is not None
     assert largest_load(measure, p99, 1, 1).best is None
 

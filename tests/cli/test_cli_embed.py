@@ -211,7 +211,7 @@ def test_ctrl_c_keeps_what_is_done_and_exits_with_130(
     code, _, err = run(*arguments)
     assert code == 130
     assert "embedded 1 of 6" in err or "embedded 2 of 6" in err
-    assert "interrupted. The same command goes on with the rest." in err
+    assert "interrupted. The same command continues with the rest." in err
     assert len(list(kaldiio.load_ark(str(out / "xvector_000.ark")))) == 2
     code, _, err = run(*arguments)
     assert code == 0

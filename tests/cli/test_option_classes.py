@@ -1,12 +1,13 @@
 """Option classes as options of a command: names, help, defaults, units, and what comes back."""
 
 from dataclasses import dataclass, field
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer.testing import CliRunner
 
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.search.fields import option
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,3 +62,53 @@ def test_values_that_do_not_fit_are_wrong_usage() -> None:
     code, _, err = run("1", "--size", "10")
     assert code == 2
     assert "size must be at most 9, got 10" in err
+
+
+@dataclass(frozen=True, kw_only=True)
+class Base:
+    beam: int = option(4, "How wide.", metavar="N")
+    times: bool = option(True, "Whether there are times.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Derived(Base):
+    mode: str = option("greedy", "How to search.", name="search")
+    sizes: tuple[int, ...] = option((1, 2), "Sizes.")
+
+
+def run_derived(*arguments: str) -> tuple[int, str, str]:
+    app = typer.Typer(rich_markup_mode=None)
+
+    @app.command()
+    @takes_option_classes()
+    def show(made: Derived) -> None:
+        typer.echo(made)
+
+    @app.command()
+    @takes_option_classes(leave_out=("sizes",))
+    def given(wanted: Annotated[dict[str, Any], Derived]) -> None:
+        typer.echo(wanted)
+
+    result = CliRunner().invoke(app, list(arguments))
+    return result.exit_code, result.stdout, result.stderr
+
+
+def test_fields_that_describe_themselves_are_options_and_tuples_are_text_with_commas() -> None:
+    assert run_derived("show")[1].strip() == str(Derived())
+    code, out, err = run_derived("show", "--search", "beam", "--beam", "9", "--no-times", "--sizes", "3, 4")
+    assert code == 0, err
+    assert out.strip() == str(Derived(mode="beam", beam=9, times=False, sizes=(3, 4)))
+    code, _, err = run_derived("show", "--sizes", "a")
+    assert (code, "expected numbers separated by commas, like 0,1; got 'a'" in err) == (2, True)
+
+
+def test_own_fields_come_before_inherited_ones_in_the_help() -> None:
+    _, out, _ = run_derived("show", "--help")
+    places = [out.index(text) for text in ("--search", "--sizes", "--beam N", "--times / --no-times")]
+    assert places == sorted(places)
+
+
+def test_a_mapping_has_the_options_that_were_given_under_their_names() -> None:
+    assert run_derived("given")[1].strip() == "{}"
+    assert run_derived("given", "--search", "greedy", "--no-times")[1].strip() == "{'search': 'greedy', 'times': False}"
+    assert run_derived("given", "--sizes", "1")[0] == 2

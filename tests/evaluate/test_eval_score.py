@@ -43,7 +43,6 @@ def test_counts_agree_with_kaldialign(ref: list[str], hyp: list[str]) -> None:
     assert ours.errors == theirs["total"] == ours.substitutions + ours.deletions + ours.insertions
     assert ours.insertions - ours.deletions == theirs["ins"] - theirs["del"] == len(hyp) - len(ref)
     assert ours.reference_length == len(ref)
-    assert ours.hypothesis_length == len(hyp)
 
 
 @given(WORDS, WORDS)
@@ -117,7 +116,6 @@ def test_a_failed_utterance_counts_its_words_as_deleted_and_is_told_apart() -> N
     assert failed.error == "connection lost"
     assert silent.error is not None
     assert not silent.exact
-    assert scores.failures == (failed, silent)
     assert scores.words == Counts(hits=2, deletions=3)
     assert scores.sentence_accuracy == 1 / 3
     assert scores.worst() == []
@@ -168,4 +166,4 @@ def test_a_text_without_end_is_a_failed_utterance_and_not_a_hang(monkeypatch: py
 
 def test_an_empty_set_has_neither_errors_nor_failures() -> None:
     empty = SetScore.of([])
-    assert (empty.words.rate, empty.sentence_accuracy, empty.failures, empty.worst()) == (0.0, 1.0, (), [])
+    assert (empty.words.rate, empty.sentence_accuracy, empty.worst()) == (0.0, 1.0, [])

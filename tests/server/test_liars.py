@@ -62,8 +62,9 @@ def evaluate(
 ) -> tuple[int, dict[str, Any], str, str]:
     """Exit code, summary from the JSON, output, and the messages."""
     report = folder / "evaluation.json"
-    target = ("--url", server.grpc_address, "--model", model, "--timeout-s", TIMEOUT_S, "--concurrency", 1)
-    code, out, err = run("evaluate", *target, "--manifest", speech, "--json", report, *more)
+    target = ("--url", server.grpc_address, "--model", model, "--concurrency", 1, "--manifest", speech)
+    patience = () if "--timeout-s" in more else ("--timeout-s", TIMEOUT_S)
+    code, out, err = run("evaluate", *target, *patience, "--json", report, *more)
     (system,) = json.loads(report.read_text())["systems"]
     assert len(system["utterances"]) == len(TEXTS)
     return code, system["summary"], out, err

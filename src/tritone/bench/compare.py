@@ -148,12 +148,11 @@ class Comparison:
                 Column("p50", "p50", 2, "×"),
             ]
         for kind in kinds:
-            told = f"{kind} " if kind else ""
             columns += [
-                Column(f"a {told}p95", f"{a} {told}p95", 1, "ms", spare=1),
-                Column(f"b {told}p95", f"{b} {told}p95", 1, "ms", spare=1),
-                Column(f"{told}p95", f"{told}p95", 2, "×"),
-                Column(f"{told}p99", f"{told}p99", 2, "×", spare=2),
+                Column(f"a {kind}p95", f"{a} {kind}p95", 1, "ms", spare=1),
+                Column(f"b {kind}p95", f"{b} {kind}p95", 1, "ms", spare=1),
+                Column(f"{kind}p95", f"{kind}p95", 2, "×"),
+                Column(f"{kind}p99", f"{kind}p99", 2, "×", spare=2),
             ]
         columns += [
             Column("a in time", f"{a} in time", 1, "%", scale=100),
@@ -170,18 +169,19 @@ class Comparison:
         return Table(title[:1].upper() + title[1:], columns, rows, note, tones).without_empty()
 
     def _why_no_pairs(self) -> str:
-        told = []
+        reasons = []
         for name in ("model", "protocol", "loop", "audio", "batch"):
             a, b = ({settings(each)[name] for each in report.measurements} for report in (self.a, self.b))
             if a and b and not a & b:
-                told.append(f"{name} is {' or '.join(sorted(a))} in one, {' or '.join(sorted(b))} in the other")
-        return "; ".join(told) or "loads or labels differ"
+                reasons.append(f"{name} is {' or '.join(sorted(a))} in one, {' or '.join(sorted(b))} in the other")
+        return "; ".join(reasons) or "loads or labels differ"
 
 
+# How their columns begin, and which latency they show.
 STREAM_KINDS: Mapping[str, Callable[[Measurement], Latency | None]] = {
-    "first partial": lambda each: each.streaming.first_partial if each.streaming else None,
-    "chunk": lambda each: each.streaming.chunk if each.streaming else None,
-    "final": lambda each: each.streaming.final if each.streaming else None,
+    "first partial ": lambda each: each.streaming.first_partial if each.streaming else None,
+    "chunk ": lambda each: each.streaming.chunk if each.streaming else None,
+    "final ": lambda each: each.streaming.final if each.streaming else None,
 }
 
 
@@ -233,8 +233,7 @@ def _row(pair: Pair, kinds: Mapping[str, Callable[[Measurement], Latency | None]
     row: dict[str, Cell] = {f"set {name}": value for name, value in settings(pair.a).items()}
     row |= {"load": pair.a.load, "throughput": pair.throughput, "p50": pair.latency("p50"), "wer": pair.wer_difference}
     for kind, of in kinds.items():
-        told = f"{kind} " if kind else ""
-        row |= {f"{told}{percentile}": pair.latency(percentile, of) for percentile in ("p95", "p99")}
+        row |= {f"{kind}{percentile}": pair.latency(percentile, of) for percentile in ("p95", "p99")}
     failed = (pair.a.failed, pair.b.failed)
     row["errors"] = f"{failed[0]} / {failed[1]}" if any(failed) else None
     for name, each in (("a", pair.a), ("b", pair.b)):
@@ -242,7 +241,7 @@ def _row(pair: Pair, kinds: Mapping[str, Callable[[Measurement], Latency | None]
         row[f"{name} in time"] = each.streaming.in_time if each.streaming else None
         for kind, of in kinds.items():
             latency = of(each)
-            row[f"{name} {kind + ' ' if kind else ''}p95"] = latency.p95_ms if latency else None
+            row[f"{name} {kind}p95"] = latency.p95_ms if latency else None
     return row
 
 

@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Sequence
 
 from tritone.bench.compare import WER_RISE, Comparison, Pair
-from tritone.bench.series import LOADS, describe, settings, varying
+from tritone.bench.series import operating_point, varying
 from tritone.loadtest.findings.result import Measurement, Report
 
-MOST_TOLD = 10  # sentences of one kind
+MOST_SENTENCES = 10  # sentences of one kind
 
 
 def complaints(report: Report, max_wer: float | None = None) -> list[str]:
@@ -22,18 +22,18 @@ def complaints(report: Report, max_wer: float | None = None) -> list[str]:
         max_wer: the word error rate that no measurement may exceed, as a fraction.
     """
     measured = report.measurements
-    told = []
+    found = []
     failed = sum(each.failed for each in measured)
     if failed:
         requests = sum(each.requests for each in measured)
         errors: Counter[str] = sum((Counter(each.errors) for each in measured), Counter())
         message, count = errors.most_common(1)[0]
-        told.append(f"{failed} of {requests} requests failed, {count} of them with: {message}")
+        found.append(f"{failed} of {requests} requests failed, {count} of them with: {message}")
     elif any(each.latency is None for each in measured):
-        told.append("at some loads no request was answered")
+        found.append("at some loads no request was answered")
     if report.complete and not measured:
-        told.append("nothing was measured")
-    return told + ([] if max_wer is None else _wrong_texts(measured, max_wer))
+        found.append("nothing was measured")
+    return found + ([] if max_wer is None else _wrong_texts(measured, max_wer))
 
 
 def _wrong_texts(measured: Sequence[Measurement], max_wer: float) -> list[str]:
@@ -63,38 +63,35 @@ def slowdowns(comparison: Comparison, max_slowdown: float) -> list[str]:
     if not comparison.pairs:
         return [text for text, _ in comparison.notices() if text.startswith("No operating point")] or ["no pairs"]
     names = varying([pair.a for pair in comparison.pairs])
-    told = [
-        f"{_place(pair.a, names)}: {', '.join(worse)}"
+    found = [
+        f"{operating_point(pair.a, names)}: {', '.join(worse)}"
         for pair in comparison.pairs
         if (worse := _worse(pair, max_slowdown))
     ]
-    if len(told) > MOST_TOLD:
-        told = [*told[:MOST_TOLD], f"and {len(told) - MOST_TOLD} more of {len(comparison.pairs)} operating points"]
-    return told
+    if len(found) > MOST_SENTENCES:
+        found = [
+            *found[:MOST_SENTENCES],
+            f"and {len(found) - MOST_SENTENCES} more of {len(comparison.pairs)} operating points",
+        ]
+    return found
 
 
 def _worse(pair: Pair, most: float) -> list[str]:
     a, b = pair.a, pair.b
-    told = []
+    found = []
     if a.loop != "streaming" and pair.throughput is not None and pair.throughput < 1 - most:
-        told.append(f"throughput {_percent(pair.throughput)} ({a.throughput:.1f} to {b.throughput:.1f} utterances/s)")
+        found.append(f"throughput {_percent(pair.throughput)} ({a.throughput:.1f} to {b.throughput:.1f} utterances/s)")
     p95 = pair.latency("p95")
     if p95 is not None and p95 > 1 + most and a.latency and b.latency:
-        told.append(f"p95 {_percent(p95)} ({a.latency.p95_ms:.1f} to {b.latency.p95_ms:.1f} ms)")
+        found.append(f"p95 {_percent(p95)} ({a.latency.p95_ms:.1f} to {b.latency.p95_ms:.1f} ms)")
     if a.latency is not None and b.latency is None:
-        told.append("nothing was answered")
+        found.append("nothing was answered")
     if b.failed * max(1, a.requests) > a.failed * max(1, b.requests):
-        told.append(f"{b.failed} of {b.requests} requests failed, before {a.failed} of {a.requests}")
+        found.append(f"{b.failed} of {b.requests} requests failed, before {a.failed} of {a.requests}")
     if pair.wer_difference is not None and pair.wer_difference > WER_RISE:
-        told.append(f"WER {100 * (a.wer or 0):.2f} to {100 * (b.wer or 0):.2f} %")
-    return told
+        found.append(f"WER {100 * (a.wer or 0):.2f} to {100 * (b.wer or 0):.2f} %")
+    return found
 
 
 def _percent(ratio: float) -> str:
     return f"{100 * (ratio - 1):+.1f} %"
-
-
-def _place(measurement: Measurement, names: list[str]) -> str:
-    told = describe(settings(measurement), [name for name in names if name != "loop"])
-    load = f"{measurement.load:g} {LOADS[measurement.loop]}"
-    return f"{load}, {told}" if told else load

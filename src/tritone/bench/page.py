@@ -21,6 +21,7 @@ from tritone.bench.series import (
     is_clean,
     is_client_bound,
     is_number,
+    operating_point,
     settings,
     varying,
 )
@@ -52,8 +53,8 @@ REQUESTS = [
 ]
 STREAMS = [
     *(
-        Column(f"streaming_{kind}_{each}_ms", f"{told} {each}", 0, "ms", spare={"p50": 1, "p99": 3}.get(each, 0))
-        for kind, told in (("first_partial", "first partial"), ("chunk", "chunk"), ("final", "final"))
+        Column(f"streaming_{kind}_{each}_ms", f"{title} {each}", 0, "ms", spare={"p50": 1, "p99": 3}.get(each, 0))
+        for kind, title in (("first_partial", "first partial"), ("chunk", "chunk"), ("final", "final"))
         for each in ("p50", "p95", "p99")
     ),
     Column("streaming_in_time", "in time", 1, "%", scale=100),
@@ -86,17 +87,17 @@ def tables_of(report: Report) -> list[Table]:
 def errors_of(report: Report) -> Table:
     """Table of failures: each message with how often and where, the most frequent first; no rows if nothing did."""
     columns = [Column("text", "message"), Column("count", "times"), Column("where", "where")]
-    rows = _told_where(report, lambda each: each.errors)
+    rows = _occurrences(report, lambda each: each.errors)
     return Table("Failed requests", columns, sorted(rows, key=lambda row: -int(row["count"] or 0)))
 
 
 def remarks_of(report: Report) -> Table:
     """Table of the remarks of measurements, and where each was made; no rows if there are none."""
-    rows = _told_where(report, lambda each: dict.fromkeys(each.notes, 1))
+    rows = _occurrences(report, lambda each: dict.fromkeys(each.notes, 1))
     return Table("Remarks", [Column("text", "remark"), Column("where", "where")], rows)
 
 
-def _told_where(report: Report, texts_of: Callable[[Measurement], Mapping[str, int]]) -> list[Mapping[str, Cell]]:
+def _occurrences(report: Report, texts_of: Callable[[Measurement], Mapping[str, int]]) -> list[Mapping[str, Cell]]:
     """Texts that measurements carry with their counts: each once, with all the loads where it occurred."""
     found: dict[str, list[tuple[int, str]]] = {}
     names = [name for name in varying(report.measurements) if name != "loop"]
@@ -106,9 +107,9 @@ def _told_where(report: Report, texts_of: Callable[[Measurement], Mapping[str, i
             found.setdefault(text, []).append((count, where))
     rows: list[Mapping[str, Cell]] = []
     for text, places in found.items():
-        told = [where if count == 1 else f"{where} ({count})" for count, where in places[:MOST_PLACES]]
+        listed = [where if count == 1 else f"{where} ({count})" for count, where in places[:MOST_PLACES]]
         more = [f"and {len(places) - MOST_PLACES} more"] if len(places) > MOST_PLACES else []
-        where = "everywhere" if len(places) == len(report.measurements) > 1 else "; ".join([*told, *more])
+        where = "everywhere" if len(places) == len(report.measurements) > 1 else "; ".join([*listed, *more])
         rows.append({"text": text, "count": sum(count for count, _ in places), "where": where})
     return rows
 
@@ -196,19 +197,15 @@ def cards_of(report: Report) -> list[tuple[str, str, str]]:
     clean = [each for each in report.measurements if is_clean(each) and each.latency]
     offline = [each for each in clean if each.loop != "streaming"]
 
-    def where(each: Measurement) -> str:
-        place = describe(settings(each), [name for name in names if name != "loop"])
-        return ", ".join(filter(None, [f"{each.load:g} {LOADS[each.loop]}", place]))
-
     cards = []
     if offline:
         fastest = max(offline, key=lambda each: each.rtfx)
-        hint = f"seconds of audio per second, {fastest.throughput:.1f} utterances/s; {where(fastest)}"
+        hint = f"seconds of audio per second, {fastest.throughput:.1f} utterances/s; {operating_point(fastest, names)}"
         cards.append(("highest RTFx", f"{fastest.rtfx:.1f}", hint))
         if (per_gpu := report.rtfx_per_gpu(fastest)) is not None and len(report.stamp.gpus) > 1:
             cards.append(("RTFx per GPU", f"{per_gpu:.1f}", f"{len(report.stamp.gpus)} GPUs"))
         quickest = min(offline, key=_p95)
-        cards.append(("lowest p95 latency", f"{_p95(quickest):.1f} ms", where(quickest)))
+        cards.append(("lowest p95 latency", f"{_p95(quickest):.1f} ms", operating_point(quickest, names)))
     if in_time := [each for each in clean if each.streaming and each.streaming.in_time >= 0.99]:
         most = max(in_time, key=lambda each: each.load)
         cards.append(("most streams", f"{most.load:g}", "with at least 99 % of the chunks answered in time"))

@@ -327,8 +327,8 @@ class _Ended:
         """Why it failed, in its own words if it has any."""
         lines = [line.strip().removeprefix("error: ") for line in self.errors.splitlines() if line.strip()]
         # The first line says what it was doing; a thread's error says what happened.
-        told = [line.partition(" had error: ")[2] for line in lines if " had error: " in line]
-        return self.given_up or next(iter([*told, *lines]), f"it ended with exit code {self.code} and no word")
+        causes = [line.partition(" had error: ")[2] for line in lines if " had error: " in line]
+        return self.given_up or next(iter([*causes, *lines]), f"it ended with exit code {self.code} and no word")
 
 
 def _listen(arguments: Sequence[str], environment: Mapping[str, str], start_s: float, patience_s: float) -> _Ended:

@@ -1,4 +1,4 @@
-"""The plan of a load test: its loads, its audio, its limits of time and latency.
+"""The plan of a load test: its loads, its audio, its time.
 
 "1:64:8", "10,20,50"  ->  numbers  ->  Plan  ->  series of Points, every one of which ends by itself
 """
@@ -8,21 +8,13 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import Literal, get_args
 
-from tritone.loadtest.findings.result import Latency, Loop, Measurement
+from tritone.bench.series import LOADS
+from tritone.loadtest.findings.result import Loop
 
-MOST_VALUES = 1000  # of one list; a slip like 1:1000000 is told at once, not after a week
+MOST_VALUES = 1000  # of one list; a slip like 1:1000000 is refused at once, not after a week
 MOST_POINTS = 2000
 NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+", re.ASCII)
-
-Percentile = Literal["mean", "p50", "p90", "p95", "p99", "max"]
-UNITS: dict[Loop, str] = {
-    "closed": "requests in flight",
-    "constant": "requests/s",
-    "poisson": "requests/s",
-    "streaming": "streams",
-}
 
 
 def parse_numbers(text: str, *, least: float = 0, whole: bool = False) -> list[float]:
@@ -80,35 +72,6 @@ def _numbers(part: str, whole: bool) -> Iterator[Decimal]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencyLimit:
-    """How late answers may be: `percentile` of the latencies at most `limit_ms`. Of streams it is the chunks' latency
-    and the final one's that count, whichever is worse."""
-
-    limit_ms: float
-    percentile: Percentile = "p95"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.limit_ms < math.inf:
-            raise ValueError(f"the latency limit must be above 0 ms, got {self.limit_ms:g}")
-        if self.percentile not in get_args(Percentile):
-            raise ValueError(f"percentile must be one of {', '.join(get_args(Percentile))}, got {self.percentile!r}")
-
-    def of(self, measurement: Measurement) -> float:
-        """The latency that is held against the limit, in milliseconds; infinite when nothing was answered."""
-        streaming = measurement.streaming
-        found = (measurement.latency,) if streaming is None else (streaming.chunk, streaming.final)
-        known = [self._value(latency) for latency in found if latency is not None]
-        return max(known, default=math.inf)
-
-    def _value(self, latency: Latency) -> float:
-        value = getattr(latency, f"{self.percentile}_ms")
-        return math.inf if value is None else float(value)  # of a maximum that is not known
-
-    def __str__(self) -> str:
-        return f"{self.percentile} <= {self.limit_ms:g} ms"
-
-
-@dataclass(frozen=True, kw_only=True)
 class Point:
     """One operating point: a load in the unit of its loop (see `Measurement`), with what audio and batch size."""
 
@@ -118,10 +81,10 @@ class Point:
     audio: str = ""
 
     def __str__(self) -> str:
-        told = [f"{self.load:g} {UNITS[self.loop]}"]
-        told += [f"batch size {self.batch_size}"] if self.batch_size > 1 else []
-        told += [f"{self.audio} s" if NUMBER.fullmatch(self.audio) else self.audio] if self.audio else []
-        return ", ".join(told)
+        parts = [f"{self.load:g} {LOADS[self.loop].removesuffix(' offered')}"]
+        parts += [f"batch size {self.batch_size}"] if self.batch_size > 1 else []
+        parts += [f"{self.audio} s" if NUMBER.fullmatch(self.audio) else self.audio] if self.audio else []
+        return ", ".join(parts)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,11 +126,11 @@ class Duration:
         return Duration(self.usual_s * times, self.most_s * times)
 
     def __str__(self) -> str:
-        usual, most = told_s(self.usual_s), told_s(self.most_s)
+        usual, most = duration_text(self.usual_s), duration_text(self.most_s)
         return f"about {usual}" if usual == most else f"about {usual}, at most {most}"
 
 
-def told_s(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """A time in words: "40 s", "12 min", "2 h 5 min"."""
     if seconds < 100:
         return f"{math.ceil(seconds)} s"

@@ -108,8 +108,8 @@ def _each_series(
 
 
 def _on_audio(title: str, audio: str) -> str:
-    told = describe({"audio": audio})
-    return f"{title}, {told}" if told.strip() != "audio" else title
+    words = describe({"audio": audio})
+    return f"{title}, {words}" if words.strip() != "audio" else title
 
 
 def _by_audio(measurements: Iterable[Measurement]) -> dict[str, list[Measurement]]:
@@ -136,8 +136,8 @@ def _comparison(name: str, measurements: Sequence[Measurement]) -> str:
     values = list(dict.fromkeys(settings(each).get(name, "none") for each in measurements))
     if name == "batching" and set(values) == {"static", "dynamic"}:
         return "Static against dynamic batching"
-    told = [value if is_number(value) else plots.plain(value, 24) for value in values]
-    return f"{' against '.join(told)} ({name})" if len(told) == 2 else f"By {name}: {', '.join(told)}"
+    shown = [value if is_number(value) else plots.plain(value, 24) for value in values]
+    return f"{' against '.join(shown)} ({name})" if len(shown) == 2 else f"By {name}: {', '.join(shown)}"
 
 
 def parts_ms(measurement: Measurement) -> Mapping[str, float]:
@@ -208,12 +208,12 @@ def throughput_against_latency(measurements: Sequence[Measurement], title: str) 
         "p95 latency, ms" + (f"; the numbers are {loads}" if numbered else ""),
         "utterances/s" if fixed else "seconds of audio per second (RTFx)",
     )
-    told = []
+    remarks = []
     if lost := sum(not each.latency for each in measurements):
-        told.append(f"not shown: {lost} measurement{'s' * (lost > 1)} without an answer")
+        remarks.append(f"not shown: {lost} measurement{'s' * (lost > 1)} without an answer")
     if len(lines) > MAX_LINES:
-        told.append(f"the {MAX_LINES} fastest of {len(lines)} series")
-    plots.remark(axes, "; ".join(told))
+        remarks.append(f"the {MAX_LINES} fastest of {len(lines)} series")
+    plots.remark(axes, "; ".join(remarks))
     plots.legend(axes, columns=1 + (len(kept) > 4), below=len(kept) > 4)
     return figure
 

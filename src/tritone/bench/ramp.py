@@ -8,9 +8,8 @@ Of streams, of requests in flight or of requests per second: the search knows lo
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
-from tritone.bench.plan import LatencyLimit
 from tritone.bench.series import is_client_bound
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.requests.offline import Interrupted
@@ -18,6 +17,7 @@ from tritone.loadtest.requests.offline import Interrupted
 NARROW = 1.5  # times the limit: a latency beyond is no noise, so it is not measured again
 
 Cause = Literal["errors", "generator", "text", "late"]
+Percentile = Literal["mean", "p50", "p90", "p95", "p99", "max"]
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,32 @@ class Breach:
 class Limit:
     """What a measurement must keep for its load to count as sustained.
 
-    `latency` bounds the answers (of streams: chunks and final ones); `in_time` is the least share of a stream's chunks
-    that must be answered before the next is spoken; `max_wer` bounds the word error rate, where there are references,
-    so that a fast wrong server cannot win. No request may fail, and the load must be the generator's true doing.
+    `percentile` of the latencies is at most `limit_ms`; of streams the worse of the chunks' and the final texts'.
+    `in_time` is the least share of a stream's chunks that must be answered before the next is spoken; `max_wer` bounds
+    the word error rate, where there are references, so that a fast wrong server cannot win. No request may fail, and
+    the load must be the generator's true doing.
     """
 
-    latency: LatencyLimit
+    limit_ms: float
+    percentile: Percentile = "p95"
     in_time: float = 0.99
     max_wer: float | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.limit_ms < math.inf:
+            raise ValueError(f"the latency limit must be above 0 ms, got {self.limit_ms:g}")
+        if self.percentile not in get_args(Percentile):
+            raise ValueError(f"percentile must be one of {', '.join(get_args(Percentile))}, got {self.percentile!r}")
+
+    def __str__(self) -> str:
+        return f"{self.percentile} <= {self.limit_ms:g} ms"
+
+    def latency_ms(self, measurement: Measurement) -> float:
+        """The latency that is compared with the limit; infinite when nothing was answered, or it is not known."""
+        streaming = measurement.streaming
+        found = (measurement.latency,) if streaming is None else (streaming.chunk, streaming.final)
+        known = [getattr(latency, f"{self.percentile}_ms") for latency in found if latency is not None]
+        return max((math.inf if value is None else float(value) for value in known), default=math.inf)
 
     def breach(self, measurement: Measurement) -> Breach | None:
         """The first breach of the limit, None if there is none. What spoils the other figures comes first."""
@@ -58,9 +76,9 @@ class Limit:
             return Breach("text", f"WER {100 * measurement.wer:.2f} %, at most {100 * self.max_wer:.2f} % is allowed")
         late, drift_ms = self._lateness(measurement), _drift_ms(measurement)
         if drift_ms and (late or drift_ms > _gross_ms(measurement)):
-            told = f"the generator sent chunks late by itself (p99 {drift_ms:.1f} ms)"
+            cause = f"the generator sent chunks late by itself (p99 {drift_ms:.1f} ms)"
             advice = "give it more processes, or another machine"
-            text = f"{late}, but {told}; {advice}" if late else f"{told}; {advice}"
+            text = f"{late}, but {cause}; {advice}" if late else f"{cause}; {advice}"
             return Breach("generator", text, is_narrow=late is None or late.is_narrow)
         if late is not None and is_client_bound(measurement):
             used = f"{measurement.client_cpu:.2f} of {measurement.client_processes} cores"
@@ -68,17 +86,17 @@ class Limit:
         return late
 
     def _lateness(self, measurement: Measurement) -> Breach | None:
-        streaming, found = measurement.streaming, self.latency.of(measurement)
+        streaming, found = measurement.streaming, self.latency_ms(measurement)
         if math.isinf(found):
             return Breach("late", "nothing was answered")
-        if found > self.latency.limit_ms:
-            text = f"{self.latency.percentile} latency {found:.1f} ms, at most {self.latency.limit_ms:g} ms is allowed"
-            return Breach("late", text, is_narrow=found <= NARROW * self.latency.limit_ms)
+        if found > self.limit_ms:
+            text = f"{self.percentile} latency {found:.1f} ms, at most {self.limit_ms:g} ms is allowed"
+            return Breach("late", text, is_narrow=found <= NARROW * self.limit_ms)
         if streaming is not None and streaming.in_time < self.in_time:
-            told = (
+            text = (
                 f"{100 * streaming.in_time:.2f} % of the chunks answered in time, {100 * self.in_time:g} % are needed"
             )
-            return Breach("late", told, is_narrow=streaming.in_time >= 1 - 2 * (1 - self.in_time))
+            return Breach("late", text, is_narrow=streaming.in_time >= 1 - 2 * (1 - self.in_time))
         return None
 
 

@@ -72,7 +72,7 @@ def run_plan(plan: Plan, measure: Measure, observer: Observer, header: Header, *
         The report of all that was measured before the end, a Ctrl-C or an error.
     """
     found: list[Measurement] = []
-    told: list[str] = []
+    notes: list[str] = []
     place = 0
     try:
         for series in plan.series():
@@ -83,16 +83,16 @@ def run_plan(plan: Plan, measure: Measure, observer: Observer, header: Header, *
                 observer.measured(found[-1])
                 rest = len(series) - index - 1
                 if rest and (reason := _why_stop(found[-1], limit)):
-                    told.append(f"{point}: {reason}; {rest} higher loads were not tried")
-                    observer.note(told[-1])
+                    notes.append(f"{point}: {reason}; {rest} higher loads were not tried")
+                    observer.note(notes[-1])
                     place += rest
                     break
     except (TritoneError, KeyboardInterrupt) as error:
         found += [header.label(each) for each in _partial(error)]
         why = "interrupted" if isinstance(error, KeyboardInterrupt) else f"ended by an error: {error}"
-        told.append(f"{why}, at point {place} of {len(plan)}")
-        return Run(report=header.report(found, told, complete=False), ended_by=error)
-    return Run(report=header.report(found, told))
+        notes.append(f"{why}, at point {place} of {len(plan)}")
+        return Run(report=header.report(found, notes, complete=False), ended_by=error)
+    return Run(report=header.report(found, notes))
 
 
 def run_ramp(
@@ -127,12 +127,12 @@ def run_ramp(
     try:
         ramp = largest_load(one, limit, int(first.load), maximum)
     except TritoneError as error:
-        told = [f"ended by an error: {error}"]
-        return Run(report=header.report(found, told, complete=False), ended_by=error), None
-    told = [*ramp.notes, f"search for the largest load with {limit.latency}: {ramp}"]
-    for note in told:
+        notes = [f"ended by an error: {error}"]
+        return Run(report=header.report(found, notes, complete=False), ended_by=error), None
+    notes = [*ramp.notes, f"search for the largest load with {limit}: {ramp}"]
+    for note in notes:
         observer.note(note)
-    run = Run(report=header.report(found, told, complete=ramp.complete), ended_by=ended[0] if ended else None)
+    run = Run(report=header.report(found, notes, complete=ramp.complete), ended_by=ended[0] if ended else None)
     return run, ramp
 
 

@@ -65,7 +65,9 @@ def series_of(measurements: Sequence[Measurement]) -> list[Series]:
     in flight; those with more are series of their own.
     """
     merged = has_merged_batches(measurements)
-    told = [name for name in varying(measurements) if name != "batch" or not (merged or is_batch_implied(measurements))]
+    names = [
+        name for name in varying(measurements) if name != "batch" or not (merged or is_batch_implied(measurements))
+    ]
     groups: dict[tuple[tuple[str, str], ...], list[Measurement]] = {}
     for each in measurements:
         groups.setdefault(_key(each, merged), []).append(each)
@@ -74,7 +76,7 @@ def series_of(measurements: Sequence[Measurement]) -> list[Series]:
         held_settings = settings(held[0])
         if len({each.batch_size for each in held}) > 1:
             held_settings.pop("batch")
-        found.append(Series(describe(held_settings, told), held_settings, sorted(held, key=in_flight)))
+        found.append(Series(describe(held_settings, names), held_settings, sorted(held, key=in_flight)))
     return found
 
 
@@ -90,7 +92,7 @@ def has_merged_batches(measurements: Iterable[Measurement]) -> bool:
 
 
 def is_batch_implied(measurements: Iterable[Measurement]) -> bool:
-    """Whether the other settings tell the batch size, as in a sweep of static and dynamic batching."""
+    """Whether the other settings determine the batch size, as in a sweep of static and dynamic batching."""
     batches = {(_key(each, merged=True), each.batch_size) for each in measurements}
     return len(batches) == len({key for key, _ in batches}) > 1
 
@@ -107,7 +109,13 @@ def describe(held: Mapping[str, str], names: Iterable[str] | None = None) -> str
     if names is None:
         names = [name for name, value in held.items() if (name, value) != ("batch", "1")]
     chosen = [name for name in names if name in held]
-    return ", ".join(told for name in chosen if (told := _told(name, held[name])))
+    return ", ".join(filter(None, (_words(name, held[name]) for name in chosen)))
+
+
+def operating_point(measurement: Measurement, names: Iterable[str]) -> str:
+    """A measurement's load, and those of its settings that `names` lists, but for the loop."""
+    words = describe(settings(measurement), [name for name in names if name != "loop"])
+    return ", ".join(filter(None, [f"{measurement.load:g} {LOADS[measurement.loop]}", words]))
 
 
 def common(measurements: Sequence[Measurement], leave_out: str = "") -> str:
@@ -142,7 +150,7 @@ def is_number(text: str) -> bool:
     return True
 
 
-def _told(name: str, value: str) -> str:
+def _words(name: str, value: str) -> str:
     if name == "audio":
         return f"{value} s" if is_number(value) else value
     if not is_number(value) and value.lower() not in ("true", "false", "on", "off", "yes", "no", ""):

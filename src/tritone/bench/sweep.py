@@ -17,7 +17,7 @@ from tritone.bench.series import in_flight
 from tritone.errors import InputError, TritoneError
 from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.stamp import Stamp
-from tritone.report.table import Cell, Column, Table
+from tritone.report.table import Cell, Column, Table, Tone
 
 Batching = Literal["dynamic", "static"]
 Search = Literal["grid", "coordinate"]
@@ -188,9 +188,8 @@ class Sweep:
             Column("wer", "WER", digits=2, unit="%", scale=100.0),
             Column("note", "note"),
         ]
-        tones = {index: "good" for index in range(min(1, len(ranked)))}
-        table = Table(title, columns, rows, tones=tones | {i: "bad" for i in range(len(ranked), len(rows))})  # type: ignore[arg-type]
-        return table.without_empty()
+        tones: dict[int, Tone] = {index: "bad" for index in range(len(ranked), len(rows))}
+        return Table(title, columns, rows, tones=tones | ({0: "good"} if ranked else {})).without_empty()
 
 
 def _figures(best: Measurement | None) -> dict[str, Cell]:

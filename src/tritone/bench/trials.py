@@ -68,7 +68,7 @@ class Question:
             f"audio: {self._audio()}",
             *([f"chunks of {self.options.chunk_ms:g} ms"] if self.streaming else []),
             self.protocol,
-            *([str(self.limit.latency)] if self.limit else []),
+            *([str(self.limit)] if self.limit else []),
             f"varied: {', '.join(name.replace('_', ' ') for name in grid.axes)}",
             *(in_words(name, text_of(value)) for name, value in fixed.items()),
         ]

@@ -96,7 +96,7 @@ class State(_Part):
     """A tensor a streaming graph hands from step to step: input `name`, output `next_<name>`, zeros at the start.
 
     `shape` is per stream, without the batch axis. At most one axis may be "left_frames": the newest past frames, the
-    last of them at its end, as many as whoever runs the graph likes to keep.
+    last of them at its end, as many as the caller keeps.
     """
 
     name: Annotated[str, Field(min_length=1)]
@@ -203,7 +203,7 @@ class Transducer(_Part):
 class Embedding(_Part):
     """One vector for each utterance.
 
-    `mean_subtracted`: the graph has subtracted the mean of many speakers' embeddings already, and whoever compares
+    `mean_subtracted`: the graph has subtracted the mean of many speakers' embeddings already, and code that compares
     embeddings must not do it again. `threshold`: the cosine at the equal error rate on the data that the model card
     names; above it two recordings are taken for one speaker's. None where nobody measured it.
     """

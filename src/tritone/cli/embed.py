@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -12,20 +12,21 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
-from tritone.cli.shared.where import check_where
-from tritone.client.client import DEFAULT_TIMEOUT_S
+from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.where import Where
 from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible
 from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
 from tritone.speakers.bulk import BulkResult, BulkStatus, Recording, embed_corpus
 from tritone.systems import BundleSystem, System, embedder
-from tritone.systems.served import EMBEDDING_CONCURRENCY
 
 SHOW_EVERY_S = 0.1  # how often the bar moves; thousands of updates a second would cost more than small models
 
 
+@takes_option_classes()
 def embed(
+    *,
     output_directory: Annotated[
         Path,
         typer.Option(metavar="DIR", help="Where xvector_000.ark, .scp and the other archives go; created if missing."),
@@ -33,38 +34,9 @@ def embed(
     wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
-    url: Annotated[
-        str | None,
-        typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
-    ] = None,
-    bundle: Annotated[
-        str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
-    ] = None,
-    model: Annotated[
-        str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")
-    ] = None,
-    protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({EMBEDDING_CONCURRENCY} if not given).")
-    ] = None,
-    timeout_s: Annotated[
-        float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
+    where: Where,
     threads: Annotated[
         int | None, typer.Option(min=1, help="With --bundle: CPU threads of the model; all CPUs if not given.")
-    ] = None,
-    runtime: Annotated[
-        str | None,
-        typer.Option(help="With --bundle: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
-    ] = None,
-    max_audio_s: Annotated[
-        float | None, typer.Option(min=0, help="With --bundle: longest recording accepted (300 if not given).")
     ] = None,
     window_s: Annotated[
         float | None,
@@ -85,15 +57,7 @@ def embed(
     command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
     recording has its vector.
     """
-    for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
-    for_bundle = {
-        "--device": device,
-        "--threads": threads,
-        "--runtime": runtime,
-        "--precision": precision,
-        "--max-audio-s": max_audio_s,
-    }
-    check_where(url, bundle, "demo-speaker", for_server=for_server, for_bundle=for_bundle)
+    where.check("demo-speaker", threads=threads)
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
     recordings.check_one_list(wavscp, manifest)
@@ -106,13 +70,11 @@ def embed(
     )
     system: System[EmbeddingResult]
     try:
-        if url is not None:
-            system = _connect(url, model, protocol, concurrency, timeout_s, window_s, shift_s)
+        if where.url is not None:
+            client = where.connect()
+            system = embedder(client, where.model, concurrency=where.concurrency, window_s=window_s, shift_s=shift_s)
         else:
-            assert bundle is not None
-            place = {"device": device, "threads": threads, "runtime": runtime, "precision": precision}
-            given = place | {"max_audio_s": max_audio_s, "window_s": window_s, "shift_s": shift_s}
-            system = _load(bundle, {name: value for name, value in given.items() if value is not None})
+            system = _load(where, where.loading(threads=threads, window_s=window_s, shift_s=shift_s))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with closing(system), interrupts(), _progress() as show:
@@ -127,25 +89,11 @@ def embed(
     _report(result)
 
 
-def _connect(
-    url: str,
-    model: str | None,
-    protocol: str | None,
-    concurrency: int | None,
-    timeout_s: float | None,
-    window_s: float | None,
-    shift_s: float | None,
-) -> System[EmbeddingResult]:
-    from tritone import Client
-
-    client = Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-    return embedder(client, model, concurrency=concurrency, window_s=window_s, shift_s=shift_s)
-
-
-def _load(bundle: str, options: dict[str, str | int | float | None]) -> System[EmbeddingResult]:
+def _load(where: Where, options: dict[str, Any]) -> System[EmbeddingResult]:
     from tritone import load_embedder
 
-    return BundleSystem(load_embedder(bundle, **options), options=options)  # type: ignore[arg-type]
+    assert where.bundle is not None
+    return BundleSystem(load_embedder(where.bundle, **options), options=options)
 
 
 @contextmanager

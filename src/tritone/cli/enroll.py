@@ -5,20 +5,20 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli.shared import speaker_options as options
+from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.speaker_options import Store, VoiceModel
 from tritone.report.table import visible
 
 
+@takes_option_classes(leave_out=("threshold",))
 def enroll(
-    store: options.Store,
+    *,
+    store: Store,
     name: Annotated[str | None, typer.Argument(help="Name of the speaker.", show_default=False)] = None,
     files: Annotated[
         list[Path] | None, typer.Argument(help="Recordings of only that speaker.", show_default=False)
     ] = None,
-    bundle: options.BundleName = None,
-    url: options.Url = None,
-    model: options.Model = None,
-    device: options.Device = None,
+    model: VoiceModel,
     anew: Annotated[bool, typer.Option("--anew", help="Replace the recordings of NAME enrolled before.")] = False,
     list_all: Annotated[bool, typer.Option("--list", help="List the enrolled speakers.")] = False,
     remove: Annotated[str | None, typer.Option(metavar="NAME", help="Remove a speaker.")] = None,
@@ -48,6 +48,6 @@ def enroll(
     if not files:
         raise typer.BadParameter(f"give recordings of {visible(name)}: tritone enroll NAME a.wav b.wav --store DIR")
     check_name(name)
-    voices = options.embed_voices(files, url=url, model=model, bundle=bundle, device=device)
+    voices = model.embed(files)
     total = speakers.enroll(name, voices.vectors, voices.made_by, anew=anew)
     typer.echo(f"{visible(name)} is enrolled with {total} recording{'s' * (total != 1)}", err=True)

@@ -3,19 +3,21 @@
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared.evaluation_printer import EvaluationPrinter
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
+from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.outputs import check_outputs
 from tritone.cli.shared.search_options import parse_parameters
+from tritone.cli.shared.where import Protocol
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.corpus.dataset import read_utterances
 from tritone.evaluate.compare import compare, gate
-from tritone.evaluate.normalize import Case, Normalization, Punctuation, Spelling, Tags, Unicode, Units
+from tritone.evaluate.normalize import Normalization
 from tritone.evaluate.page import DEFAULT_AUDIO_BUDGET_MB, write_page
 from tritone.evaluate.result import Report
 from tritone.evaluate.series import evaluate_each, read_baseline
@@ -25,21 +27,20 @@ from tritone.result import TranscriptResult
 from tritone.systems import Playback, System, open_system, transcriber
 from tritone.systems.streams import DEFAULT_CHUNK_MS
 
-DEFAULTS = Normalization()
 WHO = (
     "name who transcribes: --url (a running server, e.g. --url localhost:8001), --bundle (run here, e.g. --bundle "
     "demo-asr), or --compare NAME=WHAT, once for each system"
 )
 
 
+@takes_option_classes()
 def evaluate(
+    *,
     url: Annotated[
         str | None, typer.Option(help="A running server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
     ] = None,
     model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
-    protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
-    ] = None,
+    protocol: Protocol = None,
     timeout_s: Annotated[
         float, typer.Option(min=0.001, help="With a server: limit of one request, in seconds.")
     ] = DEFAULT_TIMEOUT_S,
@@ -94,17 +95,7 @@ def evaluate(
         int | None,
         typer.Option(min=1, help="Requests or streams at once; with a bundle offline, files given to it together."),
     ] = None,
-    case: Annotated[Case, typer.Option(help="Treatment of letter case.")] = DEFAULTS.case,
-    punctuation: Annotated[Punctuation, typer.Option(help="Treatment of punctuation.")] = DEFAULTS.punctuation,
-    units: Annotated[
-        Units, typer.Option(help="Units of the WER; auto: Han, Kana, Thai by character, others by word.")
-    ] = DEFAULTS.units,
-    unicode: Annotated[Unicode, typer.Option(help="Unicode normalisation.")] = DEFAULTS.unicode,
-    tags: Annotated[Tags, typer.Option(help="Treatment of tags like <unk>.")] = DEFAULTS.tags,
-    spelling: Annotated[
-        Spelling, typer.Option(help="english: numbers, signs and abbreviations as English words, accents off.")
-    ] = DEFAULTS.spelling,
-    count_spaces: Annotated[bool, typer.Option("--count-spaces", help="Count spaces in the CER.")] = False,
+    normalization: Normalization,
     confidence: Annotated[float, typer.Option(help="Level of the confidence intervals, in percent.")] = 95.0,
     worst: Annotated[int, typer.Option(min=0, help="Utterances and confusions to show; 0 shows none.")] = 5,
     json: Annotated[Path | None, typer.Option(help="Write everything as JSON.")] = None,
@@ -154,15 +145,6 @@ def evaluate(
             raise typer.BadParameter(complaint)
     stamp = Stamp.here()
     printer = EvaluationPrinter()
-    normalization = Normalization(
-        case=case,
-        punctuation=punctuation,
-        units=units,
-        unicode=unicode,
-        tags=tags,
-        spelling=spelling,
-        count_spaces=count_spaces,
-    )
     try:
         utterances = read_utterances(
             wavscp=wavscp,

@@ -6,19 +6,18 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli.shared import speaker_options as options
+from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.speaker_options import Store, VoiceModel
 from tritone.report.table import Column, Table, visible
 
 
+@takes_option_classes()
 def identify(
+    *,
     files: Annotated[list[Path], typer.Argument(help="Recordings of one person each.", show_default=False)],
-    store: options.Store,
+    store: Store,
     top: Annotated[int, typer.Option(min=1, help="Number of speakers to print.")] = 5,
-    bundle: options.BundleName = None,
-    url: options.Url = None,
-    model: options.Model = None,
-    device: options.Device = None,
-    threshold: options.Threshold = None,
+    model: VoiceModel,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each recording.")] = False,
 ) -> None:
     """Find a voice among the enrolled speakers.
@@ -32,7 +31,7 @@ def identify(
 
     speakers = SpeakerStore(store)
     speakers.read()  # what is wrong with it is said before a model is loaded
-    voices = options.embed_voices(files, url=url, model=model, bundle=bundle, device=device, threshold=threshold)
+    voices = model.embed(files)
     limit = voices.limit
     found = [speakers.identify(vector, voices.made_by, top=top) for vector in voices.vectors]
     for path, candidates in zip(files, found, strict=True):

@@ -4,26 +4,26 @@ from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
-from tritone.cli.shared.described_options import takes_options
+from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
-from tritone.cli.shared.where import check_where
-from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcriber
 
 if TYPE_CHECKING:
-    from tritone.client import Client
     from tritone.result import TranscriptResult
 
 
-@takes_options(options.REQUEST, before="lm")
+@takes_option_classes(leave_out=("hotwords", "timestamps"))  # which have a form of their own here
 def transcribe(
+    *,
     files: Annotated[
         list[str] | None,
         typer.Argument(
@@ -34,35 +34,8 @@ def transcribe(
     wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
-    url: Annotated[
-        str | None,
-        typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
-    ] = None,
-    bundle: Annotated[
-        str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="With --url: the model, if several are served.")] = None,
-    protocol: Annotated[
-        Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
-    ] = None,
-    concurrency: Annotated[
-        int | None, typer.Option(min=1, help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given).")
-    ] = None,
-    timeout_s: Annotated[
-        float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
-    ] = None,
-    device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None,
-    runtime: Annotated[
-        str | None,
-        typer.Option(help="With --bundle: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
-    ] = None,
-    precision: Annotated[
-        str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
-    ] = None,
-    max_audio_s: Annotated[
-        float | None,
-        typer.Option(min=0, help="With --bundle: longest file accepted (300 if not given); streaming has no limit."),
-    ] = None,
+    where: Where,
+    search: Annotated[dict[str, Any], SearchOptions],
     lm: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
     ] = None,
@@ -83,7 +56,6 @@ def transcribe(
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
-    **search: Any,
 ) -> None:
     """Turn audio files into text.
 
@@ -91,22 +63,12 @@ def transcribe(
     --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own default unless options from
     --search to --hotwords change it. Exit code 0 only if every file worked.
     """
-    for_server = {"--model": model, "--protocol": protocol, "--concurrency": concurrency, "--timeout-s": timeout_s}
-    for_bundle = {
-        "--device": device,
-        "--runtime": runtime,
-        "--precision": precision,
-        "--max-audio-s": max_audio_s,
-        "--lm": lm,
-        "--chunk-size": chunk_size,
-        "--left-chunks": left_chunks,
-    }
-    check_where(url, bundle, "demo-asr", for_server=for_server, for_bundle=for_bundle)
+    where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
     for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
-    asked = options.given(**search, hotwords=hotwords)
-    if bundle is not None:
+    asked = search if hotwords is None else search | {"hotwords": hotwords}
+    if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
     paths = _recordings(files, wavscp, manifest, data_dir)
     # A single file that was named needs no name in front of its text.
@@ -120,16 +82,15 @@ def transcribe(
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     system: System[TranscriptResult]
     try:
-        if url is not None:
-            client = _connect(url, protocol, timeout_s)
-            in_flight = 1 if playback else concurrency
+        if where.url is not None:
+            in_flight = 1 if playback else where.concurrency
             wanted = timestamps or details
-            system = transcriber(client, model, playback=playback, concurrency=in_flight, details=wanted, search=asked)
+            system = transcriber(
+                where.connect(), where.model, playback=playback, concurrency=in_flight, details=wanted, search=asked
+            )
         else:
-            assert bundle is not None
-            place = {"device": device, "runtime": runtime, "precision": precision, "max_audio_s": max_audio_s}
             asked |= {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
-            system = _load(bundle, playback, place | asked)
+            system = _load(where, playback, asked)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with closing(system):
@@ -173,19 +134,10 @@ def _recordings(
     return [str(each.audio) for each in listed]
 
 
-# Either way brings imports that the other one should not wait for.
+def _load(where: Where, playback: Playback | None, given: Mapping[str, Any]) -> "BundleSystem[TranscriptResult]":
+    from tritone import load  # a server's client need not wait for it
 
-
-def _connect(url: str, protocol: str | None, timeout_s: float | None) -> "Client":
-    from tritone.client import Client
-
-    return Client(url, protocol=protocol, timeout_s=DEFAULT_TIMEOUT_S if timeout_s is None else timeout_s)
-
-
-def _load(bundle: str, playback: Playback | None, given: Mapping[str, Any]) -> "BundleSystem[TranscriptResult]":
-    from tritone import load
-
-    recognizer = load(bundle, **{name: value for name, value in given.items() if value is not None})
-    system = BundleSystem(recognizer, playback=playback)
+    assert where.bundle is not None
+    system = BundleSystem(load(where.bundle, **where.loading(**given)), playback=playback)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
     return system

@@ -6,17 +6,16 @@ from typing import Annotated
 
 import typer
 
-from tritone.cli.shared import speaker_options as options
+from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.speaker_options import VoiceModel
 
 
+@takes_option_classes()
 def verify(
+    *,
     first: Annotated[Path, typer.Argument(help="A recording of one person.", show_default=False)],
     second: Annotated[Path, typer.Argument(help="Another recording.", show_default=False)],
-    bundle: options.BundleName = None,
-    url: options.Url = None,
-    model: options.Model = None,
-    device: options.Device = None,
-    threshold: options.Threshold = None,
+    model: VoiceModel,
     check: Annotated[bool, typer.Option("--check", help="Exit code 1 if the speakers differ.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
@@ -28,9 +27,7 @@ def verify(
     """
     from tritone.speakers.scoring import unit_length
 
-    voices = options.embed_voices(
-        [first, second], url=url, model=model, bundle=bundle, device=device, threshold=threshold
-    )
+    voices = model.embed([first, second])
     if check and voices.limit is None:
         raise typer.BadParameter("--check needs --threshold: this model does not come with one")
     one, other = unit_length(voices.vectors)

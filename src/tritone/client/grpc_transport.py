@@ -27,6 +27,17 @@ CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
 )
 
 
+def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
+    """The options of a channel to this server."""
+    # A proxy named in the environment cannot reach this machine's loopback.
+    return [*CHANNEL_OPTIONS, *([("grpc.enable_http_proxy", 0)] if endpoint.is_loopback else [])]
+
+
+def open_client(endpoint: Endpoint) -> triton.InferenceServerClient:
+    """Triton's own client for this server."""
+    return triton.InferenceServerClient(endpoint.address, ssl=endpoint.tls, channel_args=channel_options(endpoint))
+
+
 class _PendingReply(Future[Answer]):
     context: Any = None  # of the request in flight; it can be cancelled
 
@@ -41,11 +52,7 @@ class GrpcTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        options = list(CHANNEL_OPTIONS)
-        if endpoint.is_loopback:
-            # A proxy named in the environment cannot reach this machine's loopback.
-            options.append(("grpc.enable_http_proxy", 0))
-        self._client = triton.InferenceServerClient(endpoint.address, ssl=endpoint.tls, channel_args=options)
+        self._client = open_client(endpoint)
 
     def infer(self, call: Call[Answer]) -> Future[Answer]:
         pending: _PendingReply[Answer] = _PendingReply()

@@ -51,7 +51,7 @@ def manifest_utterances(path: Path, content: str, folder: Path, *, confined: boo
 def check_below(place: Place, what: str, name: str, why: str) -> str:
     """Give the name of a file back; raises `InputError` if it may lead out of the folder that it belongs to.
 
-    Links are followed: they belong to whoever made the folder, not to whoever wrote the list.
+    Links are followed: they belong to the maker of the folder, not to the writer of the list.
     """
     pure = PurePosixPath(name)
     if pure.is_absolute() or ".." in pure.parts:

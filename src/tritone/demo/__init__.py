@@ -1,7 +1,7 @@
 """The demo: the shipped clips through a real Triton, their texts scored, their voices compared."""
 
 from tritone.corpus.clips import SHIPPED_CLIPS, Clip, read_clips
-from tritone.demo.run import Observer, Run, run_demo
+from tritone.demo.run import Run, run_demo
 from tritone.demo.score import Measured
 from tritone.demo.voices import Voice, VoiceRun
 
@@ -9,7 +9,6 @@ __all__ = [
     "SHIPPED_CLIPS",
     "Clip",
     "Measured",
-    "Observer",
     "Run",
     "Voice",
     "VoiceRun",

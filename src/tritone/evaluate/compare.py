@@ -95,11 +95,11 @@ def compare(evaluations: Sequence[Evaluation]) -> Comparison:
         raise InputError(f"{' and '.join(names)} have no utterance in common; evaluate them on the same set")
     held = [each if len(each.rows) == len(kept) else each.only(kept) for each in same]
     # A set that was read from a file may have another order.
-    order = {row.id: place for place, row in enumerate(held[0].rows)}
+    order = {row.id: index for index, row in enumerate(held[0].rows)}
     held = [replace(each, rows=sorted(each.rows, key=lambda row: order[row.id])) for each in held]
     for other in held[1:]:
         for ours, theirs in zip(held[0].rows, other.rows, strict=True):
-            if _said(ours.score.pairs) != _said(theirs.score.pairs):
+            if _reference(ours.score.pairs) != _reference(theirs.score.pairs):
                 raise InputError(
                     f"{ours.id}: the reference is {ours.score.reference!r} for {names[0]} and "
                     f"{theirs.score.reference!r} for {other.name}; evaluate both with the same references"
@@ -152,7 +152,7 @@ def _change(baseline: Evaluation, other: Evaluation) -> Change:
         words=_paired(baseline, other, "words"),
         characters=_paired(baseline, other, "characters"),
         changed=sum(
-            _heard(ours.score.pairs) != _heard(theirs.score.pairs)
+            _hypothesis(ours.score.pairs) != _hypothesis(theirs.score.pairs)
             or (ours.score.error is None) != (theirs.score.error is None)
             for ours, theirs in zip(baseline.rows, other.rows, strict=True)
         ),
@@ -170,11 +170,11 @@ def _paired(baseline: Evaluation, other: Evaluation, units: str) -> Difference:
     )
 
 
-def _said(pairs: Sequence[Any]) -> list[str]:
+def _reference(pairs: Sequence[Any]) -> list[str]:
     return [pair.reference for pair in pairs if pair.op != "insertion"]
 
 
-def _heard(pairs: Sequence[Any]) -> list[str]:
+def _hypothesis(pairs: Sequence[Any]) -> list[str]:
     return [pair.hypothesis for pair in pairs if pair.op != "deletion"]
 
 

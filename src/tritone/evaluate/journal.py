@@ -50,7 +50,7 @@ class Journal:
 
         Args:
             inputs: `fingerprint` of the utterances, of which there are `utterances`.
-            system: what transcribes, as `System.describe` tells.
+            system: what transcribes, as `System.describe` returns it.
             resume: go on with the journal at `path`, if there is one.
 
         Raises:
@@ -93,11 +93,11 @@ class Journal:
                 yield session, line
 
     def concurrencies(self) -> list[int]:
-        """Those of the sessions so far."""
+        """Concurrency of each session so far."""
         return [int(line["concurrency"]) for line in self._lines() if "session" in line]
 
     def begin(self, concurrency: int) -> int:
-        """Note that a session begins; gives its number."""
+        """Write that a session begins; returns its number."""
         self._write({"session": self._sessions, "concurrency": concurrency})
         self._sessions += 1
         return self._sessions - 1

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 from tritone.evaluate.spelling import spell_out
+from tritone.search.fields import option
 
 Case = Literal["lower", "upper", "keep"]
 Punctuation = Literal["remove", "keep"]
@@ -77,13 +78,13 @@ class Normalization:
         count_spaces: whether the character error rate counts the spaces between words, as some tools do.
     """
 
-    case: Case = "lower"
-    punctuation: Punctuation = "remove"
-    units: Units = "auto"
-    unicode: Unicode = "nfkc"
-    tags: Tags = "keep"
-    spelling: Spelling = "keep"
-    count_spaces: bool = False
+    case: Case = option("lower", "Treatment of letter case.")
+    punctuation: Punctuation = option("remove", "Treatment of punctuation.")
+    units: Units = option("auto", "Units of the WER; auto: Han, Kana, Thai by character, others by word.")
+    unicode: Unicode = option("nfkc", "Unicode normalisation.")
+    tags: Tags = option("keep", "Treatment of tags like <unk>.")
+    spelling: Spelling = option("keep", "english: numbers, signs and abbreviations as English words, accents off.")
+    count_spaces: bool = option(False, "Count spaces in the CER.")
 
     def __post_init__(self) -> None:
         choices = {

@@ -122,7 +122,7 @@ def page(report: Report, comparison: Comparison | None, *, worst: int, audio_bud
 
 
 def _utterances(evaluations: Sequence[Evaluation], files: Mapping[str, str]) -> list[_Utterance]:
-    """Of all systems together, those with the most errors first.
+    """Rows of the page for all systems together, those with the most errors first.
 
     `files`: where the audio is now; an earlier report may have been written elsewhere.
     """

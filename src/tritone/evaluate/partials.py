@@ -13,7 +13,7 @@ to the next, words behind the longest common beginning are taken back, and what 
   Recognition for Incremental Systems", NAACL 2009.
 * A last word that only grew ("sev", "seven") was not taken back: models that write parts of words show them as they
   come, and no letter that was shown has changed. Grown words are counted on their own.
-* Stability lag: from a word's first appearance at its place in the text to the answer from which it stays there, the
+* Stability lag: from a word's first appearance at its position in the text to the answer from which it stays there, the
   mean over the words of the final text; the "correction time" of Baumann et al. (first occurrence to final decision).
 * First partial: from the start of the audio to the first answer with a word. Final: from the end of the audio to the
   final text. Neither says anything unless the audio was sent in real time.
@@ -138,8 +138,8 @@ def measure_partials(answers: Sequence[Answer], words: Callable[[str], Sequence[
     shown = _Words(words)
     changes = unstable = revisions = grown = 0
     first_partial_s = None
-    seen_s: list[dict[str, float]] = []  # of each place in the text: the words shown there, and when first
-    since_s: list[float] = []  # of each place: since when it has the word it has
+    seen_s: list[dict[str, float]] = []  # by index in the text: the words shown there, and when first
+    since_s: list[float] = []  # by index: since when its present word is there
     for number, answer in enumerate(answers):
         same, before, after = shown.update(answer.text)
         changes += number < len(answers) - 1 and before != after
@@ -148,13 +148,13 @@ def measure_partials(answers: Sequence[Answer], words: Callable[[str], Sequence[
         if before and not grows:
             unstable += len(before)
             revisions += 1
-        for place, word in enumerate(after, start=same):
-            if place == len(seen_s):
+        for index, word in enumerate(after, start=same):
+            if index == len(seen_s):
                 seen_s.append({})
                 since_s.append(0.0)
-            seen_s[place].setdefault(word, answer.answered_s)
-            if before[place - same : place - same + 1] != [word]:
-                since_s[place] = answer.answered_s
+            seen_s[index].setdefault(word, answer.answered_s)
+            if before[index - same : index - same + 1] != [word]:
+                since_s[index] = answer.answered_s
         if first_partial_s is None and shown.units:
             first_partial_s = answer.answered_s
     return StreamStability(
@@ -166,7 +166,7 @@ def measure_partials(answers: Sequence[Answer], words: Callable[[str], Sequence[
         grown_words=grown,
         first_partial_s=first_partial_s,
         final_s=answers[-1].answered_s - answers[-1].spoken_s,
-        lags_s=tuple(since_s[place] - seen_s[place][word] for place, word in enumerate(shown.units)),
+        lags_s=tuple(since_s[index] - seen_s[index][word] for index, word in enumerate(shown.units)),
     )
 
 
@@ -185,7 +185,7 @@ def pack_answers(answers: Iterable[Answer]) -> list[list[Any]]:
 
 
 def unpack_answers(packed: Iterable[Sequence[Any]]) -> list[Answer]:
-    """What `pack_answers` packed."""
+    """The answers that `pack_answers` packed."""
     answers: list[Answer] = []
     text = ""
     for spoken_s, answered_s, kept, added in packed:
@@ -205,7 +205,7 @@ class _Words:
         self._ends: list[tuple[int, int]] = []  # of each token between spaces: its end, and the units up to there
 
     def update(self, text: str) -> tuple[int, list[str], list[str]]:
-        """Take the next text; gives how many units stay, those behind them so far, and those that are there now."""
+        """Take the next text; returns the number of units that stay, and the units after them before and now."""
         if text == self._text:
             return len(self.units), [], []
         unchanged = _common_beginning(self._text, text)

@@ -83,9 +83,10 @@ class Row:
 class Evaluation:
     """One system on a set of utterances.
 
-    `system`: what it is, as `System.describe` tells. `rows`: in the order of the set; of an interrupted run those that
-    were tried. `total`: how many utterances there are. `wall_s`: time of all sessions, `concurrencies` those that they
-    ran with. `reused`: rows that come from the journal of an earlier session. `level`: of the confidence intervals.
+    `system`: what it is, as `System.describe` returns it. `rows`: in the order of the set; of an interrupted run those
+    that were tried. `total`: how many utterances there are. `wall_s`: time of all sessions, `concurrencies` those that
+    they ran with. `reused`: rows that come from the journal of an earlier session. `level`: of the confidence
+    intervals.
     """
 
     name: str
@@ -133,7 +134,7 @@ class Evaluation:
 
     @property
     def paced(self) -> bool:
-        """Whether the audio was played in real time. How fast the system is cannot be told from such a run."""
+        """Whether the audio was played in real time. Such a run does not measure the speed of the system."""
         return self.system.get("realtime") == "true"
 
     @property
@@ -153,7 +154,7 @@ class Evaluation:
 
     @cached_property
     def stability(self) -> SetStability | None:
-        """Of streams that came to an end; None offline."""
+        """Stability of the streams that ended; None offline."""
         streams = [row.stability for row in self.rows if row.stability is not None and row.score.error is None]
         return SetStability.of(streams) if streams else None
 

@@ -51,8 +51,8 @@ def evaluate(
 ) -> Evaluation:
     """Transcribe utterances with a system and score them.
 
-    An utterance that fails has its error in its row, and the others go on. An interrupt (Ctrl-C) ends the run and gives
-    what is there, with `complete` False.
+    An utterance that fails has its error in its row, and the others go on. An interrupt (Ctrl-C) ends the run and
+    returns what is there, with `complete` False.
 
     Args:
         utterances: with references and ids that differ.
@@ -61,8 +61,8 @@ def evaluate(
         journal: a file to note results in as they come.
         resume: go on with the journal, if it is there: what it has is not sent again, but what had failed is.
         level: of the confidence intervals.
-        progress: is told how far it is, after every utterance and once before the first.
-        say: is told what a person may want to know, in a sentence.
+        progress: called with the status, after every utterance and once before the first.
+        say: called with each notice for the user, one sentence.
 
     Raises:
         InputError: an utterance has no reference, the journal belongs to another run, or the system's options make no
@@ -72,7 +72,7 @@ def evaluate(
         ValueError: ids come twice, or `resume` has no journal.
     """
     _check(utterances, journal, resume)
-    run = _Run(utterances, normalizer, progress)
+    run = _Collector(utterances, normalizer, progress)
     if journal is None:
         complete = _transcribe(run, system, None)
         return run.evaluation(system, level, complete)
@@ -104,8 +104,8 @@ def _check(utterances: Sequence[Utterance], journal: Path | None, resume: bool) 
             raise InputError(f"{utterance.id}: there is no reference text to score against")
 
 
-def _transcribe(run: "_Run", system: System[TranscriptResult], journal: Journal | None) -> bool:
-    """Do what is left; gives whether all of it was done."""
+def _transcribe(run: "_Collector", system: System[TranscriptResult], journal: Journal | None) -> bool:
+    """Transcribe what is pending; returns whether all of it was done."""
     pending = run.pending()
     if run.progress is not None:
         run.progress(run.status())
@@ -142,7 +142,7 @@ def _prepare(system: System[TranscriptResult]) -> None:
 
 
 def _record(utterance: Utterance, result: TranscriptResult, elapsed_s: float) -> dict[str, Any]:
-    """What is worth keeping of a result, as the journal has it."""
+    """The journal record of a result."""
     record: dict[str, Any] = {"id": utterance.id}
     if result.transcript is not None:
         record["text"] = result.transcript.text
@@ -159,8 +159,8 @@ def _record(utterance: Utterance, result: TranscriptResult, elapsed_s: float) ->
     return record
 
 
-class _Run:
-    """Rows as they come in."""
+class _Collector:
+    """Collects the rows of an evaluation as results arrive."""
 
     def __init__(self, utterances: Sequence[Utterance], normalizer: Normalizer, progress: Progress | None) -> None:
         self.progress = progress
@@ -168,14 +168,14 @@ class _Run:
         self.walls_s: dict[int, float] = {}  # of each session, until its last answer
         self.reused = 0
         self._utterances = utterances
-        self._places = {utterance.id: place for place, utterance in enumerate(utterances)}
+        self._indices = {utterance.id: index for index, utterance in enumerate(utterances)}
         self._normalizer = normalizer
         self._rows: dict[int, Row] = {}
         self._failed = 0
         self._words = Counts()
 
     def note(self, session: int, record: Mapping[str, Any], journal: Journal | None) -> None:
-        """Take a record of this session, and tell of it."""
+        """Take a record of this session, write it to the journal and report the status."""
         if journal is not None:
             journal.add(record)
         self.take(session, record)
@@ -183,9 +183,9 @@ class _Run:
             self.progress(self.status())
 
     def take(self, session: int, record: Mapping[str, Any]) -> None:
-        place = self._places[record["id"]]
-        self._drop(place)
-        row = self._rows[place] = _row(self._utterances[place], record, self._normalizer)
+        index = self._indices[record["id"]]
+        self._drop(index)
+        row = self._rows[index] = _row(self._utterances[index], record, self._normalizer)
         self._failed += row.score.error is not None
         self._words += row.score.words
         self.walls_s[session] = record["elapsed_s"]
@@ -199,10 +199,10 @@ class _Run:
         self.reused = len(self._rows) - self._failed
 
     def pending(self) -> list[Utterance]:
-        """What is left to do. Failures of earlier sessions are forgotten here."""
-        for place in [place for place, row in self._rows.items() if row.score.error is not None]:
-            self._drop(place)
-        return [utterance for place, utterance in enumerate(self._utterances) if place not in self._rows]
+        """Utterances left to do. Drops failures of earlier sessions, so that they are tried again."""
+        for index in [index for index, row in self._rows.items() if row.score.error is not None]:
+            self._drop(index)
+        return [utterance for index, utterance in enumerate(self._utterances) if index not in self._rows]
 
     def status(self) -> Status:
         return Status(done=len(self._rows), total=len(self._utterances), failed=self._failed, words=self._words)
@@ -212,7 +212,7 @@ class _Run:
             name=system.name,
             system=system.describe(),
             normalization=self._normalizer.normalization,
-            rows=[self._rows[place] for place in sorted(self._rows)],
+            rows=[self._rows[index] for index in sorted(self._rows)],
             total=len(self._utterances),
             wall_s=sum(self.walls_s.values()),
             concurrencies=self.concurrencies,
@@ -221,8 +221,8 @@ class _Run:
             level=level,
         )
 
-    def _drop(self, place: int) -> None:
-        row = self._rows.pop(place, None)
+    def _drop(self, index: int) -> None:
+        row = self._rows.pop(index, None)
         if row is not None:
             self._failed -= row.score.error is not None
             words = row.score.words

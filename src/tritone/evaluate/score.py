@@ -54,10 +54,6 @@ class Counts:
         return self.hits + self.substitutions + self.deletions
 
     @property
-    def hypothesis_length(self) -> int:
-        return self.hits + self.substitutions + self.insertions
-
-    @property
     def rate(self) -> float:
         """Errors per reference unit, a fraction. Without reference units: 0 without errors, else infinite."""
         if not self.reference_length:
@@ -134,11 +130,6 @@ class SetScore:
     def sentence_accuracy(self) -> float:
         """The share of utterances without a single error, 0..1; a failed one is not right. 1 of none."""
         return sum(each.exact for each in self.utterances) / len(self.utterances) if self.utterances else 1.0
-
-    @property
-    def failures(self) -> tuple[UtteranceScore, ...]:
-        """The utterances that failed. They count as deletions in the rates."""
-        return tuple(each for each in self.utterances if each.error is not None)
 
     def confusions(self, n: int = 10) -> Confusions:
         """The `n` most frequent errors of each kind, without what failed utterances count as deleted."""

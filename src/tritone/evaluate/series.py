@@ -21,13 +21,13 @@ from tritone.systems import System
 
 
 class Observer(Protocol):
-    """Hears of evaluations while they run."""
+    """Receives the progress and notices of evaluations while they run."""
 
     def progress(self, name: str) -> AbstractContextManager[Progress]:
-        """A system's turn begins; gives who is told how far it is."""
+        """Begin a system's turn; returns the context of its progress callback."""
 
     def say(self, sentence: str) -> None:
-        """Something that a person may want to know."""
+        """Show a notice to the user."""
 
 
 def evaluate_each(

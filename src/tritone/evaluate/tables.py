@@ -189,7 +189,7 @@ def error_rate(counts: Counts) -> str:
 def interval(bounds: tuple[float, float], level: str) -> str:
     """A confidence interval of a rate for reading."""
     low, high = bounds
-    # Resampling utterances without an error gives utterances without an error: it tells nothing of the next ones.
+    # Resampling utterances without an error yields no errors either: it bounds nothing.
     if high == float("inf") or low == high:
         return f"{level} interval unknown"
     return f"{level} interval {100 * low:.2f} … {100 * high:.2f}"

@@ -10,13 +10,12 @@ from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import Step, StreamingPipeline
-from tritone.transcript import Span, Transcript
+from tritone.transcript import Transcript
 
 __all__ = [
     "EmbedOptions",
     "EmbeddingPipeline",
     "OfflinePipeline",
-    "Span",
     "Step",
     "StreamingPipeline",
     "Transcript",

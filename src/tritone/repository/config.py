@@ -22,6 +22,7 @@ from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
 from tritone.pipelines.wire import EMBEDDINGS, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import Device, Instances
+from tritone.search.fields import option
 from tritone.search.options import SearchOptions
 
 # Triton queues the streams beyond its candidates without a word. It gets more of them than there are slots, so that the
@@ -49,31 +50,27 @@ OF_STREAMS = (
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions(ModelParameters):
-    """How models are served, and how they search or embed. Times are in the unit that the name says.
+    """How models are served, and how they search or embed; see the help of the fields.
 
-    `instances`: processes, on each GPU of `gpus` or in all on the CPU. `runtime`, `precision`: which of a bundle's
-    graphs to run; empty takes the first that can. `threads`: of one instance, 0 shares the cores.
-    `max_batch_size`: requests (offline) or chunks of different streams in one call. `preferred_batch_sizes`: sizes
-    worth waiting for, at most `queue_delay_ms`. `queue_limit`, `queue_timeout_ms`: offline requests that may wait, and
-    how long before they are rejected; 0 sets no limit, and a limit has a cost (see `_dynamic_batching`).
-    `max_audio_s`: the longest waveform of one request. `max_streams`: open streams of a streaming model, shared by its
-    instances. `stream_idle_timeout_s`: when an idle one is closed.
+    Times are in the unit that the name says. A limit of the queue has a cost (see `_dynamic_batching`).
     """
 
-    instances: int = 1
-    device: Device = "cpu"
-    gpus: tuple[int, ...] = ()
-    runtime: str = ""
-    precision: str = ""
-    threads: int = 0
-    max_batch_size: int = 32
-    preferred_batch_sizes: tuple[int, ...] = ()
-    queue_delay_ms: float = 5.0
-    queue_limit: int = 0
-    queue_timeout_ms: float = 0.0
-    max_audio_s: float = 120.0
-    max_streams: int = 256
-    stream_idle_timeout_s: float = 15.0
+    instances: int = option(1, "Model processes (on each GPU).")
+    device: Device = option("cpu", "Where the models run.")
+    gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
+    runtime: str = option("", "onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
+    precision: str = option("", "fp32, fp16, bf16 or int8; the bundle's first if not given.")
+    threads: int = option(0, "CPU threads of an instance; 0 shares the cores.")
+    max_batch_size: int = option(32, "Most requests in one call.")
+    preferred_batch_sizes: tuple[int, ...] = option((), "Batch sizes worth waiting for, like 8,16.")
+    queue_delay_ms: float = option(5.0, "Longest wait for a batch to fill.")
+    queue_limit: int = option(
+        0, "Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."
+    )
+    queue_timeout_ms: float = option(0.0, "Refuse an offline request that waited this long; 0: never. Use 2 instances.")
+    max_audio_s: float = option(120.0, "Longest audio of one request, in seconds.")
+    max_streams: int = option(256, "Streams open at once in a streaming model.")
+    stream_idle_timeout_s: float = option(15.0, "Close a stream that sends nothing for this long, in seconds.")
 
     def __post_init__(self) -> None:
         super().__post_init__()

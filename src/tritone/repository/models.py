@@ -83,7 +83,7 @@ def is_stage(folder: Path) -> bool:
 
 
 def steps_of(folder: Path) -> set[str]:
-    """The names of the models that `folder` is an ensemble of, whoever wrote it; none if it is something else."""
+    """The names of the models that `folder` is an ensemble of, ours or not; none if it is something else."""
     try:
         return {step.model_name for step in _config(folder).ensemble_scheduling.step}
     except (OSError, OperatorError, UnicodeDecodeError):
@@ -141,7 +141,7 @@ def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
 
 
 def _bytes_per_second(folder: Path, config: Any, settings: Settings) -> float:
-    """Of audio, what goes to a model and, of a stage, what comes out of it."""
+    """Bytes that audio needs on its way into a model and, for a stage, out of it."""
     if mode_of(config) not in STAGES:
         return settings.sample_rate * BYTES_PER_SAMPLE
     bundle = _bundle(folder, settings)

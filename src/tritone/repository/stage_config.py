@@ -28,7 +28,7 @@ from tritone.runtime import TensorSpec
 
 TYPES = {np.dtype(np.float32): pb.TYPE_FP32, np.dtype(np.int64): pb.TYPE_INT64}
 LATEST = -1  # of the versions of a model
-FEATURES, NUM_SAMPLES, NUM_FRAMES = "features", "num_samples", "num_frames"
+FEATURES, NUM_SAMPLES = "features", "num_samples"
 # Tensors of NVIDIA's Jasper deployment: audio, its samples, and the best token of each frame.
 JASPER = ("AUDIO_SIGNAL", "NUM_SAMPLES", "TRANSCRIPT")
 

@@ -1,6 +1,5 @@
 """Token search over frame log-probabilities."""
 
-from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy
-from tritone.search.hypothesis import Token
+from tritone.search.ctc.greedy import ctc_greedy
 
-__all__ = ["CtcGreedy", "Token", "ctc_greedy"]
+__all__ = ["ctc_greedy"]

@@ -16,7 +16,6 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 from tritone.errors import InputError
 
 Read = Callable[[Any], Any]
-KEY = "option"  # in a field's metadata
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +71,7 @@ class Option:
 
 def option(default: Any, help: str, *, name: str | None = None, **description: Any) -> Any:
     """A field of an option class, with the rest of its `Option`; `name` where it is not that of the field."""
-    return field(default=default, metadata={KEY: {"name": name, "help": help, **description}})
+    return field(default=default, metadata={"name": name, "help": help, **description})
 
 
 @cache
@@ -81,8 +80,8 @@ def described(options: type) -> Mapping[str, Option]:
     types = get_type_hints(options)
     found = {}
     for each in fields(options):
-        if KEY in each.metadata:
-            description = {**each.metadata[KEY]}
+        if "help" in each.metadata:
+            description = {**each.metadata}
             name = description.pop("name") or each.name
             found[name] = Option(name=name, field=each.name, type=types[each.name], default=each.default, **description)
     return found

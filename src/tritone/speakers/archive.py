@@ -161,12 +161,12 @@ class Archive:
     def __exit__(self, *_: object) -> None:
         os.close(self._file)
 
-    def read(self, place: int, size: int) -> bytes:
-        """So many bytes from a place; fewer at the end of the file."""
-        if place >= self.size:
+    def read(self, position: int, size: int) -> bytes:
+        """So many bytes from a position; fewer at the end of the file."""
+        if position >= self.size:
             return b""
-        data = os.pread(self._file, size, place)
-        while len(data) < size and (more := os.pread(self._file, size - len(data), place + len(data))):
+        data = os.pread(self._file, size, position)
+        while len(data) < size and (more := os.pread(self._file, size - len(data), position + len(data))):
             data += more
         return data
 
@@ -177,7 +177,7 @@ class _Entry:
 
     where: str
     key: str
-    place: int
+    position: int
 
 
 def _read_lists(paths: Iterable[Path]) -> tuple[list[str], Floats]:
@@ -240,24 +240,24 @@ def _find(name: str, path: Path, where: str) -> Path:
 
 
 def _vector_at(archive: Archive, entry: _Entry, likely_dim: int) -> npt.NDArray[np.floating]:
-    """The vector whose first byte, after key and space, is at `place`; read at once if its dimension was guessed."""
-    place, where = entry.place, entry.where
-    data = archive.read(place, HEADER.size + 4 * (likely_dim or MAX_DIM))
+    """The vector whose first byte, after key and space, is at `position`; read at once if its dimension was guessed."""
+    position, where = entry.position, entry.where
+    data = archive.read(position, HEADER.size + 4 * (likely_dim or MAX_DIM))
     if not data:
         raise InputError(
-            f"{where}: offset {place:,} is beyond the end of {archive.path} ({archive.size:,} bytes). The archive "
+            f"{where}: offset {position:,} is beyond the end of {archive.path} ({archive.size:,} bytes). The archive "
             "is cut off, or the list belongs to another one"
         )
     if data.startswith(BINARY):
         numbers, size = _header(data, where, archive.path)
         if len(data) < size:
-            data = archive.read(place, size)
+            data = archive.read(position, size)
         if len(data) < size:
-            raise InputError(f"{where}: {archive.path} ends within the vector at {place:,}; it is cut off")
+            raise InputError(f"{where}: {archive.path} ends within the vector at {position:,}; it is cut off")
         return np.frombuffer(data, numbers, offset=HEADER.size, count=(size - HEADER.size) // numbers.itemsize)
     if not data.lstrip(b" \t").startswith(b"["):
-        raise InputError(f"{where}: there is no vector at {place:,} in {archive.path}. Does the list belong to it?")
-    data = archive.read(place, TEXT_PER_NUMBER * MAX_DIM)
+        raise InputError(f"{where}: there is no vector at {position:,} in {archive.path}. Does the list belong to it?")
+    data = archive.read(position, TEXT_PER_NUMBER * MAX_DIM)
     return _numbers_of(data, 0, where)[0]
 
 
@@ -280,31 +280,31 @@ def _read_archive(path: Path) -> tuple[list[str], Floats]:
 
 
 def _entries(data: bytes, path: Path) -> Iterator[tuple[str, npt.NDArray[np.floating]]]:
-    place = 0
-    while place < len(data):
-        end = data.find(b" ", place, place + MAX_KEY + 1)
-        where = f"{path}, byte {place:,}"
+    position = 0
+    while position < len(data):
+        end = data.find(b" ", position, position + MAX_KEY + 1)
+        where = f"{path}, byte {position:,}"
         try:
-            key = data[place:end].decode("utf-8") if end > place else ""
+            key = data[position:end].decode("utf-8") if end > position else ""
         except UnicodeDecodeError:
             key = ""
         if not key or not key.isprintable():
-            if not data[place:].strip():  # a blank line at the end of a text archive
+            if not data[position:].strip():  # a blank line at the end of a text archive
                 return
             raise InputError(f"{where}: no id and vector here; is it an archive of vectors?")
-        place = end + 1
-        if data.startswith(BINARY, place):
-            numbers, size = _header(data[place : place + HEADER.size], where, path)
-            if place + size > len(data):
+        position = end + 1
+        if data.startswith(BINARY, position):
+            numbers, size = _header(data[position : position + HEADER.size], where, path)
+            if position + size > len(data):
                 raise InputError(f"{where}: the file ends within the vector of {visible(key)}; it is cut off")
             count = (size - HEADER.size) // numbers.itemsize
-            yield key, np.frombuffer(data, numbers, offset=place + HEADER.size, count=count)
-            place += size
+            yield key, np.frombuffer(data, numbers, offset=position + HEADER.size, count=count)
+            position += size
         else:
-            vector, place = _numbers_of(data, place, where)
+            vector, position = _numbers_of(data, position, where)
             yield key, vector
-            while data[place : place + 1] in (b"\n", b"\r", b" "):
-                place += 1
+            while data[position : position + 1] in (b"\n", b"\r", b" "):
+                position += 1
 
 
 def _header(data: bytes, where: str, path: Path) -> tuple[np.dtype[Any], int]:
@@ -322,9 +322,9 @@ def _header(data: bytes, where: str, path: Path) -> tuple[np.dtype[Any], int]:
     return numbers, HEADER.size + dim * numbers.itemsize
 
 
-def _numbers_of(data: bytes, place: int, where: str) -> tuple[Floats, int]:
-    """The vector of `[ 1 2 3 ]` at a place, and where it ends."""
-    begin = place
+def _numbers_of(data: bytes, position: int, where: str) -> tuple[Floats, int]:
+    """The vector of `[ 1 2 3 ]` at a position, and where it ends."""
+    begin = position
     while data[begin : begin + 1] in (b" ", b"\t"):
         begin += 1
     end = data.find(b"]", begin, begin + TEXT_PER_NUMBER * MAX_DIM)

@@ -37,7 +37,7 @@ PAGE = 1 << 20  # bytes looked at together
 
 
 def check_key(key: str) -> str:
-    """Give an id back; raises `InputError` if archives cannot hold it: Kaldi's lists are fields between spaces."""
+    """Return an id; raises `InputError` if archives cannot hold it: Kaldi's lists are fields between spaces."""
     try:
         length = len(key.encode())
     except UnicodeEncodeError:
@@ -94,7 +94,7 @@ class ArchiveWriter:
         self.mended: list[str] = []
         """What had to be put in order, a sentence each."""
         self._made_by = dict(made_by)
-        self._places: dict[str, tuple[int, int]] = {}  # key -> shard, offset
+        self._positions: dict[str, tuple[int, int]] = {}  # key -> shard, offset
         self._shard_size = shard_size
         self._shard = -1  # the number of the one that is being written
         self._count = 0  # entries in it
@@ -115,10 +115,10 @@ class ArchiveWriter:
             raise
 
     def __contains__(self, key: object) -> bool:
-        return key in self._places
+        return key in self._positions
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._positions)
 
     def add(self, key: str, vector: npt.NDArray[np.float32]) -> None:
         """Write a vector (dim,).
@@ -128,8 +128,8 @@ class ArchiveWriter:
             OperatorError: the vector has another dimension than those before, or the disk is full.
         """
         check_key(key)
-        if key in self._places:
-            raise InputError(f"{visible(key)} is in {self._path(self._places[key][0])} already")
+        if key in self._positions:
+            raise InputError(f"{visible(key)} is in {self._path(self._positions[key][0])} already")
         if vector.ndim != 1 or not 0 < len(vector) <= MAX_DIM or self.dim not in (None, len(vector)):
             wanted = f"1 to {MAX_DIM}" if self.dim is None else str(self.dim)
             raise OperatorError(
@@ -149,14 +149,14 @@ class ArchiveWriter:
             raise _unwritable(self._path(max(self._shard, 0)), error) from error
         self._count += 1
         self.dim = len(vector)
-        self._places[key] = self._shard, offset
+        self._positions[key] = self._shard, offset
 
     def write_list(self, order: Iterable[str] = ()) -> Path:
-        """Write the list of all archives, these ids first where they are there; gives its path."""
-        keys = dict.fromkeys(key for key in order if key in self._places) | dict.fromkeys(self._places)
+        """Write the list of all archives, these ids first where they are there; returns its path."""
+        keys = dict.fromkeys(key for key in order if key in self._positions) | dict.fromkeys(self._positions)
         path = self.folder / f"{PREFIX}.scp"
         try:
-            _replace(path, b"".join(self._line(key, *self._places[key]) for key in keys))
+            _replace(path, b"".join(self._line(key, *self._positions[key]) for key in keys))
         except OSError as error:
             raise _unwritable(path, error) from error
         return path
@@ -214,8 +214,8 @@ class ArchiveWriter:
         with path.open("r+b") as file:
             whole = 0
             for key, offset, whole in _entries(file, path):
-                if key in self._places:
-                    other = self._path(self._places[key][0])
+                if key in self._positions:
+                    other = self._path(self._positions[key][0])
                     raise InputError(f"{visible(key)} is in {other} and again in {path}; remove one of these archives")
                 dim = (whole - offset - HEADER.size) // 4
                 if self.dim not in (None, dim):
@@ -223,7 +223,7 @@ class ArchiveWriter:
                         f"{path} is damaged: the vector of {visible(key)} has {dim} values, those before it {self.dim}"
                     )
                 self.dim = dim
-                self._places[key] = shard, offset
+                self._positions[key] = shard, offset
                 lines.append(self._line(key, shard, offset))
             if torn := file.seek(0, os.SEEK_END) - whole:
                 file.truncate(whole)
@@ -291,35 +291,35 @@ def _entries(file: BinaryIO, path: Path) -> Iterator[tuple[str, int, int]]:
     """Every whole entry of an archive: key, where its vector begins, where it ends.
 
     Raises:
-        InputError: something else than the beginning of an entry is behind the last one; nothing shall be cut then.
+        InputError: something else than the beginning of an entry is behind the last one; nothing is cut then.
     """
     size = file.seek(0, os.SEEK_END)
     if not size:
         return
     with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        place = 0
-        while place < size:
-            begin = data.find(b" ", place, place + MAX_KEY + 1) + 1
+        position = 0
+        while position < size:
+            begin = data.find(b" ", position, position + MAX_KEY + 1) + 1
             header = data[begin : begin + HEADER.size] if begin else b""
             if len(header) < HEADER.size:
-                tail = data[place : min(size, place + MAX_KEY + HEADER.size + 1)]
-                if not (_is_blank(data, place) or _is_torn(tail, size - place)):
-                    raise _damaged(path, place)
+                tail = data[position : min(size, position + MAX_KEY + HEADER.size + 1)]
+                if not (_is_blank(data, position) or _is_torn(tail, size - position)):
+                    raise _damaged(path, position)
                 return
             mark, int_size, dim = HEADER.unpack(header)
-            key = _key(data[place : begin - 1])
+            key = _key(data[position : begin - 1])
             if key is None or mark != VECTOR or int_size != INT_SIZE or not 0 < dim <= MAX_DIM:
-                raise _damaged(path, place)
+                raise _damaged(path, position)
             end = begin + HEADER.size + 4 * dim
             if end > size:
                 return
             yield key, begin, end
-            place = end
+            position = end
 
 
-def _is_blank(data: mmap.mmap, place: int) -> bool:
+def _is_blank(data: mmap.mmap, position: int) -> bool:
     """Whether nothing but zeros is left, as a machine that lost its power may leave them."""
-    return all(not data[start : start + PAGE].strip(b"\0") for start in range(place, len(data), PAGE))
+    return all(not data[start : start + PAGE].strip(b"\0") for start in range(position, len(data), PAGE))
 
 
 def _is_torn(tail: bytes, length: int) -> bool:
@@ -339,9 +339,9 @@ def _key(name: bytes) -> str | None:
         return None
 
 
-def _damaged(path: Path, place: int) -> InputError:
+def _damaged(path: Path, position: int) -> InputError:
     return InputError(
-        f"{path} is damaged: at byte {place:,} there is something else than a vector. Remove the file, and its "
+        f"{path} is damaged: at byte {position:,} there is something else than a vector. Remove the file, and its "
         "utterances are embedded again."
     )
 
@@ -359,11 +359,11 @@ def _read_state(path: Path) -> Mapping[str, str]:
 
 
 def _differences(then: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
-    def told(value: str | None) -> str:
+    def shown(value: str | None) -> str:
         return "not given" if value is None else repr(value)
 
     return [
-        f"{key} was {told(then.get(key))} and is {told(now.get(key))}"
+        f"{key} was {shown(then.get(key))} and is {shown(now.get(key))}"
         for key in {**then, **now}
         if then.get(key) != now.get(key)
     ]
@@ -384,7 +384,7 @@ def _replace(path: Path, content: bytes) -> None:
 
 
 def _lock(folder: Path) -> int | None:
-    """Lock a folder until what this gives is closed; two processes would write archives of nothing."""
+    """Lock a folder until the returned file is closed; two processes would spoil the archives."""
     file = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -58,7 +58,7 @@ Progress = Callable[[BulkStatus], None]
 
 @dataclass(frozen=True, kw_only=True)
 class BulkResult:
-    """What came of it.
+    """The result of embedding a corpus.
 
     `scp`: the list of all vectors; `others`: those of ids that were not asked for. `failures`: the list of what failed,
     which is there if something did; `first_failure`: its first, for people. `mended`: see `ArchiveWriter`.
@@ -98,7 +98,7 @@ def embed_corpus(
         recordings: with ids that differ.
         system: is prepared here, unless nothing is left to do; the caller closes it.
         folder, shard_size, force: see `ArchiveWriter`.
-        progress: is told how far it is, once before the first and after every one.
+        progress: called with the status, once before the first recording and after every one.
 
     Raises:
         InputError: an id comes twice or cannot be in an archive, or the folder is not ours to go on with, or the
@@ -109,14 +109,14 @@ def embed_corpus(
     _check(recordings)
     made_by = system.describe()
     with ArchiveWriter(folder, made_by=made_by, shard_size=shard_size, force=force) as archive:
-        run = _Run(recordings, archive, progress)
+        run = _CorpusEmbedding(recordings, archive, progress)
         try:
             if run.pending:
                 _prepare(system)
-            with _Failures(folder / FAILURES) as failures:
+            with _FailureList(folder / FAILURES) as failures:
                 interrupted, stopped = run.go(system, failures)
         finally:
-            # However it ended, the lists tell what is there.
+            # However it ended, the lists name what is there.
             path = archive.write_list(each.id for each in recordings)
         return BulkResult(
             status=run.status(),
@@ -138,8 +138,8 @@ def _check(recordings: Sequence[Recording]) -> None:
         seen.add(each.id)
 
 
-class _Run:
-    """What is done so far, and what is left."""
+class _CorpusEmbedding:
+    """The state of one run: recordings done and recordings pending."""
 
     def __init__(self, recordings: Sequence[Recording], archive: ArchiveWriter, progress: Progress | None) -> None:
         self._archive = archive
@@ -155,9 +155,9 @@ class _Run:
         self.others = len(archive) - self.reused
         self.embedded = 0
 
-    def go(self, system: System[EmbeddingResult], failures: "_Failures") -> tuple[bool, TritoneError | None]:
-        """Do what is left; gives whether it was interrupted, and what stopped it."""
-        self._tell()
+    def go(self, system: System[EmbeddingResult], failures: "_FailureList") -> tuple[bool, TritoneError | None]:
+        """Embed what is pending; returns whether it was interrupted, and the error that stopped it."""
+        self._report()
         if not self.pending:
             return False, None
         try:
@@ -182,7 +182,7 @@ class _Run:
             elapsed_s=self._elapsed_s,
         )
 
-    def _take(self, recording: Recording, result: EmbeddingResult, failures: "_Failures") -> TritoneError | None:
+    def _take(self, recording: Recording, result: EmbeddingResult, failures: "_FailureList") -> TritoneError | None:
         """Keep a result; returns the error if it is one that all the others would have too."""
         error = result.error
         if isinstance(error, ServerUnreachableError):
@@ -201,11 +201,11 @@ class _Run:
             self._failed += 1
         assert self._started is not None
         self._elapsed_s = time.perf_counter() - self._started
-        self._tell()
+        self._report()
         self._retries = self._retries + 1 if isinstance(error, RetryError) else 0
         return error if self._retries >= MAX_RETRIES else None
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._progress is not None:
             self._progress(self.status())
 
@@ -217,7 +217,7 @@ def _prepare(system: System[EmbeddingResult]) -> None:
         raise InputError(f"{system.name}: {error}") from error
 
 
-class _Failures:
+class _FailureList:
     """The recordings that failed, one JSON object a line: id, path, error. There is no file where there are none."""
 
     def __init__(self, path: Path) -> None:
@@ -239,7 +239,7 @@ class _Failures:
             raise OperatorError(f"cannot write {self.path}: {problem.strerror}") from problem
         self.first = self.first or f"{recording.id}: {error}"
 
-    def __enter__(self) -> "_Failures":
+    def __enter__(self) -> "_FailureList":
         return self
 
     def __exit__(

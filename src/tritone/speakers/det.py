@@ -69,13 +69,13 @@ def _draw_curve(axes: "plots.Axes", evaluation: Evaluation) -> None:
     axes.plot(limits, limits, color=plots.SOFT, linewidth=0.8, linestyle=":")
     misses, false_alarms = curve.thinned()
     axes.plot(_stretched(false_alarms, floor), _stretched(misses, floor), color=plots.COLOURS[0], linewidth=1.8)
-    for place, (name, point) in enumerate(marked):
+    for index, (name, point) in enumerate(marked):
         axes.plot(
             *_stretched(np.array(point), floor),
             linestyle="none",
-            marker=plots.MARKERS[place % len(plots.MARKERS)],
-            markersize=9 - place,  # of points that fall together, all can be seen
-            color=plots.COLOURS[(place + 3) % len(plots.COLOURS)],
+            marker=plots.MARKERS[index % len(plots.MARKERS)],
+            markersize=9 - index,  # of points that fall together, all can be seen
+            color=plots.COLOURS[(index + 3) % len(plots.COLOURS)],
             label=plots.plain(name),
             zorder=4,
             clip_on=False,

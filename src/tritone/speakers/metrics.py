@@ -109,7 +109,7 @@ class ErrorCurve:
         return cls(
             thresholds=np.concatenate([[-np.inf], values[ends]]),
             misses=np.concatenate([[0.0], refused_targets / num_targets]),
-            # 1 - share, as upstream has it: at a crossing the rounding decides which threshold is told
+            # 1 - share, as upstream has it: at a crossing the rounding decides which threshold is reported
             false_alarms=np.concatenate([[1.0], 1 - (refused - refused_targets) / num_nontargets]),
             num_targets=num_targets,
             num_nontargets=num_nontargets,
@@ -176,7 +176,7 @@ def evaluate(
 
     Args:
         speakers: recording -> its speaker. If given, speakers are drawn for the intervals; else recordings (names).
-        resamples: sets to draw, 0 for no intervals. Of large lists fewer are drawn.
+        resamples: sets to draw, 0 for no intervals. Fewer are drawn from large lists.
         level: of the intervals.
 
     Raises:

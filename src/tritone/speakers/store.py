@@ -6,7 +6,7 @@
     store.enroll("anna", vectors)   ->  one more speaker, or more recordings of one
     store.identify(vector, top=5)   ->  the most similar speakers, best first
 
-A change writes new vectors under a new name and then puts the new index in place of the old one, so whoever reads at
+A change writes new vectors under a new name and then puts the new index in place of the old one, so a reader at
 that moment, or a machine that stops, sees the store before or after it. Only embeddings are kept, no audio: but they
 are data of persons all the same.
 """
@@ -116,8 +116,8 @@ class SpeakerStore:
             self._check_model(old, model, vectors.shape[1])
             speakers = dict(old.speakers)
             # One who is new is put behind the others.
-            place = list(speakers).index(name) if name in speakers else len(speakers)
-            first = sum(list(speakers.values())[:place])
+            index = list(speakers).index(name) if name in speakers else len(speakers)
+            first = sum(list(speakers.values())[:index])
             last = first + speakers.get(name, 0)
             rows = vectors if anew else np.concatenate([old.matrix[first:last], vectors])
             if not rows.mean(axis=0, dtype=np.float64).any():

@@ -2,16 +2,14 @@
 
 from tritone.systems.bundled import BundleSystem
 from tritone.systems.served import ServedSystem, embedder, transcriber
-from tritone.systems.spec import Spec, open_embedder_system, open_system, parse_spec
-from tritone.systems.streams import PartialListener, Playback
+from tritone.systems.spec import open_embedder_system, open_system, parse_spec
+from tritone.systems.streams import Playback
 from tritone.systems.system import System
 
 __all__ = [
     "BundleSystem",
-    "PartialListener",
     "Playback",
     "ServedSystem",
-    "Spec",
     "System",
     "embedder",
     "open_embedder_system",

@@ -61,7 +61,7 @@ class ServedSystem(Generic[AnyResult]):
         self._playback = playback
 
     def describe(self) -> Mapping[str, str]:
-        """Of the model itself a server tells no more than its name: a new model under an old name looks the same."""
+        """A server reports no more of a model than its name: a new model under an old name looks the same."""
         return {"kind": "server", "model": self._model or self._info().name, **self._described}
 
     def prepare(self, *, warm_up: bool = False) -> None:

@@ -194,7 +194,7 @@ class _Sizes:
         return least, usual, most
 
     def _samples(self) -> tuple[int, int, int]:
-        """Of waveforms as pipelines pad them; no least may be below what the graph takes."""
+        """Sizes of waveforms as pipelines pad them; no minimum may be below what the graph takes."""
         manifest = self._manifest
         shortest, tail = manifest.encoder.min_samples, manifest.encoder.tail_samples
         least, usual, most = (round(each * manifest.sample_rate) for each in self._seconds())
@@ -214,13 +214,13 @@ class _Sizes:
         )
 
     def _frames(self) -> tuple[int, int, int]:
-        """Of the encoder, at most."""
+        """Least, usual and largest number of encoder frames."""
         frame = self._manifest.features.frame_shift * self._manifest.encoder.subsampling_rate
         least, usual, most = (-(-each // frame) + 1 for each in self._samples())
         return least, usual, most
 
     def _tokens(self) -> tuple[int, int]:
-        """Of a hypothesis: never more than frames, usually a quarter of them."""
+        """Tokens of a hypothesis: never more than frames, usually a quarter of them."""
         _, usual, most = self._frames()
         return -(-usual // 4), most
 
@@ -239,7 +239,7 @@ class _Sizes:
         return 1, min(usual, most), most
 
     def _window(self) -> tuple[int, int, int]:
-        """Of a flexible graph: an engine is for the chunk size of the bundle alone."""
+        """Samples of a step of a flexible graph: an engine is for the chunk size of the bundle alone."""
         assert self._manifest.streaming is not None
         window = self._manifest.streaming.window_samples
         return window, window, window

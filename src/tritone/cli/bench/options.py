@@ -11,8 +11,8 @@ import typer
 from tritone.bench.build_options import BuildOptions, parse_option, short, text_of
 from tritone.bench.generator import Audio
 from tritone.bench.page import to_csv, write_report
-from tritone.bench.plan import LatencyLimit, Percentile, parse_counts, parse_numbers
-from tritone.bench.ramp import Limit
+from tritone.bench.plan import parse_counts, parse_numbers
+from tritone.bench.ramp import Limit, Percentile
 from tritone.cli.shared import recordings
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
@@ -88,10 +88,9 @@ class LimitChoice:
         if self.latency_limit_ms is None:
             return None
         try:
-            latency = LatencyLimit(limit_ms=self.latency_limit_ms, percentile=self.percentile)
+            return Limit(limit_ms=self.latency_limit_ms, percentile=self.percentile, max_wer=self.wer)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        return Limit(latency=latency, max_wer=self.wer)
 
     @property
     def wer(self) -> float | None:

@@ -3,9 +3,13 @@
     @takes_option_classes()
     def serve(repo: Path, options: ServerOptions) -> None: ...     # --host, --http-port, ...
 
-A field is an option if its type is `Annotated` for typer, or if its metadata has a `help`; beside that, `metavar`,
-`min` and `flags` as for `typer.Option`, and `percent` where users write a share of 1 in percent. A field that is an
-option class itself is expanded as well; `help` may then say which of its fields, {name: help}.
+A field is an option if its type is `Annotated` for typer, or if its metadata has a `help`, as `option` of
+`tritone.search.fields` writes it; beside that, `name`, `metavar`, `min` and `flags` as for `typer.Option`, and
+`percent` where users write a share of 1 in percent. Whole numbers in a tuple are text with commas. A class's own fields
+come before those that it inherits. A field that is an option class itself is expanded as well; `help` may then say
+which of its fields, {name: help}.
+
+A parameter of the type `Annotated[dict[str, Any], SearchOptions]` gets the options that were given, by their names.
 """
 
 import functools
@@ -26,24 +30,32 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
     The command gets instances. A `ValueError` of one, about values that do not fit, is wrong usage.
 
     Args:
-        leave_out: fields that this command has no option for.
+        leave_out: options that this command does not have.
     """
     without = frozenset(leave_out)
 
     def decorate(command: Command) -> Command:
         hints = get_type_hints(command, include_extras=True)
-        groups = {name: hint for name, hint in hints.items() if isinstance(hint, type) and is_dataclass(hint)}
+        groups = {name: group for name, hint in hints.items() if (group := _group(hint)) is not None}
         parameters = []
         for each in inspect.signature(command).parameters.values():
             if each.name in groups:
-                parameters += [_parameter(field, hint) for field, hint in _options(groups[each.name], without)]
+                group = groups[each.name]
+                as_given = hints[each.name] is not group
+                parameters += [_parameter(*option, as_given=as_given) for option in _options(group, without)]
             else:
                 parameters.append(each.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[each.name]))
 
         @functools.wraps(command)
         def run(**given: Any) -> Any:
+            made: dict[str, Any] = {}
             try:
-                made = {name: _made(group, given, without) for name, group in groups.items()}
+                for name, group in groups.items():
+                    if hints[name] is group:
+                        made[name] = _made(group, given, without)
+                    else:
+                        names = (_name(each) for each, _, _ in _options(group, without))
+                        made[name] = {each: given[each] for each in names if given[each] is not None}
             except ValueError as error:
                 raise typer.BadParameter(str(error)) from error
             own = {name: value for name, value in given.items() if name in hints}
@@ -56,32 +68,42 @@ def takes_option_classes(*, leave_out: Iterable[str] = ()) -> Callable[[Command]
     return decorate
 
 
+def _group(hint: Any) -> type | None:
+    """The option class of a parameter, if it has one."""
+    return next((each for each in (hint, *get_args(hint)[1:]) if isinstance(each, type) and is_dataclass(each)), None)
+
+
 def _options(
     group: type, without: frozenset[str], helps: Mapping[str, str] | None = None
-) -> Iterator[tuple["Field[Any]", Any]]:
-    """Field and annotated type of each option of a class. `helps`: of its fields, by name."""
-    for each, hint, told in _fields(group, helps):
+) -> Iterator[tuple["Field[Any]", Any, Any]]:
+    """Field, type, and help or typer's own annotation of each option of a class. `helps`: of its fields, by name."""
+    bases = [inspect.get_annotations(base) for base in group.__mro__]
+
+    def depth(found: tuple["Field[Any]", Any, Any]) -> int:
+        return max(number for number, names in enumerate(bases) if found[0].name in names)
+
+    for each, hint, told in sorted(_fields(group, helps), key=depth):
         if is_dataclass(hint):
             yield from _options(hint, without, told)  # type: ignore[arg-type]
-        elif told is not None and each.name not in without:
-            yield each, _annotated(each, hint, told)
+        elif told is not None and _name(each) not in without:
+            yield each, hint, told
 
 
-def _annotated(each: "Field[Any]", hint: Any, told: Any) -> Any:
-    if isinstance(told, OptionInfo):
-        return hint
-    how = {name: value for name, value in each.metadata.items() if name not in ("help", "flags", "percent")}
-    usual = [f"--{each.name.replace('_', '-')}"] if hint is bool else []  # without its --no-
-    return Annotated[hint, typer.Option(*each.metadata.get("flags", usual), help=told, **how)]
-
-
-def _parameter(each: "Field[Any]", hint: Any) -> inspect.Parameter:
+def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> inspect.Parameter:
     default: Any = each.default
     if each.default_factory is not MISSING:
         default = each.default_factory()
     if each.metadata.get("percent"):
         default = 100 * default
-    return inspect.Parameter(each.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
+    flags = [f"--{each.name.replace('_', '-')}"] if hint is bool and default is False else []  # without its --no-
+    if hint == tuple[int, ...]:
+        hint, default = str, ",".join(map(str, default))
+    if as_given:
+        hint, default = hint | None, None
+    if not isinstance(told, OptionInfo):
+        how = {name: each.metadata[name] for name in ("metavar", "min") if name in each.metadata}
+        hint = Annotated[hint, typer.Option(*each.metadata.get("flags", flags), help=told, **how)]
+    return inspect.Parameter(_name(each), inspect.Parameter.KEYWORD_ONLY, default=default, annotation=hint)
 
 
 def _made(
@@ -91,9 +113,23 @@ def _made(
     for each, hint, told in _fields(group, helps):
         if is_dataclass(hint):
             values[each.name] = _made(hint, given, without, told)  # type: ignore[arg-type]
-        elif told is not None and each.name not in without:
-            values[each.name] = given[each.name] / 100 if each.metadata.get("percent") else given[each.name]
+        elif told is not None and _name(each) not in without:
+            value = given[_name(each)]
+            if each.metadata.get("percent"):
+                value = value / 100
+            values[each.name] = _numbers(value) if hint == tuple[int, ...] else value
     return group(**values)
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"expected numbers separated by commas, like 0,1; got {text!r}") from None
+
+
+def _name(each: "Field[Any]") -> str:
+    return each.metadata.get("name") or each.name
 
 
 def _fields(group: type, helps: Mapping[str, str] | None) -> Iterator[tuple["Field[Any]", Any, Any]]:

@@ -1,27 +1,15 @@
 """The options of commands that say how to search a request, and checks of them."""
 
 from collections.abc import Iterable, Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from tritone.search.options import MODEL_PARAMETERS, PARAMETERS, SearchMode, idle_options, used_by
 
-# Options that commands take as requests have them; hotwords and timestamps have a form of their own in each command.
-
-REQUEST = [each for name, each in PARAMETERS.items() if name not in ("hotwords", "timestamps")]
 Hotwords = Annotated[
     str | None, typer.Option(metavar="PHRASES", help='Phrases to favour, with weights: "anna:8, new york:5".')
 ]
-
-
-def given(**options: Any) -> dict[str, Any]:
-    """The options that were given, by the names that requests use.
-
-    Raises:
-        KeyError: one is no request parameter.
-    """
-    return {name: value for name, value in options.items() if PARAMETERS[name] and value is not None}
 
 
 def check_used(names: Iterable[str], mode: SearchMode) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritone.cli.shared.where import Url
 from tritone.errors import InputError, TritoneError
 from tritone.report.table import visible
 
@@ -21,20 +22,6 @@ if TYPE_CHECKING:
 
 DEFAULT_BUNDLE = "demo-speaker"
 
-Url = Annotated[
-    str | None,
-    typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://…."),
-]
-Model = Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")]
-BundleName = Annotated[
-    str | None,
-    typer.Option("--bundle", help=f"Run this bundle here: a folder, or a shipped one by name ({DEFAULT_BUNDLE})."),
-]
-Device = Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")]
-Threshold = Annotated[
-    float | None,
-    typer.Option(min=-1, max=1, help="Cosine above which voices are the same speaker's; the bundle's if not given."),
-]
 Store = Annotated[Path, typer.Option(metavar="DIR", help="The folder of enrolled speakers.")]
 
 
@@ -55,54 +42,65 @@ class Voices:
     limit: Limit | None
 
 
-def embed_voices(
-    files: Sequence[Path],
-    *,
-    url: str | None,
-    model: str | None,
-    bundle: str | None,
-    device: str | None,
-    threshold: float | None = None,
-) -> Voices:
-    """Embed recordings, all of them or none.
+@dataclass(frozen=True, kw_only=True)
+class VoiceModel:
+    """The options of commands that embed a few recordings: on a server, or with a bundle in this process."""
 
-    Raises:
-        typer.BadParameter: options that do not belong together or make no sense.
-        TritoneError: the model cannot be used, or a recording cannot be embedded; of several the first is named.
-    """
-    if url is not None and not (bundle is None and device is None):
-        raise typer.BadParameter("--bundle and --device are for running here; with --url the server does it")
-    if url is None and model is not None:
-        raise typer.BadParameter("--model goes with --url")
-    limit = None if threshold is None else Limit(threshold, "given by --threshold")
-    system: System[EmbeddingResult]
-    known: dict[str, str] = {}
-    try:
-        if url is not None:
-            from tritone import Client
-            from tritone.systems import embedder as served
+    bundle: Annotated[
+        str | None, typer.Option(help=f"Run this bundle here: a folder, or a shipped one by name ({DEFAULT_BUNDLE}).")
+    ] = None
+    url: Url = None
+    model: Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")] = (
+        None
+    )
+    device: Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")] = None
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=-1, max=1, help="Cosine above which voices are the same speaker's; the bundle's if not given."
+        ),
+    ] = None
 
-            system = served(Client(url), model)
-        else:
-            from tritone import load_embedder
-            from tritone.systems import BundleSystem
+    def embed(self, files: Sequence[Path]) -> Voices:
+        """Embed recordings, all of them or none.
 
-            embedder = load_embedder(bundle or DEFAULT_BUNDLE, device=device or "cpu")
-            manifest = embedder.bundle.manifest
-            own = manifest.embedding.threshold if manifest.embedding is not None else None
-            if limit is None and own is not None:
-                meaning = "where errors of both kinds are equally frequent, see its model card"
-                limit = Limit(own, f"of {manifest.name}: {meaning}")
-            system = BundleSystem(embedder)
-            known = sources_digest(manifest)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    with closing(system):
+        Raises:
+            typer.BadParameter: options that do not belong together or make no sense.
+            TritoneError: the model cannot be used, or a recording cannot be embedded; of several the first is named.
+        """
+        if self.url is not None and not (self.bundle is None and self.device is None):
+            raise typer.BadParameter("--bundle and --device are for running here; with --url the server does it")
+        if self.url is None and self.model is not None:
+            raise typer.BadParameter("--model goes with --url")
+        limit = None if self.threshold is None else Limit(self.threshold, "given by --threshold")
+        system: System[EmbeddingResult]
+        known: dict[str, str] = {}
         try:
-            system.prepare()
+            if self.url is not None:
+                from tritone import Client
+                from tritone.systems import embedder as served
+
+                system = served(Client(self.url), self.model)
+            else:
+                from tritone import load_embedder
+                from tritone.systems import BundleSystem
+
+                embedder = load_embedder(self.bundle or DEFAULT_BUNDLE, device=self.device or "cpu")
+                manifest = embedder.bundle.manifest
+                own = manifest.embedding.threshold if manifest.embedding is not None else None
+                if limit is None and own is not None:
+                    meaning = "where errors of both kinds are equally frequent, see its model card"
+                    limit = Limit(own, f"of {manifest.name}: {meaning}")
+                system = BundleSystem(embedder)
+                known = sources_digest(manifest)
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error
-        return Voices(_vectors(system, files), {**system.describe(), **known}, limit)
+        with closing(system):
+            try:
+                system.prepare()
+            except ValueError as error:
+                raise typer.BadParameter(str(error)) from error
+            return Voices(_vectors(system, files), {**system.describe(), **known}, limit)
 
 
 def sources_digest(manifest: "Manifest") -> dict[str, str]:

@@ -1,32 +1,94 @@
 """Where a command's model runs: on a server (--url), or in this process (--bundle)."""
 
-from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
+from tritone.systems.served import EMBEDDING_CONCURRENCY
 
-def check_where(
-    url: str | None,
-    bundle: str | None,
-    example: str,
-    *,
-    for_server: Mapping[str, object],
-    for_bundle: Mapping[str, object],
-) -> None:
-    """Make sure that one of both is given, and no option of the other.
+if TYPE_CHECKING:
+    from tritone.client import Client
 
-    Args:
-        example: a shipped bundle, to show how it is said.
-        for_server, for_bundle: options that only one of them has, by their names; None is not given.
+Url = Annotated[
+    str | None, typer.Option(help="Use this server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")
+]
+Protocol = Annotated[
+    Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
+]
+FOR_SERVERS = ("model", "protocol", "concurrency", "timeout_s")  # options of models on a server
 
-    Raises:
-        typer.BadParameter: none or both are given, or options do not belong together.
-    """
-    if (url is None) == (bundle is None):
-        raise typer.BadParameter(
-            "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle "
-            f"{example}), {'not both' if url else 'one of them is needed'}"
-        )
-    misplaced = [name for name, value in (for_bundle if url else for_server).items() if value is not None]
-    if misplaced:
-        raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if url else '--url'}")
+
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """A server or a bundle, and the options that only one of them has; None is not given."""
+
+    url: Url = None
+    bundle: Annotated[
+        str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
+    ] = None
+    model: Annotated[str | None, typer.Option(help="With --url: the model, if several could answer.")] = None
+    protocol: Protocol = None
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help=f"With --url: requests in flight ({DEFAULT_CONCURRENCY} if not given; {EMBEDDING_CONCURRENCY} for "
+            "embeddings).",
+        ),
+    ] = None
+    timeout_s: Annotated[
+        float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
+    ] = None
+    device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None
+    runtime: Annotated[
+        str | None,
+        typer.Option(help="With --bundle: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
+    ] = None
+    precision: Annotated[
+        str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
+    ] = None
+    max_audio_s: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="With --bundle: longest recording accepted (300 if not given); streams have no limit."
+        ),
+    ] = None
+
+    def check(self, example: str, **others: Any) -> None:
+        """Make sure that a server or a bundle is given, and no option of the other.
+
+        Args:
+            example: a shipped bundle, for the message.
+            others: the command's own options that only bundles have; None is not given.
+
+        Raises:
+            typer.BadParameter: none or both are given, or options do not belong together.
+        """
+        if (self.url is None) == (self.bundle is None):
+            raise typer.BadParameter(
+                "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle "
+                f"{example}), {'not both' if self.url else 'one of them is needed'}"
+            )
+        given = [name for name, value in {**vars(self), **others}.items() if value is not None]
+        misplaced = [
+            f"--{name.replace('_', '-')}"
+            for name in given
+            if name not in ("url", "bundle") and (name in FOR_SERVERS) is (self.url is None)
+        ]
+        if misplaced:
+            raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if self.url else '--url'}")
+
+    def connect(self) -> "Client":
+        """A client of the server; raises `ValueError` if that is no address of one."""
+        from tritone.client import Client
+
+        assert self.url is not None
+        timeout_s = DEFAULT_TIMEOUT_S if self.timeout_s is None else self.timeout_s
+        return Client(self.url, protocol=self.protocol, timeout_s=timeout_s)
+
+    def loading(self, **others: Any) -> dict[str, Any]:
+        """The given options of loading a bundle, with the command's own."""
+        own = {name: getattr(self, name) for name in ("device", "runtime", "precision", "max_audio_s")}
+        return {name: value for name, value in (own | others).items() if value is not None}

@@ -38,7 +38,7 @@ def mirror_image(place: Tensor, length: Tensor, *, edge_twice: bool) -> Tensor:
 
     Args:
         place: int64; what lies before the start is what is as far behind it, so that negative places need no words.
-        length: of the signal, at least 1 where anything is to be had of the result; broadcasts with `place`.
+        length: of the signal, at least 1 for a result that means anything; broadcasts with `place`.
         edge_twice: whether the last sample is mirrored too (… b a a b …) or the mirror stands on it (… b a b …). Short
             signals are mirrored again at their other end.
     """

@@ -19,7 +19,7 @@ LEAST_ELEMENTS = 1024
 """Smaller weights stay float32: bringing their input to 8 bits would cost more than they gain."""
 
 LARGEST_LEVEL = 63
-"""Of a weight. CPUs without VNNI add two 8-bit products in 16 bits, and that sum stays at its limit above 64 levels."""
+"""The largest int8 weight: CPUs without VNNI add two 8-bit products in 16 bits, which saturate above 64 levels."""
 
 MIDDLE, REACH = 128, 127
 """Inputs are uint8 around this zero point: onnxruntime is fast at uint8 times int8, and slow at int8 times int8."""

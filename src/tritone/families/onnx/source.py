@@ -21,7 +21,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.runtime.onnx.external_data import check_external_data, locations
 
 MAX_BYTES = 2**31 - 1
-"""Of a graph with its weights: what one protobuf message, and so one ONNX file, can hold."""
+"""Largest size of a graph with its weights in bytes: what one protobuf message, and so one ONNX file, can hold."""
 
 MAX_VECTOR = 64  # numbers of a vector in the metadata; zipformers have one for each of 4 to 6 stacks
 OLDEST_OPSET = 13

@@ -21,7 +21,7 @@ from tritone.runtime import Graph, open_graph
 Floats = npt.NDArray[np.float32]
 
 FLOAT_NOISE = 1e-3
-"""Of the size of what comes out; float32 stays two orders below, and padding that leaks is far above."""
+"""Relative to the size of the outputs; float32 stays two orders below, and padding that leaks is far above."""
 
 MAX_DIFFERENCE = 1e-2
 """Between our graph and the folder's, of the size of what comes out; features alone differ by up to 5e-4."""

@@ -124,7 +124,7 @@ class Importer:
         )
 
     def blank_id(self) -> int:
-        """Of transducers it is 0, in icefall and in sherpa-onnx, whatever the table says."""
+        """The blank id; for transducers it is 0, in icefall and in sherpa-onnx, whatever the table has."""
         return 0
 
     def _find(self, names: Sequence[str]) -> int | None:

@@ -76,7 +76,7 @@ class OfflineGraph(ExportableGraph):
         return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
     def evenly(self) -> "OfflineGraph | None":
-        """Of networks of images; masks of sequences cost ECAPA-TDNN nothing, see docs/performance/notes.md."""
+        """Only for networks over images: masks cost ECAPA-TDNN nothing, see docs/performance/notes.md."""
         if isinstance(self.network, Ecapa):
             return None
         network = copy.copy(self.network)  # with the same weights

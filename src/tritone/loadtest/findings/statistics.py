@@ -18,7 +18,6 @@ from http.client import HTTPException
 from typing import Any
 from urllib.parse import quote
 
-from tritone.client.endpoint import Endpoint
 from tritone.loadtest.findings.result import ServerSide
 from tritone.loadtest.senders.wire import Target
 
@@ -161,7 +160,9 @@ class ServerWatch:
         from tritonclient.utils import InferenceServerException
 
         if self._client is None:
-            self._client = _grpc_client(endpoint)
+            from tritone.client.grpc_transport import open_client
+
+            self._client = open_client(endpoint)
         try:
             reply: dict[str, Any] = self._client.get_inference_statistics(model, as_json=True, client_timeout=TIMEOUT_S)
         except InferenceServerException:
@@ -213,17 +214,6 @@ def model_counters(lines: Iterable[str], model: str) -> dict[str, float]:
             continue
         found[match["name"]] = found.get(match["name"], 0.0) + value
     return found
-
-
-def _grpc_client(endpoint: Endpoint) -> Any:
-    from tritonclient import grpc as triton
-
-    from tritone.client.grpc_transport import CHANNEL_OPTIONS
-
-    options = list(CHANNEL_OPTIONS)
-    if endpoint.is_loopback:
-        options.append(("grpc.enable_http_proxy", 0))
-    return triton.InferenceServerClient(endpoint.address, ssl=endpoint.tls, channel_args=options)
 
 
 def _get(url: str) -> bytes | None:

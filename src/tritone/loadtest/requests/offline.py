@@ -222,19 +222,9 @@ class _Measuring:
             stable=self._recorder.end is End.STABLE,
             server=server,
             sent_late=Latency.of(total.lateness),
-            wer=verdict.wer,
-            wer_words=verdict.wer_words,
-            different_texts=verdict.different_texts,
             output=self._target.output,
-            least_cosine=verdict.least_cosine,
-            different_embeddings=verdict.different_embeddings,
-            notes=[
-                *notes,
-                *self._notes_of_the_load(total),
-                *about_server,
-                *verdict.notes,
-                *self._workload.notes,
-            ],
+            **verdict.figures(),
+            notes=[*notes, *self._notes_of_the_load(total), *about_server, *verdict.notes, *self._workload.notes],
         )
 
     def _stuck(self, total: Tick) -> int:

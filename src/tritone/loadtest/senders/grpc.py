@@ -8,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import BROKEN_CONNECTION
-from tritone.client.grpc_transport import CHANNEL_OPTIONS
+from tritone.client.grpc_transport import channel_options
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 
@@ -32,9 +32,7 @@ class GrpcSender(Sender):
         super().__init__()
 
     async def _connect(self) -> None:
-        options = list(CHANNEL_OPTIONS)
-        if self._endpoint.is_loopback:
-            options.append(("grpc.enable_http_proxy", 0))
+        options = channel_options(self._endpoint)
         address = self._endpoint.address
         if self._endpoint.tls:
             self._channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(), options)

@@ -96,9 +96,7 @@ class StreamRun:
             server=self.server,
             streaming=streaming,
             sent_late=Latency.of(sent_late_s),
-            wer=verdict.wer,
-            wer_words=verdict.wer_words,
-            different_texts=verdict.different_texts,
+            **verdict.figures(),
         )
         stable = agree and not (found.has_drifted or streaming.unanswered or self.is_cut_short)
         remarks = self._remarks(found, streaming, agree)

@@ -6,7 +6,8 @@ Embeddings                  ->  the least cosine of two of one recording, what l
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import Counts, score_utterance
@@ -30,6 +31,10 @@ class Verdict:
     least_cosine: float | None = None
     different_embeddings: int = 0
     notes: tuple[str, ...] = ()
+
+    def figures(self) -> dict[str, Any]:
+        """The fields of a measurement that have the same names."""
+        return {each.name: getattr(self, each.name) for each in fields(self) if each.name != "notes"}
 
 
 def judge(texts: Texts, workload: Workload, normalization: Normalization | None = None) -> Verdict:

@@ -58,7 +58,7 @@ class CudaQueue:
             torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
             for tensor in tensors
         ]
-        done = torch.cuda.Event(blocking=True)  # whoever waits for it sleeps
+        done = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
         done.record(self.stream)
         return Fetched(copies, done)
 

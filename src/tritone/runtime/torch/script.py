@@ -88,6 +88,7 @@ def read_script(path: Path, device: torch.device) -> Script:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch notes on every call that torch.export is newer
                 module = torch.jit.load(path, map_location=device)
+                _move_constants(module, device)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise OperatorError(f"{device} has too little free memory to open {path}: {error}") from error
         except Exception as error:  # torch raises whatever the damage leads to
@@ -96,6 +97,14 @@ def read_script(path: Path, device: torch.device) -> Script:
         if taken != len(inputs):
             raise records.fault(f"it takes {taken} tensors and calls them {', '.join(inputs)}")
     return Script(inputs, outputs, module)
+
+
+def _move_constants(module: Any, device: torch.device) -> None:
+    """Have a script make its tensors on `device`: tracing has written down the device that it ran on."""
+    for each in module.modules():
+        for node in each.graph.findAllNodes("prim::Constant") if hasattr(each, "graph") else ():
+            if node.output().type().kind() == "DeviceObjType":
+                node.s_("value", str(device))
 
 
 def _specs(described: Sequence[Any]) -> dict[str, TensorSpec]:

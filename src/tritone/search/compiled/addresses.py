@@ -4,7 +4,7 @@
 
 numba counts the references to every array that a compiled function is given or touches, with atomic operations that
 take ten times as long as the look-up itself. Numbers are not counted, so tables that many searches read go by address;
-whoever passes an address keeps the array alive as long as it is used.
+the caller that passes an address keeps the array alive as long as it is used.
 """
 
 from typing import Any

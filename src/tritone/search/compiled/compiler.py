@@ -52,7 +52,7 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     try:
         return numba.njit(function, nogil=True, cache=True)
     except RuntimeError as error:
-        # Never a shared folder such as /tmp instead: whoever can write there could have us load their code.
+        # Never a shared folder such as /tmp instead: anyone who can write there could have us load their code.
         LOG.warning("search is compiled anew in this process; set NUMBA_CACHE_DIR to a folder of yours: %s", error)
         return numba.njit(function, nogil=True)
 
