@@ -70,7 +70,9 @@ def _borrowed(typing_context: Any, arrays: Any) -> Any:
     return arrays(arrays), borrow
 
 
-borrowed: Any = intrinsic(_borrowed)  # a tuple with arrays whose references are not counted; `owned` must outlive it
+# A tuple with arrays whose references are not counted; something else must keep them until they are no longer used.
+# Functions that are not part of their caller cannot know that, so those with hot loops borrow their arguments again.
+borrowed: Any = intrinsic(_borrowed)
 
 
 @inlined

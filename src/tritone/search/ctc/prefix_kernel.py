@@ -87,7 +87,7 @@ def _log_add(a: Any, b: Any) -> Any:
     return a + math.log(1.0 + math.exp(b - a))
 
 
-@merged
+@inlined
 def _scored_child(tree: Any, parent: Any, token: Any, kind: Any, scorer: Any) -> Any:
     """The node of `parent` and `token`, made and scored if there is none."""
     slot = child_slot(tree, parent, token)
@@ -109,6 +109,7 @@ def _read_outlook(frame: Any, count: Any, blank: Any, scorer: Any) -> None:
     Args:
         blank: the index of the blank, or -1.
     """
+    frame = borrowed(frame)
     best = frame.best_worth
     for kind in range(NUM_KINDS):
         best[0, kind] = best[1, kind] = -np.inf
@@ -131,6 +132,7 @@ def _reach(tree: Any, prefix: Any, frame: Any, least: Any, scorer: Any) -> Any:
     Returns:
         Whether any token may lead to `least`, and whether a word is open.
     """
+    frame = borrowed(frame)
     best, reach = frame.best_worth, frame.reach
     state = tree.states[prefix.node, 0]
     is_open = np.int64(state[OPEN] != 0)
@@ -160,6 +162,7 @@ def _reach(tree: Any, prefix: Any, frame: Any, least: Any, scorer: Any) -> Any:
 @merged
 def _read_frame(frame: Any, ids: Any, log_probs: Any) -> Any:
     """Take the usable tokens of a frame, best first, and index them; returns how many there are."""
+    frame = borrowed(frame)
     tokens, values, slots = frame.tokens, frame.values, frame.slots
     count = np.int64(0)
     for j in range(len(ids)):
@@ -314,8 +317,10 @@ def advance(address: Any, ids: Any, log_probs: Any, blank_id: Any) -> Any:
         How many frames were searched: all, or those before the first one for which there may be no room.
     """
     tree = tree_at(address)
-    scored = adds(scorer_at(tree.search.scorer))
-    beam, width = tree.search.beam, ids.shape[1]
+    search = tree.search
+    scorer = scorer_at(search.scorer)
+    scored = adds(scorer)
+    beam, width = search.beam, ids.shape[1]
     num_slots = 4
     while num_slots < 4 * width:
         num_slots *= 2
@@ -336,16 +341,8 @@ def advance(address: Any, ids: Any, log_probs: Any, blank_id: Any) -> Any:
         np.empty(num_bounds, dtype=np.float64),
         np.empty(num_bounds, dtype=np.int32),
     )
-    count = _advance(tree, ids, log_probs, blank_id, borrowed(frame_memory), borrowed(choice_memory))
-    return after_use((frame_memory, choice_memory), count)
-
-
-@merged
-def _advance(tree: Any, ids: Any, log_probs: Any, blank_id: Any, frame: Any, choice: Any) -> Any:
-    search, nodes, prefixes = tree.search, tree.nodes, tree.prefixes
-    scorer = scorer_at(search.scorer)
-    scored = adds(scorer)
-    beam, width = search.beam, ids.shape[1]
+    frame, choice = borrowed(frame_memory), borrowed(choice_memory)
+    nodes, prefixes = tree.nodes, tree.prefixes
     tokens, values = frame.tokens, frame.values
     candidates, best, taken = choice.candidates, choice.heap, choice.taken
     bounds, pending = choice.bounds, choice.pending
@@ -353,7 +350,7 @@ def _advance(tree: Any, ids: Any, log_probs: Any, blank_id: Any, frame: Any, cho
         num = search.num_prefixes
         most_nodes = num * width if scored else beam
         if search.num_nodes + most_nodes > len(nodes) or search.num_marks + beam > len(tree.marks):
-            return number
+            return after_use((frame_memory, choice_memory), number)
         now = search.num_frames
         search.num_frames += 1
         old = prefixes[search.side]
@@ -431,12 +428,13 @@ def _advance(tree: Any, ids: Any, log_probs: Any, blank_id: Any, frame: Any, cho
         if size > 0:
             _sort_best(best, size, candidates)
             _turn(tree, frame, choice, size, now)
-    return len(ids)
+    return after_use((frame_memory, choice_memory), len(ids))
 
 
 @merged
 def _turn(tree: Any, frame: Any, choice: Any, size: Any, now: Any) -> None:
     """Make the candidates, sorted best first, the prefixes alive after frame `now`."""
+    frame, choice = borrowed(frame), borrowed(choice)
     search, nodes, marks = tree.search, tree.nodes, tree.marks
     old, new = tree.prefixes[search.side], tree.prefixes[1 - search.side]
     for i in range(search.num_prefixes):

@@ -182,9 +182,10 @@ def _token_at(arcs: Any, number: Any, i: Any) -> Any:
     return np.int64(token) if i == size - 1 else arcs.contexts[context, i + 1]
 
 
-@merged
+@inlined
 def _worse(arcs: Any, a: Any, b: Any) -> Any:
     """Whether candidate `a` is worse than `b`; of equal ones, that with higher tokens, and final states are."""
+    arcs = borrowed(arcs)
     candidates = arcs.candidates
     if candidates[a].total != candidates[b].total:
         return candidates[a].total < candidates[b].total
@@ -208,7 +209,7 @@ def _sort(arcs: Any, order: Any, count: Any) -> None:
     _sort_candidates(order, count, arcs)
 
 
-@merged
+@inlined
 def _key(arcs: Any, size: Any) -> Any:
     """A code of the state of candidate number `size`: its context and the scorer's state."""
     key = np.uint64(0)
@@ -219,9 +220,10 @@ def _key(arcs: Any, size: Any) -> Any:
     return key
 
 
-@merged
+@inlined
 def _slot(arcs: Any, size: Any, key: Any) -> Any:
     """Where in the table the state of candidate number `size`, which is not in it, is or would be."""
+    arcs = borrowed(arcs)
     mask = len(arcs.table) - 1
     at = np.int64(key & np.uint64(mask))
     while arcs.table[at] >= 0:
@@ -238,9 +240,10 @@ def _slot(arcs: Any, size: Any, key: Any) -> Any:
     return at
 
 
-@merged
+@inlined
 def _consider(arcs: Any, size: Any, source: Any, token: Any, total: Any, gain: Any) -> Any:
     """Take in an arc as candidate number `size`, whose `aheads` are filled; returns how many there are then."""
+    arcs = borrowed(arcs)
     new = arcs.candidates[size]
     new.total, new.gain, new.source, new.token = total, gain, source, token
     new.key = _key(arcs, size)
@@ -254,9 +257,10 @@ def _consider(arcs: Any, size: Any, source: Any, token: Any, total: Any, gain: A
     return size
 
 
-@merged
+@inlined
 def _extend(scorer: Any, side: Any, source: Any, token: Any, ahead: Any) -> Any:
     """What a token adds after a state; `ahead` becomes the scorer's state behind it."""
+    side = borrowed(side)
     state, words = side.states[source], side.words[source]
     if int32s(scorer.kinds)[token] in (BREAK, ALONE) and words[0, OPEN]:
         if np.isnan(state.closing):
@@ -369,9 +373,10 @@ def _arrive(arrivals: Any, count: Any, side: Any, source: Any, log_prob: Any, ga
     return count
 
 
-@merged
+@inlined
 def _collect(graph: Any, scorer: Any, logits: Any, side: Any, arcs: Any, order: Any, spare: Any) -> Any:
     """Fill `arcs` with the states that may be kept, each with its best arc; returns how many there are."""
+    logits, side, arcs = borrowed(logits), borrowed(side), borrowed(arcs)
     states, words = side.states, side.words
     arcs.table[:] = -1
     scored = adds(scorer)
@@ -419,7 +424,7 @@ def _collect(graph: Any, scorer: Any, logits: Any, side: Any, arcs: Any, order: 
     return size
 
 
-@merged
+@inlined
 def _choose(graph: Any, arcs: Any, size: Any, chosen: Any, order: Any, spare: Any) -> Any:
     """Put the indices of the candidates that are kept into `order`, best first, those of their contexts into `spare`.
 
@@ -457,9 +462,10 @@ def _choose(graph: Any, arcs: Any, size: Any, chosen: Any, order: Any, spare: An
     return kept, num_contexts
 
 
-@merged
+@inlined
 def _advance(graph: Any, logits: Any, bits: Any, context_size: Any, scratch: Any) -> None:
     """Search one frame; `bits` is the memory of the logits as integers."""
+    logits, scratch = borrowed(logits), borrowed(scratch)
     now = graph.num_frames
     graph.num_frames += 1
     scorer = scorer_at(graph.scorer)
@@ -517,7 +523,7 @@ def _advance(graph: Any, logits: Any, bits: Any, context_size: Any, scratch: Any
     graph.side = 1 - graph.side
 
 
-@merged
+@inlined
 def _arrive_by_best(arrivals: Any, logits: Any, side: Any, chosen: Any) -> Any:
     """Take in the entries by the best arc to a state; returns how many there are."""
     source, token = np.int64(chosen.source), np.int64(chosen.token)
@@ -530,7 +536,7 @@ def _arrive_by_best(arrivals: Any, logits: Any, side: Any, chosen: Any) -> Any:
     return _arrive(arrivals, np.int64(0), side, source, log_prob, chosen.gain, token)
 
 
-@merged
+@inlined
 def _arrive_otherwise(arrivals: Any, arrived: Any, graph: Any, logits: Any, side: Any, chosen: Any, target: Any) -> Any:
     """Take in the entries by other arcs to a state than its best one, `chosen`; returns how many there are.
 
@@ -538,6 +544,7 @@ def _arrive_otherwise(arrivals: Any, arrived: Any, graph: Any, logits: Any, side
         arrived: how many there are already.
         target: the state.
     """
+    logits, side = borrowed(logits), borrowed(side)
     scorer = scorer_at(graph.scorer)
     width = STATE_SIZE if adds(scorer) else 0
     wanted, words = target.side.contexts[target.side.states[target.at].context], target.side.words
@@ -573,7 +580,7 @@ def _arrive_otherwise(arrivals: Any, arrived: Any, graph: Any, logits: Any, side
     return arrived
 
 
-@merged
+@inlined
 def _write(graph: Any, arrivals: Any, entries: Any, now: Any) -> None:
     """Make arrivals in frame `now` the entries of a state."""
     marks = numba.carray(_marks_at(graph.marks), (graph.marks_room,))
@@ -604,7 +611,6 @@ def step(address: Any, frame: Any, logits: Any) -> Any:
             most_contexts = max(most_contexts, graph.num_contexts)
             most_entries = max(most_entries, graph.nbest)
             any_scored = any_scored or adds(scorer_at(graph.scorer))
-    bits = logits.view(np.int32)
     most = 5 * most_states + 66  # candidates, final states and one to try with
     num_slots = 4
     while num_slots < 2 * most:
@@ -619,12 +625,8 @@ def step(address: Any, frame: Any, logits: Any) -> Any:
         np.empty(most, dtype=np.int64),
         np.empty(most_entries, dtype=ARRIVAL),
     )
-    return after_use((memory, logits, bits), _step(rows, frame, borrowed((logits, bits)), borrowed(memory)))
-
-
-@merged
-def _step(rows: Any, frame: Any, answers: Any, scratch: Any) -> Any:
-    logits, bits = answers
+    scratch = borrowed(memory)
+    answers, bits = borrowed((logits, logits.view(np.int32)))
     first, count = np.int64(0), np.int64(0)
     for i in range(len(rows.searches)):
         if frame >= rows.num_frames[i]:
@@ -632,10 +634,10 @@ def _step(rows: Any, frame: Any, answers: Any, scratch: Any) -> Any:
         graph = _graph_at(rows.searches[i])
         last = first + graph.num_contexts
         own = Logits(
-            logits[first:last], scratch.readings, scratch.blocks, graph.temperature, rows.blank_id, rows.unk_id
+            answers[first:last], scratch.readings, scratch.blocks, graph.temperature, rows.blank_id, rows.unk_id
         )
         _advance(graph, own, bits[first:last], rows.contexts.shape[1], scratch)
         first = last
         if frame + 1 < rows.num_frames[i]:
             count = _ask(rows, i, frame + 1, count)
-    return count
+    return after_use(memory, count)
