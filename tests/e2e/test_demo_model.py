@@ -18,6 +18,8 @@ from tritone.pipelines import Step
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:

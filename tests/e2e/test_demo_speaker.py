@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 import tritone
 from e2e.real_speech import need, tarred
@@ -10,6 +11,8 @@ from tritone.speakers.archive import Vectors
 from tritone.speakers.metrics import ErrorCurve
 from tritone.speakers.scoring import cosine_scores, sides_of
 from tritone.speakers.trials import Trials, read_trials
+
+pytestmark = pytest.mark.slow
 
 
 def trials_between(everything: Trials, names: tuple[str, ...]) -> Trials:

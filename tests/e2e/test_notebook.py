@@ -12,6 +12,8 @@ from nbclient import NotebookClient
 
 from tritone.corpus.clips import read_clips
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 NOTEBOOK = ROOT / "notebooks" / "quickstart.ipynb"
 LARGEST = 400 * 1024  # bytes; more is slow to show in a browser

@@ -10,6 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from parity.front_end import as_samples, icefall_sizes
@@ -21,6 +22,8 @@ from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import Graph, open_graph
+
+pytestmark = pytest.mark.slow
 
 ENCODER_ATOL = 2.5e-4
 LOGIT_ATOL = 5e-4

@@ -23,6 +23,8 @@ from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
 
+pytestmark = pytest.mark.slow
+
 sherpa_onnx = pytest.importorskip("sherpa_onnx")
 
 RATE = 16000
