@@ -31,7 +31,11 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
         """Run `work` in the loop."""
-        return asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return asyncio.run_coroutine_threadsafe(work, self.loop)
+        except BaseException:  # an interrupt: nothing will await it, which Python would report at the end
+            work.close()
+            raise
 
     def close(self, farewell: Coroutine[Any, Any, None]) -> None:
         """Run `farewell`, then end loop and thread; nothing happens the second time.
