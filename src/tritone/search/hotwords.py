@@ -21,7 +21,9 @@ MAX_HOTWORD_LENGTH = 100  # characters
 MAX_WEIGHT = 100.0  # of any score that a request may weigh, natural-log units
 
 MAX_FILE_BYTES = 2**20
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+MAX_TEXT = 2**20  # characters: a thousand of the longest phrases as JSON that escapes all characters take 0.7 million
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # nothing matches in two ways, which takes long to find
+MAX_NUMBER = 40  # characters
 YAML_NAMES = (".yaml", ".yml")
 
 
@@ -64,7 +66,12 @@ def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
         ValueError: it is neither; the message shows the forms.
     """
     if not isinstance(text, str):
-        raise ValueError(f'expected text like {{"phrase": 5}} or phrase:5, got {text!r}')
+        raise ValueError(f'expected text like {{"phrase": 5}} or phrase:5, got {repr(text)[:80]}')
+    if len(text) > MAX_TEXT:
+        raise ValueError(
+            f"the hotwords have {len(text):,} characters, the limit is {MAX_TEXT:,}; {MAX_HOTWORDS} phrases of "
+            f"{MAX_HOTWORD_LENGTH} characters take less"
+        )
     text = text.strip()
     if not text:
         return ()
@@ -73,7 +80,7 @@ def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
         try:
             pairs = list(json.loads(text).items())
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"hotwords are not valid JSON: {error}") from error
+            raise ValueError(f"hotwords are not valid JSON: {str(error)[:200]}") from error
     else:
         for part in filter(None, (each.strip() for each in text.split(","))):
             phrase, colon, weight = part.rpartition(":")
@@ -82,6 +89,8 @@ def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
                     f'expected phrase:weight, phrase:weight or {{"phrase": weight}}, but {part[:80]!r} has no weight'
                 )
             pairs.append((phrase, weight))
+    if len(pairs) > MAX_HOTWORDS:
+        raise ValueError(f"at most {MAX_HOTWORDS} hotwords are allowed, got {len(pairs)}")
     return tuple((phrase.strip(), read_number(weight)) for phrase, weight in pairs)
 
 
@@ -108,7 +117,7 @@ def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
         raise LanguageModelError(f"hotwords file {path} has more than {MAX_FILE_BYTES} bytes; is it the right file?")
     hotwords: dict[str, float] = {}
     for number, phrase, weight in _yaml_pairs(text, path) if path.suffix.lower() in YAML_NAMES else _lines(text, path):
-        value = float(weight) if NUMBER.fullmatch(weight) else None
+        value = float(weight) if len(weight) <= MAX_NUMBER and NUMBER.fullmatch(weight) else None
         if not phrase or len(phrase) > MAX_HOTWORD_LENGTH:
             problem = f"a phrase has 1 to {MAX_HOTWORD_LENGTH} characters, got {phrase[:120]!r}"
         elif value is None or not abs(value) <= MAX_WEIGHT:
