@@ -123,10 +123,8 @@ def test_a_second_client_with_the_same_id_is_refused_and_the_first_goes_on(raw: 
     ask(raw.grpc, "streaming_wenet", tensors(piece, true), sequence_id=ID, sequence_start=True)
     with pytest.raises(triton.InferenceServerException, match=f"stream {ID} is in use"):
         play(raw.grpc, toy_waveform("this is not theirs at all"), ID)
-    for index, (padded, samples) in enumerate(cut[1:], start=2):
-        said = ask(
-            raw.grpc, "streaming_wenet", tensors(padded, samples), sequence_id=ID, sequence_end=index == len(cut)
-        )
+    for index, each in enumerate(others, start=1):
+        said = ask(raw.grpc, "streaming_wenet", tensors(*each), sequence_id=ID, sequence_end=index == len(others))
     assert said.tolist() == [TEXTS[2].encode()]
 
 

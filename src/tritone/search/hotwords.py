@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import InputError, LanguageModelError
+from tritone.paths import open_file
 from tritone.search.fields import read_number
 
 MAX_HOTWORDS = 1000
@@ -106,7 +107,7 @@ def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
             too many, or one is longer or has a larger weight than requests may have.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
         text = content.decode("utf-8-sig")
     except OSError as error:
@@ -144,23 +145,32 @@ def _lines(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _yaml_pairs(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    """The pairs as they are read: there may be more in a megabyte than anybody wants to wait for."""
     import yaml  # not before there is such a file
 
+    def line(event: Any) -> int:
+        return int(event.start_mark.line) + 1
+
     try:
-        # The tree of nodes, not objects made of it: it knows lines, and takes `no` and `1` for the words that they are.
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        # Events, not objects made of them: they know lines, and take `no` and `1` for the words that they are.
+        events = (
+            each for each in yaml.parse(text, Loader=yaml.SafeLoader) if not isinstance(each, yaml.StreamStartEvent)
+        )
+        if isinstance(next(events), yaml.StreamEndEvent):
+            return
+        if not isinstance(root := next(events), yaml.MappingStartEvent):
+            if isinstance(root, yaml.ScalarEvent) and not root.value and root.implicit[0]:
+                return  # comments between "---" and "..."
+            raise LanguageModelError(f"{path}, line {line(root)}: expected a map from phrases to weights")
+        while not isinstance(key := next(events), yaml.MappingEndEvent):
+            value = next(events)
+            if not isinstance(key, yaml.ScalarEvent) or not isinstance(value, yaml.ScalarEvent):
+                raise LanguageModelError(f"{path}, line {line(key)}: expected `phrase: weight`")
+            yield line(key), " ".join(key.value.split()), value.value.strip()
+        next(events)  # the end of the document
+        if not isinstance(more := next(events), yaml.StreamEndEvent):
+            raise LanguageModelError(f"{path}, line {line(more)}: expected a single document")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise LanguageModelError(f"{path}{where}: {getattr(error, 'problem', None) or error}") from error
-    except RecursionError as error:
-        raise LanguageModelError(f"{path} is nested too deeply; expected a map from phrases to weights") from error
-    if root is None:
-        return
-    if not isinstance(root, yaml.MappingNode):
-        raise LanguageModelError(f"{path}, line {root.start_mark.line + 1}: expected a map from phrases to weights")
-    for key, value in root.value:
-        number = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
-            raise LanguageModelError(f"{path}, line {number}: expected `phrase: weight`")
-        yield number, " ".join(key.value.split()), value.value.strip()
