@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend import heartbeat
 from tritone.backend.metrics import Metrics, outcome_of
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
@@ -40,7 +41,8 @@ class BatchModel(ABC, Generic[Job, Result]):
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: good requests share one call, bad ones get an error each."""
         start = time.perf_counter()
-        outcomes = prepared(self.parse, self.run, requests)
+        with heartbeat.batch():
+            outcomes = prepared(self.parse, self.run, requests)
         answers = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         told = [outcome_of(outcome) for outcome in outcomes]
         self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)

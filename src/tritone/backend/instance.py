@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tritone.backend import heartbeat
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.embed_options import EmbedOptions
@@ -45,6 +46,7 @@ def read_instance(args: Mapping[str, str]) -> Instance:
         LanguageModelError: the hotwords cannot be read.
         ValueError: a parameter in `config.pbtxt` is unknown or unfit.
     """
+    heartbeat.start()
     config = json.loads(args["model_config"])
     settings = Settings.from_model_config(config)
     folder = Path(args["model_repository"]) / args["model_version"]

@@ -12,6 +12,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend import heartbeat
 from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import error_reply, reply
@@ -76,8 +77,9 @@ class TritonPythonModel:
         if expired := self._streams.expire(keep={request.correlation_id() for request in requests}):
             pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
         answers: list[Any] = []
-        for wave in _waves(requests):
-            answers += self._advance(wave)
+        with heartbeat.batch():
+            for wave in _waves(requests):
+                answers += self._advance(wave)
         outcomes, self._outcomes = self._outcomes, []
         work = self._pipeline.work.take()
         self._metrics.count(outcomes, work, time.perf_counter() - start, len(self._streams))
