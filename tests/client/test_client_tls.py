@@ -1,13 +1,12 @@
 """TLS and mutual TLS, and what is said where it does not work. Certificates are made here."""
 
-import datetime
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-import trustme
 
+from certificates import write_certificates
 from fronts import Front, ServerTls
 from tritone.client import Client
 from tritone.errors import OperatorError, ServerUnreachableError, TritoneError
@@ -20,22 +19,7 @@ SOUND = np.ones(800, np.float32)
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our authority `ca.pem`, a foreign one `other.pem`, and certificates with keys."""
-    folder = tmp_path_factory.mktemp("certificates")
-    ours, other = trustme.CA(), trustme.CA()
-    ours.cert_pem.write_to_path(str(folder / "ca.pem"))
-    other.cert_pem.write_to_path(str(folder / "other.pem"))
-    past = datetime.datetime(2020, 1, 1)
-    for name, certificate in (
-        ("good", ours.issue_cert("localhost", "127.0.0.1")),
-        ("foreign", ours.issue_cert("elsewhere.example")),
-        ("expired", ours.issue_cert("localhost", not_after=past)),
-        ("me", ours.issue_cert("me@example.org")),
-        ("stranger", other.issue_cert("me@example.org")),
-    ):
-        certificate.private_key_pem.write_to_path(str(folder / f"{name}.key"))
-        (folder / f"{name}.pem").write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
-    return folder
+    return write_certificates(tmp_path_factory.mktemp("certificates"))
 
 
 def front(server: TritonServer | None, protocol: str, files: Path, name: str, *, mutual: bool = False) -> Front:
@@ -147,7 +131,6 @@ def test_tls_and_none_that_meet_name_the_url_to_use(wire_server: TritonServer, f
     ],
 )
 def test_files_that_cannot_be_used_are_refused_before_anything_is_sent(files: Path, given: dict, complaint: str):
-    (files / "secret.key").write_text(ENCRYPTED)
     paths = {name: files / file for name, file in given.items()}
     for url in ("grpcs://localhost:1", "https://localhost:1"):
         with pytest.raises(ValueError, match=complaint):
@@ -157,13 +140,3 @@ def test_files_that_cannot_be_used_are_refused_before_anything_is_sent(files: Pa
 def test_files_without_tls_are_refused_not_ignored(files: Path):
     with pytest.raises(ValueError, match=r"uses no TLS, so ca would not be looked at; write grpcs://"):
         Client("localhost:8001", ca=files / "ca.pem")
-
-
-# openssl genpkey -algorithm ed25519 -aes256 -pass pass:secret; opens nothing
-ENCRYPTED = """-----BEGIN ENCRYPTED PRIVATE KEY-----
-MIGbMFcGCSqGSIb3DQEFDTBKMCkGCSqGSIb3DQEFDDAcBAiU7CQ+2clCTAICCAAw
-DAYIKoZIhvcNAgkFADAdBglghkgBZQMEASoEEPmJAkitPDYhoK8n1XvbcbEEQHU6
-A6DC6Ike3bHLJWC1krJinwczBSl0fu1CQoSP8z92rI55XILz7rngmz8lOq1mNdQJ
-+O8Em4kI96R+lyEPFhg=
------END ENCRYPTED PRIVATE KEY-----
-"""
