@@ -5,9 +5,11 @@ with the next chunk. START opens and END closes the stream even on such a chunk.
 that cannot be done, the stream is not opened.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
@@ -17,8 +19,9 @@ from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import error_reply, reply
 from tritone.backend.requests import parameters_of, tensors_of
+from tritone.backend.settings import DRAINING
 from tritone.backend.streams import StreamId, StreamTable
-from tritone.errors import AudioError, InputError, OperatorError, TritoneError
+from tritone.errors import AudioError, InputError, OperatorError, ServerBusyError, TritoneError
 from tritone.pipelines import Step, Transcript
 from tritone.pipelines.isolation import as_value
 from tritone.pipelines.kinds import kind_of
@@ -69,6 +72,8 @@ class TritonPythonModel:
             capacity=instance.settings.max_streams,
             idle_timeout_s=instance.settings.idle_timeout_s,
         )
+        draining = os.environ.get(DRAINING)
+        self._draining = Path(draining) if draining else None
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch of chunks, each of its own stream."""
@@ -150,6 +155,8 @@ class TritonPythonModel:
         except InputError as error:
             self._streams.close(stream)  # START ended what was there before
             raise InputError(f"stream {stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
+        if self._draining is not None and self._draining.exists():
+            raise ServerBusyError(f"stream {stream}: this server is ending. Start the stream again at another one.")
         return self._streams.start(stream, options)
 
     def _check_unchanged(self, request: Any, options: SearchOptions) -> None:

@@ -208,7 +208,9 @@ class TritonServer:
         try:
             return self.control.models()
         except ServerUnreachableError as error:
-            raise ServerUnreachableError(f"{error}. It said:\n{self._words()}") from error
+            raise ServerUnreachableError(
+                f"tritonserver does not list its models: {error}. It said:\n{self._words()}"
+            ) from error
 
     def children(self) -> list[psutil.Process]:
         """The processes that the server started, such as those of its models."""
@@ -273,7 +275,6 @@ class TritonServer:
             errors="replace",
             # A group of its own: Ctrl-C in a terminal reaches only us, and the stubs can be ended with the server.
             start_new_session=True,
-            umask=0o077,  # what clients send lies in shared memory, which is nobody else's to read
         )
         regions = SHARED_MEMORY / self._region_prefix
         self._guard = Guard(self._process.pid, self._folder, regions, self.options.stop_timeout_s)

@@ -49,7 +49,7 @@ class Failures:
 
 
 class ModelWatch:
-    """Watches the models of a running server. `hopeless`: why the server must be started again; empty if it need not."""
+    """Watches the models of a server. `hopeless`: why the server must be started again; empty if it need not."""
 
     def __init__(self, running: TritonServer, say: Callable[[str], None]) -> None:
         self.hopeless = ""
