@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
+from tritone.backend import heartbeat
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
@@ -39,7 +40,8 @@ class BatchModel(ABC, Generic[Job, Result]):
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: good requests share one call, bad ones get an error each."""
         start = time.perf_counter()
-        outcomes = prepared(self.parse, self.run, requests)
+        with heartbeat.batch():
+            outcomes = prepared(self.parse, self.run, requests)
         answered = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         told = [outcome for _, outcome in answered]
         self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)

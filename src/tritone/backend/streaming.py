@@ -9,19 +9,23 @@ second client has sent after its START all the same have the first one's id; the
 is that of the refused START.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend import heartbeat
 from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import StepError, error_reply, reply
 from tritone.backend.requests import parameters_of, tensors_of
+from tritone.backend.settings import DRAINING
 from tritone.backend.streams import StreamId, StreamTable
-from tritone.errors import AudioError, InputError, StreamError, TritoneError
+from tritone.errors import AudioError, InputError, ServerBusyError, StreamError, TritoneError
 from tritone.pipelines import Step, Transcript
 from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
 from tritone.pipelines.kinds import kind_of
@@ -64,6 +68,8 @@ class OpenStream:
 class TritonPythonModel:
     """Triton's interface; the names are its own."""
 
+    _draining: Path | None = None  # while this file exists no stream may begin
+
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
         instance = read_instance(args)
@@ -87,6 +93,8 @@ class TritonPythonModel:
             capacity=instance.settings.max_streams,
             idle_timeout_s=instance.settings.idle_timeout_s,
         )
+        if DRAINING in os.environ:
+            self._draining = Path(os.environ[DRAINING])
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch of chunks, each of its own stream."""
@@ -96,7 +104,8 @@ class TritonPythonModel:
         waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
         if expired := self._streams.expire(keep=waited):
             pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
-        answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
+        with heartbeat.batch():
+            answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
         outcomes, self._outcomes = self._outcomes, []
         work = self._pipeline.work.take()
         self._metrics.count(outcomes, work, time.perf_counter() - start, len(self._streams))
@@ -177,6 +186,10 @@ class TritonPythonModel:
                 options = searching.check(options.changed(parameters))
         except InputError as error:
             raise InputError(f"stream {chunk.stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
+        if self._draining is not None and self._draining.exists():
+            raise ServerBusyError(
+                f"stream {chunk.stream}: this server is ending. Start the stream again at another one."
+            )
         return self._streams.start(chunk.stream, options, chunk.request_id)
 
     def _continue(self, chunk: Chunk) -> OpenStream:
