@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from tritone.errors import InputError
 from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
 from tritone.pipelines.kinds.base import Stage
+from tritone.pipelines.wire import WAV, WAV_LENS
 from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -56,11 +57,13 @@ class Settings(ModelParameters):
     `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
     streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `stage`: which part of
     an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least.
+    `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
     sample_rate: int
     stage: str = ""
     min_padded_s: float = 0.0
+    tensors: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -88,7 +91,7 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", *(each.name for each in fields(EmbedFields))}
+        usual |= {"min_padded_s", "tensors", *(each.name for each in fields(EmbedFields))}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 
@@ -118,6 +121,12 @@ class Settings(ModelParameters):
     def from_model_config(cls, config: Mapping[str, Any]) -> "Settings":
         """Read settings from Triton's model configuration in its JSON form."""
         return cls.from_parameters({k: v["string_value"] for k, v in config.get("parameters", {}).items()})
+
+    @property
+    def tensor_names(self) -> tuple[str, str]:
+        """What clients call the audio and its length."""
+        wav, _, lens = self.tensors.partition(",")
+        return wav or WAV, lens or WAV_LENS
 
     def threads_of(self, instances: int) -> int:
         """Threads of each of `instances` instances on this machine, at least 1."""
