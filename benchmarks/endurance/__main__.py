@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.endurance import parts
+from benchmarks.endurance import parts, served
 from benchmarks.endurance.deployment import BUNDLES
 from benchmarks.endurance.parts import Part, PartOptions, say
 from benchmarks.measure import ROOT, Setup, save
@@ -27,8 +27,11 @@ class Command:
 
 
 COMMANDS: Mapping[str, Command] = {
+    "requests": Command(served.requests, 100_000, "requests, a tenth of them hostile", 60),
+    "streams": Command(served.streams, 10_000, "streams, 30 % of whose clients die", 30),
     "pauses": Command(parts.pauses, 200, "pauses of 0.5 to 5 s", 60),
     "kills": Command(parts.kills, 20, "kills of models", 15),
+    "drains": Command(served.drains, 20, "drains under load", 15),
 }
 
 

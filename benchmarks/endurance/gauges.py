@@ -16,7 +16,6 @@ from benchmarks.endurance.deployment import Deployment
 
 MIB = 2**20
 SHARED_MEMORY = Path("/dev/shm")
-REGIONS = "tritone*"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +77,7 @@ class Gauges:
         return Sample(
             at_s=round(time.monotonic() - self._start, 2),
             own={role: round(value, 1) for role, value in own.items()},
-            shared=round(shared_bytes() / MIB, 1),
+            shared=round(shared_bytes(self.deployment.pid) / MIB, 1),
             resident=round(resident, 1),
             descriptors=descriptors,
             note=note,
@@ -105,10 +104,10 @@ def anonymous_bytes(pid: int) -> int:
     return 0
 
 
-def shared_bytes(folder: Path = SHARED_MEMORY) -> int:
-    """What regions of ours in /dev/shm take up of memory; a hole in a region takes none."""
+def shared_bytes(pid: int, folder: Path = SHARED_MEMORY) -> int:
+    """What the regions that a `tritone serve` named take up of memory, in bytes; a hole in a region takes none."""
     total = 0
-    for region in folder.glob(REGIONS):
+    for region in folder.glob(f"tritone_{pid}_*"):
         with suppress(OSError):
             total += region.stat().st_blocks * 512
     return total

@@ -20,6 +20,7 @@ from benchmarks.endurance.gauges import Gauges
 from benchmarks.endurance.load import Load
 from benchmarks.endurance.truth import Task, offline_tasks, stream_tasks
 from benchmarks.measure import Finding, Setup
+from tritone.repository import ModelOptions
 
 TOLD_S, BACK_S = 5.0, 15.0  # bars of the issue
 
@@ -68,10 +69,10 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def attacked(options: PartOptions) -> Iterator[tuple[Deployment, Gauges]]:
+def attacked(options: PartOptions, models: ModelOptions | None = None) -> Iterator[tuple[Deployment, Gauges]]:
     """A deployment of the demo models and its gauges."""
     with tempfile.TemporaryDirectory(prefix="tritone-endurance-") as folder:
-        repository = build(Path(folder))
+        repository = build(Path(folder), models)
         with (
             Deployment(repository, Path(folder), options.serve_args) as deployment,
             Gauges(deployment) as gauges,
