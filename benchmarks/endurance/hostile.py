@@ -111,13 +111,9 @@ def audio(wav: np.ndarray[Any, Any], length: int | None = None) -> dict[str, np.
 
 def body(wav: np.ndarray[Any, Any], parameters: str = "") -> bytes:
     """A request as JSON; `parameters` are put in as they are."""
+    samples = [round(float(sample), 3) for sample in wav.ravel()]
     inputs = [
-        {
-            "name": "WAV",
-            "shape": list(wav.shape),
-            "datatype": "FP32",
-            "data": [round(float(x), 3) for x in wav.ravel()],
-        },
+        {"name": "WAV", "shape": list(wav.shape), "datatype": "FP32", "data": samples},
         {"name": "WAV_LENS", "shape": [1, 1], "datatype": "INT32", "data": [wav.shape[-1]]},
     ]
     text = json.dumps({"inputs": inputs})
@@ -236,9 +232,7 @@ HOSTILE: Mapping[str, Callable[[Target], Reply]] = {
 
 DEADLY: Mapping[str, Callable[[Target], Reply]] = {
     "class_count": _tensors("demo-asr", lambda target: audio(target.wav()), outputs=("TRANSCRIPTS",), classes=5),
-    "JSON 100,000 deep": lambda target: target.post(
-        "demo-asr", b'{"inputs": ' + b"[" * 100_000 + b"]" * 100_000 + b"}"
-    ),
+    "JSON 100,000 deep": lambda target: target.post("demo-asr", b'{"inputs": ' + b"[" * 10**5 + b"]" * 10**5 + b"}"),
     "gzip bomb": lambda target: target.post(
         "demo-asr", gzip.compress(b" " * 300_000_000, 9), {"Content-Encoding": "gzip"}
     ),

@@ -1,5 +1,6 @@
 """The parts that send work: mixed requests with hostile ones among them, streams of clients that die, and drains."""
 
+import logging
 import multiprocessing
 import os
 import re
@@ -198,15 +199,16 @@ def streams(options: PartOptions) -> Part:
                 last = time.monotonic()
                 say(f"streams: {started} started, {tally(outcomes)}, {abandoned} abandoned, {lost} killed")
         marks.append(gauges.mark("end", IDLE_S + SETTLE_S))
+        unswept = open_streams(deployment)
+        again = _all_slots(deployment, tasks)  # a model looks for streams without a client when it works for another
         left = open_streams(deployment)
-        again = _all_slots(deployment, tasks)
     wrong = [each for each in outcomes if each.verdict == WRONG]
     harmed = [each for each in outcomes if each.is_error and each.verdict != BUSY]
     notes += [f"wrong answer of {each.model} over {each.protocol}: {each.message[:300]}" for each in wrong[:10]]
     notes += [f"{each.verdict} of {each.model} over {each.protocol}: {each.message[:300]}" for each in harmed[:10]]
     notes.append(
         f"{started} streams: {tally(outcomes)}, {lost} with killed processes, {abandoned} abandoned; "
-        f"{again} streams played right afterwards"
+        f"{unswept} were open {IDLE_S + SETTLE_S:g} s later, {left} after {again} more that played right"
     )
     rows = [
         {"when": mark.note, "own and shared MiB": mark.total, "shared MiB": mark.shared, "resident MiB": mark.resident}
@@ -241,6 +243,7 @@ def streams(options: PartOptions) -> Part:
 
 def _client(url: str, tasks: Sequence[Task], leave: Sequence[bool], seed: int, pipe: Any) -> None:
     """A client process: plays streams at once, and reports their outcomes; None for one that it left."""
+    logging.disable()  # what is abandoned complains
     found: list[Outcome | None] = []
     connection = Connection(url, 60.0)
 
@@ -318,8 +321,8 @@ def drains(options: PartOptions) -> Part:
                 load.stop()
             rows.append(drain_row(number, load.outcomes, signalled, code, ended - signalled))
             notes += [
-                f"#{number} lost: {each.verdict} of {each.model} over {each.protocol}, sent {signalled - each.sent:.2f} "
-                f"s before: {each.message[:200]}"
+                f"#{number} lost: {each.verdict} of {each.model} over {each.protocol}, sent "
+                f"{signalled - each.sent:.2f} s before: {each.message[:200]}"
                 for each in lost_of(load.outcomes, signalled)[:3]
             ]
             say(str(rows[-1]))
