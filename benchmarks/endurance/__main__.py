@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.endurance import parts, served
+from benchmarks.endurance import files, parts, served
 from benchmarks.endurance.deployment import BUNDLES
+from benchmarks.endurance.page import write_page
 from benchmarks.endurance.parts import Part, PartOptions, say
 from benchmarks.measure import ROOT, Setup, save
 
@@ -32,6 +33,7 @@ COMMANDS: Mapping[str, Command] = {
     "pauses": Command(parts.pauses, 200, "pauses of 0.5 to 5 s", 60),
     "kills": Command(parts.kills, 20, "kills of models", 15),
     "drains": Command(served.drains, 20, "drains under load", 15),
+    "files": Command(files.files, 1000, "hostile files at most", 20),
 }
 
 
@@ -98,6 +100,7 @@ def _run(planned: Mapping[str, PartOptions], output: Path) -> int:
         for finding in part.findings:
             say(str(finding))
         is_met &= part.is_met
+        say(f"written: {write_page(output)}")
     return 0 if is_met else 1
 
 
