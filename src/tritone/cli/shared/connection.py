@@ -63,6 +63,8 @@ class Connection:
         Raises:
             ValueError: it is no address of a server, or a file cannot be used.
         """
+        # gRPC writes lines of its own to stderr about connections whose errors we tell.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
         from tritone.client import Client, Endpoint
 
         server = Endpoint.parse(url, options.get("protocol"))
