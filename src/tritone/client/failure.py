@@ -156,7 +156,7 @@ def _unreachable(endpoint: Endpoint, task: str, message: str) -> TritoneError:
         own = (
             "the client certificate may not be one that the server trusts"
             if endpoint.files.certificate
-            else "the server may want one of the client: give certificate and private_key (--certificate, --private-key)"
+            else "the server may want one of yours: give certificate and private_key (--certificate, --private-key)"
         )
         hint = f"It closed the connection after the TLS handshake: {own}."
     elif scheme == "grpc" and ("http1" in message.lower() or "http/1" in message.lower()):
