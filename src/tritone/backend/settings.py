@@ -18,6 +18,7 @@ from tritone.pipelines.kinds.base import Stage
 from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
+DRAINING = "TRITONE_DRAINING"  # environment variable: while the file that it names exists no stream may begin
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
 
