@@ -59,6 +59,8 @@ def record(bundle: Bundle, *, anew: bool = False) -> Bundle:
         BundleError: the manifest cannot be written.
     """
     found = measured(_forgotten(bundle) if anew else bundle)
+    if found.manifest == bundle.manifest:
+        return bundle
     path = bundle.path / MANIFEST
     content = json.loads(path.read_bytes())
     for told, artifact in zip(content["artifacts"], found.manifest.artifacts, strict=True):

@@ -121,8 +121,8 @@ def check_sum(needs: Mapping[str, int]) -> None:
         told = ", ".join(f"{name} {needed / MB:.0f} MB" for name, needed in needs.items())
         raise OperatorError(
             f"the models may take {total / MB:.0f} MB of memory with Triton ({told}), but this machine or its "
-            f"container has {machine / MB:.0f} MB. Give models less (--memory-mb, --max-audio-s, --max-streams, --instances), or "
-            "build with --overcommit for a larger machine."
+            f"container has {machine / MB:.0f} MB. Give models less (--memory-mb, --max-audio-s, "
+            "--max-streams, --instances), or build with --overcommit for a larger machine."
         )
 
 

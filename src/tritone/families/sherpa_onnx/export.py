@@ -95,4 +95,6 @@ def export_sherpa_onnx(
                 ),
             )
         )
+    progress("measuring the memory of calls")
+    bundle = record(bundle)
     return ImportReport(bundle, files, bundle_bytes(bundle), made.differences, made.leaks)
