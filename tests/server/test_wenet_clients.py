@@ -117,13 +117,15 @@ def test_an_id_is_used_again_for_one_file_after_the_other(raw: RawClient) -> Non
     assert [play(raw.grpc, toy_waveform(text), ID)[-1].tolist() for text in TEXTS] == [[t.encode()] for t in TEXTS]
 
 
-def test_a_second_client_with_the_same_id_takes_the_stream_over(raw: RawClient) -> None:
-    """Upstream's numbering makes two clients collide; neither hears the other's words, and the first is told."""
-    (piece, true), *_, last = pieces(toy_waveform(TEXTS[2]))
+def test_a_second_client_with_the_same_id_is_refused_and_the_first_goes_on(raw: RawClient) -> None:
+    """Upstream's numbering makes two clients collide; neither gets the other's words."""
+    (piece, true), *others = pieces(toy_waveform(TEXTS[2]))
     ask(raw.grpc, "streaming_wenet", tensors(piece, true), sequence_id=ID, sequence_start=True)
-    assert play(raw.grpc, toy_waveform("mine"), ID)[-1].tolist() == [b"mine"]
-    with pytest.raises(triton.InferenceServerException, match="START"):
-        ask(raw.grpc, "streaming_wenet", tensors(*last), sequence_id=ID, sequence_end=True)
+    with pytest.raises(triton.InferenceServerException, match=f"stream {ID} is in use"):
+        play(raw.grpc, toy_waveform("this is not theirs at all"), ID)
+    for index, each in enumerate(others, start=1):
+        said = ask(raw.grpc, "streaming_wenet", tensors(*each), sequence_id=ID, sequence_end=index == len(others))
+    assert said.tolist() == [TEXTS[2].encode()]
 
 
 def test_a_stream_of_requests_on_one_connection_as_perf_analyzer_sends_it(server: TritonServer) -> None:

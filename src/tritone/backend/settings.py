@@ -23,6 +23,7 @@ MEMORY_MB = 1200
 MEMORY_MB_A_THREAD = 600
 MACHINE_SHARE = 0.25  # several models share a machine
 MB = 10**6
+DRAINING = "TRITONE_DRAINING"  # environment variable: while the file that it names exists no stream may begin
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
 
