@@ -32,6 +32,7 @@ from tritone import errors
 from tritone.backend.settings import DRAINING
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import backends_of, is_all_ours, runtimes_of, shared_memory_bytes
+from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.control import Control
 from tritone.server.guard import Guard
@@ -125,7 +126,8 @@ class TritonServer:
             raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
         needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
         runtimes, backends = runtimes_of(self.repository), backends_of(self.repository)
-        installation, warnings = require(self._server, self.options, needed, runtimes, backends)
+        memory = total_bytes(memory_needs(self.repository))
+        installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
             self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
         self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
