@@ -7,6 +7,7 @@
     tests/support/    what tests import by its bare name, for pytest has the folder on its path:
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
         wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
+        fronts, certificates                            a proxy that refuses and remembers; files of TLS
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
@@ -43,6 +44,14 @@ hypothesis.settings.load_profile("tritone")
 @pytest.fixture(scope="session")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     return shared_of(tmp_path_factory)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _memory_is_not_measured() -> Iterator[None]:
+    """Exports and builds of toys measure nothing: that would be a process for each, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritone.pipelines.memory.measure", lambda bundle, index, **others: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,7 @@
 """The errors Tritone raises, sorted by what the caller can do about them.
 
     InputError      fix the input       AudioError, StreamError
-    RetryError      try again later     ServerUnreachableError, ServerTimeoutError, ServerBusyError
+    RetryError      try again later     ServerUnreachableError (StreamLostError), ServerTimeoutError, ServerBusyError
     OperatorError   mend the set-up     BundleError, ExportError, LanguageModelError, ServerSetupError,
                                         MissingDependencyError
 
@@ -29,9 +29,15 @@ class StreamError(InputError):
 class RetryError(TritoneError):
     """The request is fine; the service could not take it now."""
 
+    retry_after_s: float | None = None  # when the server expects to have room, in seconds from now, if it says so
+
 
 class ServerUnreachableError(RetryError):
     """Nobody answers at the given address, or the connection broke."""
+
+
+class StreamLostError(ServerUnreachableError):
+    """A stream ended with its server or its model's process; it can be sent again from the start, as a new one."""
 
 
 class ServerTimeoutError(RetryError):

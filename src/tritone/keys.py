@@ -1,6 +1,6 @@
 """The key of a server: who has it may use the APIs that Triton restricts, such as loading models.
 
-    publish(key, ports)  ->  a file of this user for each port     find_key(port)  ->  the key of a server on this machine
+    publish(key, ports)  ->  a file for each port     find_key(port)  ->  the key of a server on this machine
 
 A server has a new key at each start. Its files are readable by the user who started it and nobody else, so that
 commands of the same user find the key by themselves.
@@ -32,9 +32,14 @@ def find_key(port: int | None = None) -> str | None:
     if port is None:
         return None
     try:
-        return _file(_folder(), port).read_text(encoding="ascii").strip() or None
+        return key_file(port).read_text(encoding="ascii").strip() or None
     except (OSError, UnicodeDecodeError, ServerSetupError):
         return None
+
+
+def key_file(port: int) -> Path:
+    """Where the key of a server lies that listens on `port`; raises `ServerSetupError` as `publish` does."""
+    return _file(_folder(), port)
 
 
 def publish(key: str, ports: Iterable[int]) -> list[Path]:

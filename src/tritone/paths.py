@@ -1,12 +1,16 @@
 """Paths of files and folders: on this machine's file system, for storage elsewhere (s3://...) is not supported yet."""
 
+import errno
 import os
 import re
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from tritone.errors import InputError, TritoneError
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # what pathlib makes of it
 
 
@@ -21,6 +25,24 @@ def local(path: str | os.PathLike[str], error: type[TritoneError] = InputError) 
     if found is None or os.path.isdir(f"{found[1]}:"):  # a folder may be called so
         return Path(path)
     raise error(not_supported(text, found[1]))
+
+
+def open_file(path: str | os.PathLike[str]) -> BinaryIO:
+    """A file opened for reading; of pipes only those that this process has open, as a shell's `<(...)` is.
+
+    Raises:
+        OSError: it cannot be opened, or is another pipe, which might never have a writer, or a device.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISFIFO(mode) and os.fspath(path).startswith(OPEN_PIPES):
+        os.set_blocking(descriptor, True)
+    elif not stat.S_ISREG(mode):
+        os.close(descriptor)
+        if stat.S_ISDIR(mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
+        raise OSError(errno.EINVAL, "it is not a file (a pipe or a device?)", os.fspath(path))
+    return os.fdopen(descriptor, "rb")
 
 
 def not_supported(text: str, scheme: str) -> str:

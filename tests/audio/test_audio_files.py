@@ -11,6 +11,7 @@ import soundfile
 
 from fresh import in_fresh_process
 from tritone.audio import read_audio, resample
+from tritone.audio.files import AudioBlocks
 from tritone.errors import AudioError
 
 RATE = 16000
@@ -163,6 +164,56 @@ def test_an_absurd_sample_rate_is_refused_before_resampling() -> None:
     data[24:28] = struct.pack("<I", 2)  # a second of audio that claims to last two hours
     with pytest.raises(AudioError, match="claims a sample rate of 2 Hz"):
         read_audio(bytes(data), RATE)
+
+
+def test_a_flac_of_zero_hertz_is_refused_by_its_header() -> None:
+    data = bytearray(encoded(tone(0.1, RATE), RATE, "FLAC"))
+    data[18:21] = bytes([0, 0, data[20] & 0x0F])  # 20 bits of STREAMINFO
+    with pytest.raises(AudioError, match=r"claims a sample rate of 0 Hz; expected 1000-768000 Hz"):
+        read_audio(bytes(data), RATE)
+
+
+@pytest.mark.parametrize(("rate", "tolerance"), [(RATE, 0.0), (44100, 1e-6), (8000, 1e-6)])
+def test_blocks_of_a_file_are_what_is_read_of_it_at_once(tmp_path: Path, rate: int, tolerance: float) -> None:
+    soundfile.write(tmp_path / "a.flac", tone(11.3, rate), rate)
+    blocks = AudioBlocks(tmp_path / "a.flac", RATE)
+    assert blocks.duration_s == pytest.approx(11.3)
+    pieces = list(blocks)
+    blocks.close()
+    assert len(pieces) > 1
+    whole = read_audio(tmp_path / "a.flac", RATE)
+    np.testing.assert_allclose(np.concatenate(pieces), whole, atol=tolerance, rtol=0)
+
+
+def peak_of_blocks(path: Path) -> tuple[int, int]:
+    """Samples of a file, and the most bytes that reading it in blocks took."""
+    tracemalloc.start()
+    blocks = AudioBlocks(path, RATE)
+    count = sum(len(block) for block in blocks)
+    blocks.close()
+    return count, tracemalloc.get_traced_memory()[1]
+
+
+def test_a_long_file_in_blocks_takes_the_memory_of_a_few(tmp_path: Path) -> None:
+    soundfile.write(tmp_path / "silence.flac", np.zeros(600 * RATE, np.int16), RATE)
+    count, peak = in_fresh_process(peak_of_blocks, tmp_path / "silence.flac")
+    assert count == 600 * RATE
+    assert peak < 4_000_000, "38 MB if it were read at once"
+
+
+def test_blocks_end_in_an_error_where_a_file_is_damaged_and_begin_with_it_where_it_cannot_be_read(
+    tmp_path: Path,
+) -> None:
+    samples = tone(20, RATE)
+    samples[15 * RATE] = np.nan
+    soundfile.write(tmp_path / "nan.wav", samples, RATE, subtype="FLOAT")
+    blocks = AudioBlocks(tmp_path / "nan.wav", RATE)
+    with pytest.raises(AudioError, match=r"nan\.wav: sample \d+ .* is nan.*counted from 12\.288 s"):
+        list(blocks)
+    blocks.close()
+    (tmp_path / "text.wav").write_text("no audio, not at all")
+    with pytest.raises(AudioError, match="is not audio that can be read"):
+        AudioBlocks(tmp_path / "text.wav", RATE)
 
 
 def test_a_sample_that_is_not_finite_is_named_by_its_time() -> None:

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tritonclient.utils import InferenceServerException
 
 from toy import toy_waveform
 from tritone.client import Client, Endpoint
-from tritone.client.failure import explain
+from tritone.client.failure import Refusal, explain
 from tritone.errors import (
     InputError,
     OperatorError,
@@ -22,6 +21,7 @@ from tritone.errors import (
     ServerTimeoutError,
     ServerUnreachableError,
     StreamError,
+    StreamLostError,
 )
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
@@ -109,8 +109,10 @@ def test_two_offline_models_need_a_name(slow_server: TritonServer, protocol: str
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_server_killed_in_the_middle_is_an_error_for_every_input_and_no_hang(tmp_path: Path, protocol: str):
-    with toy_server(tmp_path, "slow") as server, connect(server, protocol, timeout_s=60) as client:
+    with toy_server(tmp_path, "slow", "running") as server, connect(server, protocol, timeout_s=60) as client:
         assert client.transcribe([seconds(0.0)], "slow")[0].text == "done"
+        stream = client.stream("running")
+        stream.accept(np.zeros(8000, np.float32))
         killer = threading.Timer(0.5, os.kill, (server.pid, signal.SIGKILL))
         killer.start()
         started = time.monotonic()
@@ -120,6 +122,8 @@ def test_a_server_killed_in_the_middle_is_an_error_for_every_input_and_no_hang(t
         assert [type(result.error) for result in results] == [ServerUnreachableError] * 4
         with pytest.raises(ServerUnreachableError):
             client.models()
+        with pytest.raises(StreamLostError, match=r"is lost after 0\.48 s of its audio were answered.*from its start"):
+            stream.accept(np.zeros(8000, np.float32))
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
@@ -147,11 +151,29 @@ def test_closing_the_client_ends_what_is_in_flight(slow_server: TritonServer):
         assert result.error is not None
 
 
+def test_what_a_client_abandons_is_not_computed_by_grpc(slow_server: TritonServer):
+    """By HTTP it is: Triton 2.51 does not see that a connection has gone."""
+    with connect(slow_server, "grpc", timeout_s=30) as client:
+
+        def counted(outcome: str) -> int:
+            (statistics,) = client._transport.statistics("slow", 5)
+            return int(statistics["inference_stats"][outcome].get("count", 0))
+
+        before, dropped = counted("success"), counted("fail")
+        results = client.transcribe_iter([seconds(0.5), *[seconds(0.01)] * 40], "slow", concurrency=41)
+        next(results)
+        del results  # the generator ends, and abandons what is in flight
+        deadline = time.monotonic() + 20
+        while counted("success") - before + counted("fail") - dropped < 41 and time.monotonic() < deadline:
+            time.sleep(0.02)
+        assert counted("fail") - dropped > 0
+
+
 def test_words_of_the_transports_become_one_line_with_the_way_out():
     grpc, http = Endpoint.parse("nowhere.example:8001"), Endpoint.parse("http://localhost:8001")
-    refused = InferenceServerException("errors resolving nowhere.example:8001: not found", "StatusCode.UNAVAILABLE")
+    refused = Refusal("UNAVAILABLE", "errors resolving nowhere.example:8001: not found")
     assert isinstance(explain(refused, grpc, "list the models", 1.0), ServerUnreachableError)
-    closed = InferenceServerException("UNAVAILABLE: ipv4:127.0.0.1:8000: Socket closed", "StatusCode.UNAVAILABLE")
+    closed = Refusal("UNAVAILABLE", "UNAVAILABLE: ipv4:127.0.0.1:8000: Socket closed")
     assert "use http://nowhere.example:8001" in str(explain(closed, grpc, "list the models", 1.0))
     garbled = explain(OSError("Bad status line:\n  Expected HTTP/\n\n  b'\\x00'\n    ^"), http, "list the models", 1.0)
     assert "\n" not in str(garbled)

@@ -247,7 +247,8 @@ GOOD = '{"path": "a.wav", "text": "x"}'
         ('{"path": "a.wav", "text_filepath": "/etc/hosts"}', "'text_filepath' is an absolute path, '/etc/hosts'"),
         (f'{{"path": "a.wav", "text_filepath": "{"x" * 5000}"}}', "cannot read .*File name too long"),
         ('{"path": "a.wav", "text_filepath": "\\ud83d"}', r"cannot read '.*\\ud83d'"),
-        ('{"path": "a.wav", "text_filepath": "sub"}', "sub is not a file"),
+        ('{"path": "a.wav", "text_filepath": "sub"}', r"manifest\.json:1: cannot read .*sub: Is a directory"),
+        ('{"path": "a.wav", "text_filepath": "pipe"}', "cannot read .*pipe: it is not a file"),
         ('{"path": "a.wav", "text_filepath": "a\\u0000.txt"}', "cannot read 'a|cannot read .*null"),
         ('{"path": "a.wav", "text": "\\ud83d"}', r"half a character, '\\ud83d'"),
         ('{"files": [{"fname": "a.wav", "speed": 0.9}], "transcript": "x"}', r"has none with speed 1\.0"),
@@ -258,6 +259,7 @@ GOOD = '{"path": "a.wav", "text": "x"}'
     ],
 )
 def test_what_is_wrong_with_a_manifest_is_told_with_its_line(folder: Path, content: str, complaint: str) -> None:
+    os.mkfifo(folder / "pipe")  # nobody writes to it
     with pytest.raises(InputError, match=complaint):
         manifest(folder, content)
 
@@ -269,6 +271,9 @@ def test_a_list_that_is_missing_too_large_or_a_folder_is_an_error(
         read_utterances(wavscp=folder / "gone.scp", need_text=False)
     with pytest.raises(InputError, match=r"cannot read .*: Is a directory"):
         read_utterances(manifest=folder)
+    os.mkfifo(folder / "pipe")  # nobody writes to it
+    with pytest.raises(InputError, match=r"cannot read .*pipe: it is not a file \(a pipe or a device\?\)"):
+        read_utterances(manifest=folder / "pipe")
     monkeypatch.setattr(list_file, "MAX_LIST_MB", 0)
     with pytest.raises(InputError, match="larger than 0 MB"):
         kaldi(folder, "u1 a.wav", need_text=False)

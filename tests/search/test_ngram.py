@@ -3,6 +3,8 @@
 import gzip
 import json
 import math
+import os
+import time
 from pathlib import Path
 
 import hypothesis
@@ -176,7 +178,28 @@ def test_limits_hold_for_files_and_for_what_they_unpack_to(tmp_path: Path) -> No
         NgramModel.read(path, max_bytes=8_000)
 
 
+def test_a_gzipped_file_that_unpacks_to_far_more_than_text_does_is_refused_soon(tmp_path: Path) -> None:
+    bomb = tmp_path / "lm.gz"
+    with gzip.open(bomb, "wb") as file:
+        for _ in range(200):
+            file.write(bytes(2**20))
+    with pytest.raises(LanguageModelError, match=r"unpacks to more than 32 times its size \(18 MB so far\)"):
+        NgramModel.read(bomb)
+
+
+def test_empty_lines_are_passed_over_without_work_for_each(tmp_path: Path) -> None:
+    start = time.perf_counter()
+    lines = TINY.replace("\\1-grams:", "\n" * 5_000_000 + " \t\r\n" * 100 + "\\1-grams:")
+    assert len(NgramModel.read(write(tmp_path, lines))) == len(NgramModel.read(write(tmp_path, TINY)))
+    with pytest.raises(LanguageModelError, match=r"line 5000\d\d\d: expected the number|line 5000\d\d\d: expected"):
+        NgramModel.read(write(tmp_path, lines.replace("\\1-grams:", "\\one-grams:")))
+    assert time.perf_counter() - start < 10, "a minute where each line is one of Python's"
+
+
 def test_files_that_are_no_models_are_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.arpa")  # nobody writes to it
+    with pytest.raises(LanguageModelError, match=r"cannot read .*it is not a file"):
+        NgramModel.read(tmp_path / "pipe.arpa")
     with pytest.raises(LanguageModelError, match="cannot read"):
         NgramModel.read(tmp_path / "missing.arpa")
     with pytest.raises(LanguageModelError, match="empty"):

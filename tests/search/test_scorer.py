@@ -306,6 +306,8 @@ def test_hotword_files_are_read(tmp_path: Path) -> None:
         ("a.yaml", "anna: 5\n\ttom: 6\n", r"line 2: "),
         ("a.yml", "anna: 1000\n", r"within ±100"),
         ("a.yaml", "[" * 500, r"a\.yaml"),
+        ("a.yaml", "anna: 5\n--- \ntom: 6\n", r"line 2: expected a single document"),
+        ("a.yaml", "a1: 1\n" * 150_000, r"line 2: 'a1' is there twice"),  # 9 s to read them all
         ("a.yaml", "x: !!python/object/apply:os.system [ls]\n", r"line 1: expected `phrase: weight`"),
         ("a.txt", "anna 5\ntom\n", r"line 2: expected a phrase and its weight"),
         ("a.txt", "anna nan\n", r"line 1: .*number"),
@@ -313,6 +315,8 @@ def test_hotword_files_are_read(tmp_path: Path) -> None:
         ("a.txt", "".join(f"w{i} 1\n" for i in range(1001)), r"line 1001: at most 1000"),
         ("a.txt", "x" * 2**20 + " 1\n", r"more than 1048576 bytes"),
         ("a.txt", b"\xff\xfe 5", r"not UTF-8"),
+        ("a.txt", "anna " + "9" * 50_000 + "e", r"line 1: the weight of 'anna' must be a number"),  # 54 s to match
+        ("a.yaml", "anna: " + "9" * 50_000 + "e", r"line 1: the weight of 'anna' must be a number"),
     ],
 )
 def test_a_malformed_hotword_file_is_refused(tmp_path: Path, name: str, content: str | bytes, message: str) -> None:

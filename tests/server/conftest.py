@@ -1,14 +1,19 @@
 """One real server for the folder: toy models with small limits, and some that search with more than greed."""
 
+import os
 import shutil
 import string
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psutil
 import pytest
 
-from serving import RawClient, quiet_options
+from serving import RawClient, Serve, descendants, quiet_options
 from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
@@ -144,3 +149,22 @@ def server(
 @pytest.fixture(scope="session")
 def raw(server: TritonServer) -> RawClient:
     return RawClient(server.grpc_address)
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Start `tritone serve`; what is still running at the end of the test is killed with everything below it."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: object) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", *map(str, arguments)]
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        started.append(subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            for child in [*descendants(process.pid), psutil.Process(process.pid)]:
+                child.kill()
+        process.communicate()

@@ -1,7 +1,9 @@
 """What the backend does when a pipeline itself fails. Triton's module exists only within Triton: it is played here."""
 
+import gc
 import importlib
 import sys
+import weakref
 from collections.abc import Iterator, Sequence
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -39,27 +41,42 @@ class PlayedTensor:
 
 
 class PlayedRequest:
-    """One row of `value`s."""
+    """One row of `value`s. An exception in place of the stream or the parameters is raised where they are read."""
 
-    def __init__(self, value: float, stream: int = 1, flags: int = 0) -> None:
+    def __init__(
+        self, value: float, stream: Any = 1, flags: int = 0, *, request_id: str = "", parameters: Any = "{}"
+    ) -> None:
         wav = np.full((1, 8), value, np.float32)
         self._inputs = [PlayedTensor("WAV", wav), PlayedTensor("WAV_LENS", np.array([[8]], np.int32))]
-        self._stream, self._flags = stream, flags
+        self._stream, self._flags, self._id, self._parameters = stream, flags, request_id, parameters
 
     def inputs(self) -> list[PlayedTensor]:
         return self._inputs
 
     def parameters(self) -> str:
-        return "{}"
+        return played_or_raised(self._parameters)
 
     def requested_output_names(self) -> set[str]:
         return {"TRANSCRIPTS"}
 
     def correlation_id(self) -> int:
-        return self._stream
+        return played_or_raised(self._stream)
+
+    def request_id(self) -> str:
+        return self._id
 
     def flags(self) -> int:
         return self._flags
+
+
+def played_or_raised(value: Any) -> Any:
+    if isinstance(value, Exception):
+        raise value
+    return value
+
+
+def not_utf8() -> UnicodeDecodeError:
+    return UnicodeDecodeError("utf-8", b"a\xff", 1, 2, "invalid start byte")
 
 
 class Fragile:
@@ -70,7 +87,7 @@ class Fragile:
         self.closed: list[int] = []
         self.slots = iter(range(100))
         self.work = WorkLog(SETTINGS.sample_rate)
-        self.searching = SimpleNamespace(options=SearchOptions())
+        self.searching = SimpleNamespace(options=SearchOptions(), check=lambda options: options)
 
     def check(self, waveform: np.ndarray) -> None:
         """Nothing is too long."""
@@ -92,11 +109,12 @@ class Fragile:
 
 
 @pytest.fixture
-def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+    """Triton's module, played; what was logged as an error."""
     module: Any = ModuleType("triton_python_backend_utils")
     module.TritonError, module.Tensor = PlayedError, PlayedTensor
-    silent = {name: lambda message: None for name in ("log_error", "log_warn", "log_info")}
-    module.Logger = SimpleNamespace(**silent)
+    logged: list[str] = []
+    module.Logger = SimpleNamespace(log_error=logged.append, log_warn=lambda _: None, log_info=lambda _: None)
     module.InferenceResponse = lambda output_tensors=(), error=None: (
         error.told if error else output_tensors[0].as_numpy()[0].decode()
     )
@@ -104,7 +122,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     names = [f"tritone.backend.{name}" for name in ("replies", "metrics", "batch", "offline", "streaming")]
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
-    yield
+    yield logged
     for name in names:
         sys.modules.pop(name, None)
 
@@ -112,7 +130,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def table(made: Any, **more: Any) -> StreamTable[..., Any]:
     if not hasattr(made, "_open"):  # an offline model has no streams
         return StreamTable(lambda: None, lambda _: None, capacity=9, **more)
-    return StreamTable(made._open, lambda stream: made._pipeline.close(stream.slot), capacity=9, **more)
+    return StreamTable(made._open, made._close, capacity=9, **more)
 
 
 def model(mode: str) -> tuple[Any, Fragile]:
@@ -128,15 +146,72 @@ def model(mode: str) -> tuple[Any, Fragile]:
     return made, pipeline
 
 
-@pytest.mark.usefixtures("played")
-def test_an_utterance_that_breaks_the_batch_breaks_only_its_own_request() -> None:
+def test_an_utterance_that_breaks_the_batch_breaks_only_its_own_request(played: list[str]) -> None:
     offline, pipeline = model("offline")
     answers = offline.execute([PlayedRequest(value) for value in (1, 9, np.nan, 2)])
     assert (answers[0], answers[3]) == ("1", "2")
-    assert answers[1] == ("INTERNAL", "MemoryError: a nine")
+    assert answers[1][0] == "INTERNAL"
     assert answers[2][0] == "INVALID_ARG"
     assert pipeline.calls == [3, 1, 1, 1], "together first, then each alone"
     assert offline.execute([PlayedRequest(3)]) == ["3"]
+
+
+def test_an_error_that_nobody_expected_is_explained_to_the_operator_alone(played: list[str]) -> None:
+    offline, _ = model("offline")
+    ((_, told),) = offline.execute([PlayedRequest(9)])
+    assert told == "the model failed at this request; the server's log says why. Tell who runs the server."
+    (logged,) = played
+    assert "MemoryError: a nine" in logged
+    assert "test_isolation.py" in logged, "where it came from"
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"parameters": not_utf8()}, "not UTF-8: byte 0xff"),
+        ({"parameters": '{"search": ' + "[" * 100_000}, "cannot be read"),
+        ({"parameters": '{"hotwords": "' + "a:1," * 300_000 + '"}'}, "1,200,016 characters as JSON; at most 1,048,576"),
+        ({"parameters": '{"beam": 1e999}'}, "request parameter beam: expected a finite number, got inf"),
+        ({"parameters": '{"beam": "' + "1" * 5000 + '"}'}, "request parameter beam: expected a finite number"),
+        ({"value": np.inf}, "must be finite numbers"),
+    ],
+)
+def test_whatever_is_wrong_with_a_request_its_neighbours_are_answered(
+    mode: str, bad: dict[str, Any], told: str
+) -> None:
+    made, _ = model(mode)
+    requests = [
+        PlayedRequest(**({"value": value} | more), stream=n, flags=START | END)  # type: ignore[arg-type]
+        for n, (value, more) in enumerate([(1, {}), (2, bad), (3, {})], start=1)
+    ]
+    first, (code, message), third = made.execute(requests)
+    assert (first, code, third) == ("1", "INVALID_ARG", "3")
+    assert told in message
+    assert len(message) < 1010
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+def test_an_answer_that_cannot_be_made_harms_no_other(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = model(mode)
+    odd = PlayedRequest(2, stream=2, flags=START | END)
+    monkeypatch.setattr(odd, "requested_output_names", lambda: played_or_raised(not_utf8()), raising=False)
+    requests = [PlayedRequest(1, stream=1, flags=START | END), odd, PlayedRequest(3, stream=3, flags=START | END)]
+    first, (code, _), third = made.execute(requests)
+    assert (first, code, third) == ("1", "INTERNAL", "3")
+
+
+@pytest.mark.usefixtures("played")
+def test_a_stream_id_that_is_no_text_is_an_error_of_its_chunk() -> None:
+    streaming, _ = model("streaming")
+    first, (code, told), third = streaming.execute(
+        [PlayedRequest(n, stream=id, flags=START) for n, id in ((1, 1), (2, not_utf8()), (3, 3))]
+    )
+    assert (first, code, third) == ("1", "INVALID_ARG", "3")
+    assert "sequence id" in told
+    assert "not UTF-8" in told
 
 
 @pytest.mark.usefixtures("played")
@@ -146,14 +221,15 @@ def test_a_good_batch_is_one_call() -> None:
     assert pipeline.calls == [3]
 
 
-@pytest.mark.usefixtures("played")
-def test_a_step_that_fails_closes_the_streams_it_may_have_harmed_and_no_others() -> None:
+def test_a_step_that_fails_closes_the_streams_it_may_have_harmed_and_no_others(played: list[str]) -> None:
     streaming, pipeline = model("streaming")
     assert streaming.execute([PlayedRequest(n, stream=n, flags=START) for n in (1, 2, 3)]) == ["1", "2", "3"]
     failed = streaming.execute([PlayedRequest(9, stream=1), PlayedRequest(5, stream=2)])
     assert [code for code, _ in failed] == ["INTERNAL", "INTERNAL"]
-    assert "MemoryError: a nine" in failed[0][1]
+    assert "the step failed (MemoryError)" in failed[0][1]
     assert "Start the stream again" in failed[1][1]
+    (logged,) = played
+    assert "MemoryError: a nine" in logged
     assert pipeline.closed == [0, 1]
     (code, told), third = streaming.execute([PlayedRequest(5, stream=1), PlayedRequest(6, stream=3)])
     assert (code, third) == ("INVALID_ARG", "6")
@@ -172,10 +248,81 @@ def test_a_chunk_that_waited_longer_than_the_idle_time_finds_its_stream_open() -
 
 
 @pytest.mark.usefixtures("played")
-def test_a_restart_that_shares_a_batch_with_an_old_chunk_comes_after_it() -> None:
+def test_a_restart_that_shares_a_batch_with_the_end_of_the_stream_comes_after_it() -> None:
     streaming, pipeline = model("streaming")
     streaming.execute([PlayedRequest(1, stream=7, flags=START)])
-    assert streaming.execute([PlayedRequest(2, stream=7), PlayedRequest(3, stream=7, flags=START | END)]) == ["2", "3"]
+    last, first = PlayedRequest(2, stream=7, flags=END), PlayedRequest(3, stream=7, flags=START | END)
+    assert streaming.execute([last, first]) == ["2", "3"]
     assert pipeline.calls == [1, 1, 1]
-    assert pipeline.closed == [0], "the final step frees the second slot by itself"
+    assert pipeline.closed == [], "the final step frees the slot by itself"
     assert len(streaming._streams) == 0
+
+
+@pytest.mark.usefixtures("played")
+def test_start_on_an_open_stream_is_refused_and_the_stream_goes_on() -> None:
+    streaming, pipeline = model("streaming")
+    streaming.execute([PlayedRequest(1, stream=7, flags=START)])
+    (code, told), mine = streaming.execute([PlayedRequest(9, stream=7, flags=START), PlayedRequest(2, stream=7)])
+    assert (code, mine) == ("INVALID_ARG", "2")
+    assert "stream 7 is in use" in told
+    assert "63 bits" in told
+    assert pipeline.calls == [1, 1], "what the second client sent is not computed"
+    assert pipeline.closed == []
+
+
+@pytest.mark.usefixtures("played")
+def test_chunks_of_a_refused_client_are_known_by_their_request_id() -> None:
+    streaming, pipeline = model("streaming")
+    streaming.execute([PlayedRequest(1, stream=7, flags=START, request_id="first")])
+    streaming.execute([PlayedRequest(2, stream=7, flags=START, request_id="second")])
+    ((code, told),) = streaming.execute([PlayedRequest(3, stream=7, request_id="second")])
+    assert code == "INVALID_ARG"
+    assert "belongs to another client" in told
+    assert streaming.execute([PlayedRequest(4, stream=7, request_id="first", flags=END)]) == ["4"]
+    assert pipeline.calls == [1, 1]
+
+
+@pytest.mark.usefixtures("played")
+def test_an_idle_stream_gives_its_id_to_who_starts_it() -> None:
+    streaming, pipeline = model("streaming")
+    now = 0.0
+    streaming._streams = table(streaming, idle_timeout_s=5, clock=lambda: now)
+    streaming.execute([PlayedRequest(1, stream=7, flags=START)])
+    now = 6.0
+    assert streaming.execute([PlayedRequest(2, stream=7, flags=START)]) == ["2"]
+    assert pipeline.closed == [0]
+
+
+@pytest.mark.usefixtures("played")
+def test_several_warm_ups_may_share_a_batch() -> None:
+    streaming, _ = model("streaming")
+    assert streaming.execute([PlayedRequest(n, stream=0) for n in (1, 2, 3)]) == ["1", "2", "3"]
+    assert len(streaming._streams) == 0
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+def test_no_refused_request_is_kept_in_memory(mode: str) -> None:
+    """Without the garbage collector, whose next run may be long after Triton's shared memory is full."""
+    made, _ = model(mode)
+    bad: list[dict[str, Any]] = [
+        {"value": np.nan},
+        {"value": 9},
+        {"value": 1, "parameters": not_utf8()},
+        {"value": 1, "parameters": '{"beam": "x"}'},
+        {"value": 1, "parameters": "{"},
+    ]
+    bad += [{"value": 1, "stream": not_utf8()}] if mode == "streaming" else []
+    made.execute([PlayedRequest(1, stream=99, flags=START)])  # a stream for chunks with other parameters
+    gc.disable()
+    try:
+        for case in bad:
+            for flags, stream in ((START, 1), (START | END, 2), (END, 99), (0, 99), (0, 5)):
+                requests = [PlayedRequest(**({"stream": stream, "flags": flags} | case))]  # type: ignore[arg-type]
+                held = [weakref.ref(each.as_numpy()) for each in requests[0].inputs()]
+                answers = made.execute(requests)
+                del requests
+                assert [each() for each in held] == [None, None], (case, flags)
+                del answers
+    finally:
+        gc.enable()

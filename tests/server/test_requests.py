@@ -1,6 +1,7 @@
 """Tensors to waveforms, and parameters to search options, without a server."""
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,7 +10,8 @@ import pytest
 
 from tritone.backend.requests import parameters_of
 from tritone.errors import AudioError, InputError
-from tritone.pipelines.kinds.audio import cut_rows
+from tritone.pipelines.embed_options import EmbedOptions
+from tritone.pipelines.kinds.audio import cut_rows, read_waveforms
 from tritone.pipelines.kinds.speech import options_of
 from tritone.search.options import PARAMETERS, SearchOptions
 
@@ -39,6 +41,11 @@ def test_lengths_may_come_without_their_second_axis() -> None:
 def test_tensors_that_do_not_fit_are_refused(wav: np.ndarray, lens: list[list[int]], told: str) -> None:
     with pytest.raises(AudioError, match=told):
         cut_rows(wav, np.array(lens, np.int32))
+
+
+def test_lengths_without_samples_are_refused() -> None:
+    with pytest.raises(AudioError, match="no input WAV"):
+        read_waveforms({"WAV_LENS": np.ones((1, 1), np.int32)}, sample_rate=16000, max_audio_s=1)
 
 
 def asking(text: str) -> Any:
@@ -76,3 +83,26 @@ def test_times_are_for_requests_that_take_the_details(outputs: set[str]) -> None
     assert (options.nbest, options.timestamps) == (2, "DETAILS" in outputs)
     searching.options = SearchOptions(mode="prefix-beam", timestamps=False)
     assert not options_of(searching, {"nbest": 2}, outputs).timestamps
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("a:1," * 5_000_000, "have 20,000,000 characters"),
+        ("a:1," * 250_000, "at most 1000 hotwords are allowed, got 250000"),
+        ('{"a": ' + "[" * 1_000_000, "not valid JSON"),
+        ("a:" + "9" * 1_000_000 + "e", "expected a number, got '9999"),
+    ],
+)
+def test_work_on_hotwords_ends_soon_however_many_there_are(text: str, told: str) -> None:
+    start = time.perf_counter()
+    with pytest.raises(InputError, match=told) as caught:
+        SearchOptions().changed({"hotwords": text})
+    assert time.perf_counter() - start < 1
+    assert len(str(caught.value)) < 500
+
+
+def test_a_window_longer_than_any_audio_is_all_of_the_audio() -> None:
+    options = EmbedOptions().changed({"window_s": "1e308", "shift_s": 1e308})
+    assert options.starts(1000, 16000) == [0]
+    assert options.samples(1000, 16000) == 1000

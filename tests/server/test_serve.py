@@ -4,23 +4,18 @@ import io
 import os
 import re
 import signal
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
-from serving import Ask, RawClient, Refusal, alive, descendants, quiet_options
+from serving import Ask, RawClient, Refusal, Serve, alive, descendants, lines_until, ports, quiet_options
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import build_repository
-from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.server import TritonServer, free_ports
 
-Serve = Callable[..., "subprocess.Popen[str]"]
 WAIT_S = 60
 
 
@@ -28,39 +23,6 @@ WAIT_S = 60
 def repository(toy_bundle: Path, tmp_path: Path) -> Path:
     build_repository([toy_bundle], tmp_path / "repo", modes="offline")
     return tmp_path / "repo"
-
-
-@pytest.fixture
-def serve() -> Iterator[Serve]:
-    """Start `tritone serve`; what is still running at the end of the test is killed with everything below it."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: object) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", *map(str, arguments)]
-        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            for child in [*descendants(process.pid), psutil.Process(process.pid)]:
-                child.kill()
-        process.communicate()
-
-
-def ports(options: ServerOptions) -> list[str]:
-    return [part for service, port in options.ports.items() for part in (f"--{service}-port", str(port))]
-
-
-def lines_until(process: "subprocess.Popen[str]", pattern: str) -> list[str]:
-    assert process.stdout is not None
-    lines = []
-    for line in process.stdout:
-        lines.append(line)
-        if re.search(pattern, line):
-            return lines
-    raise AssertionError(f"{pattern!r} never came; it said {lines} and {process.communicate()[1]}")
 
 
 def regions(pid: int) -> set[str]:
@@ -87,11 +49,11 @@ def test_a_signal_stops_the_server_cleanly_and_no_child_is_left(
     assert regions(process.pid) == set()
 
 
-def test_with_control_a_model_is_unloaded_and_loaded_again_as_its_files_are_then(
+def test_with_control_open_a_model_is_unloaded_and_loaded_again_as_its_files_are_then(
     serve: Serve, repository: Path
 ) -> None:
     options = quiet_options()
-    process = serve(repository, *ports(options), "--control")
+    process = serve(repository, *ports(options), "--open", "control")
     assert re.search(r"toy +1 +offline +READY", "".join(lines_until(process, "^Serving on")))
     raw = RawClient(f"127.0.0.1:{options.grpc_port}")
     ask = Ask(model="toy", wav=np.zeros(13 * SAMPLE_RATE, np.float32))
@@ -189,8 +151,8 @@ def test_the_server_outlives_the_reader_of_its_log(repository: Path) -> None:
     assert any("Started GRPCInferenceService" in line for line in server.tail)
 
 
-def test_when_triton_dies_serve_ends_with_its_code_and_cleans_up(serve: Serve, repository: Path) -> None:
-    process = serve(repository, *ports(quiet_options()))
+def test_without_restart_the_end_of_triton_ends_serve_with_its_code(serve: Serve, repository: Path) -> None:
+    process = serve(repository, *ports(quiet_options()), "--no-restart")
     lines_until(process, "^Serving on")
     children = descendants(process.pid)
     next(child for child in children if child.name() == "tritonserver").kill()

@@ -122,13 +122,15 @@ def test_the_padding_of_a_piece_is_not_heard(raw: RawClient) -> None:
         assert play(raw.grpc, audio, ID, 85)[-1] == joined(offline) == "seven"[: 5 - (missing + 159) // 640]
 
 
-def test_an_id_is_used_again_for_one_file_after_the_other_and_by_other_clients(raw: RawClient) -> None:
+def test_an_id_is_used_again_for_one_file_after_the_other_and_refused_while_its_stream_is_open(raw: RawClient) -> None:
     assert [play(raw.grpc, transducer_waveform(text), ID, 85)[-1] for text in TEXTS] == TEXTS
-    (piece, true), *_, last = pieces(transducer_waveform(TEXTS[2]), 85)
+    (piece, true), *others = pieces(transducer_waveform(TEXTS[2]), 85)
     ask(raw.grpc, STREAMING, tensors(piece, true), sequence_id=ID, sequence_start=True)
-    assert play(raw.grpc, transducer_waveform("mine"), ID, 85)[-1] == "mine"
-    with pytest.raises(triton.InferenceServerException, match="START"):
-        ask(raw.grpc, STREAMING, tensors(*last), sequence_id=ID, sequence_end=True)
+    with pytest.raises(triton.InferenceServerException, match=f"stream {ID} is in use"):
+        play(raw.grpc, transducer_waveform(TEXTS[2]), ID, 85)
+    for index, each in enumerate(others, start=1):
+        said = ask(raw.grpc, STREAMING, tensors(*each), sequence_id=ID, sequence_end=index == len(others))
+    assert joined(said) == TEXTS[2]
 
 
 def test_a_stream_of_requests_on_one_connection_as_perf_analyzer_sends_it(server: TritonServer) -> None:

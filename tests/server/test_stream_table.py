@@ -38,13 +38,13 @@ def test_a_stream_keeps_its_slot_until_it_is_closed() -> None:
         slots.table.touch("a")
 
 
-def test_starting_an_open_stream_again_closes_its_old_slot_first() -> None:
+def test_starting_an_open_stream_again_is_refused_and_leaves_it_as_it_is() -> None:
     slots = Slots()
-    slots.table.start(1)
-    slots.table.start(2)
-    assert slots.table.start(1) == 2
-    assert slots.closed == [0]
-    assert len(slots.table) == 2
+    assert slots.table.start(1) == 0
+    with pytest.raises(StreamError, match=r"stream 1 is in use.*random number of 63 bits.*nothing for 10 s"):
+        slots.table.start(1)
+    assert slots.table.touch(1) == 0
+    assert (slots.opened, slots.closed) == (1, [])
 
 
 def test_a_stream_too_many_is_refused_with_the_limit() -> None:

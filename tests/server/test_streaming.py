@@ -162,12 +162,27 @@ def test_a_chunk_after_end_is_refused(raw: RawClient, three: list[int]) -> None:
     finish(raw, three)
 
 
-def test_start_on_an_open_stream_begins_anew(raw: RawClient, three: list[int]) -> None:
+def test_start_on_an_open_stream_is_refused_and_the_stream_goes_on(raw: RawClient, three: list[int]) -> None:
     stream = next(IDS)
-    first, _ = halves()
+    first, second = halves()
     assert raw.ask(chunk(stream, first, start=True)) == "abcd"
-    again = toy_waveform("xyz")
-    assert raw.ask(chunk(stream, again, start=True, end=True)) == "xyz"
+    refusal = raw.ask(chunk(stream, toy_waveform("xyz"), start=True))
+    assert refusal.status == "StatusCode.INVALID_ARGUMENT"
+    assert f"stream {stream} is in use" in refusal.message
+    assert raw.ask(chunk(stream, second, end=True)) == LETTERS
+    finish(raw, three)
+
+
+def test_a_second_client_whose_only_chunk_ends_the_stream_ends_it_for_the_first_one_too(
+    raw: RawClient, three: list[int]
+) -> None:
+    """Triton forgets an id at END, whoever sends it: the first client has an error, and its id is free."""
+    stream = next(IDS)
+    first, second = halves()
+    assert raw.ask(chunk(stream, first, start=True)) == "abcd"
+    assert "is in use" in raw.ask(chunk(stream, toy_waveform("xyz"), start=True, end=True)).message
+    assert "must specify the START flag" in raw.ask(chunk(stream, second, end=True)).message
+    assert raw.ask(chunk(stream, toy_waveform("again"), start=True, end=True)) == "again"
     finish(raw, three)
 
 

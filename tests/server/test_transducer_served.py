@@ -89,11 +89,12 @@ def test_streams_share_batches_and_say_all_when_they_end(raw: RawClient) -> None
     assert all(late != early for early, late in zip(before, after, strict=True))
 
 
-def test_an_id_that_is_used_again_starts_anew_with_end_and_without(raw: RawClient) -> None:
+def test_an_id_that_is_used_again_after_end_starts_anew(raw: RawClient) -> None:
     stream = next(IDS)
     for _ in range(2):
         assert raw.ask(chunk(stream, transducer_waveform("k?"), start=True, end=True)) == "kl"
     raw.ask(chunk(stream, transducer_waveform("quite another text"), start=True))
+    raw.ask(chunk(stream, NOTHING, end=True))
     assert raw.ask(chunk(stream, transducer_waveform("?"), start=True, end=True)) == "s"
     assert refused(raw.ask(chunk(stream, NOTHING, end=True)), "START")
 

@@ -2,6 +2,7 @@
 
 import importlib
 import re
+import subprocess
 import sys
 import threading
 import time
@@ -21,6 +22,7 @@ import tritonclient.grpc as triton
 from tritone.server import ServerOptions, TritonServer, free_ports
 
 TIMEOUT_S = 30.0
+Serve = Callable[..., "subprocess.Popen[str]"]  # the fixture `serve`
 METRIC = re.compile(r"(?P<name>tritone_\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)")
 
 
@@ -189,3 +191,17 @@ def _text(ask: Ask, answer: Any) -> Any:
     columns = [[cell.decode() for cell in answer.as_numpy(name).ravel()] for name in ask.outputs]
     rows = columns[0] if len(columns) == 1 else list(zip(*columns, strict=True))
     return rows[0] if len(rows) == 1 else rows
+
+
+def ports(options: ServerOptions) -> list[str]:
+    return [part for service, port in options.ports.items() for part in (f"--{service}-port", str(port))]
+
+
+def lines_until(process: "subprocess.Popen[str]", pattern: str) -> list[str]:
+    assert process.stdout is not None
+    lines = []
+    for line in process.stdout:
+        lines.append(line)
+        if re.search(pattern, line):
+            return lines
+    raise AssertionError(f"{pattern!r} never came; it said {lines} and {process.communicate()[1]}")

@@ -6,7 +6,7 @@ They hold no code of Tritone: a client that is tested with them is tested agains
 import shutil
 from pathlib import Path
 
-from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.server import ServerOptions, TritonServer
 
 MODELS = Path(__file__).parent / "wire_models"
 
@@ -93,12 +93,11 @@ def write_models(folder: Path, *names: str) -> Path:
     return folder
 
 
-def toy_server(folder: Path, *names: str) -> TritonServer:
+def toy_server(folder: Path, *names: str, extra: tuple[str, ...] = ()) -> TritonServer:
     """A server of these models, to be used in a `with` statement."""
-    return running_server(write_models(folder, *names))
+    return running_server(write_models(folder, *names), extra)
 
 
-def running_server(repository: Path) -> TritonServer:
-    """A server on free ports, to be used in a `with` statement."""
-    http, grpc, metrics = free_ports(3)
-    return TritonServer(repository, ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=0))
+def running_server(repository: Path, extra: tuple[str, ...] = ()) -> TritonServer:
+    """A server on free ports, with more arguments of tritonserver; to be used in a `with` statement."""
+    return TritonServer(repository, ServerOptions.on_free_ports(drain_s=0, extra=extra))

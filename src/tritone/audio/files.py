@@ -1,6 +1,6 @@
 """Audio files to waveforms.
 
-    path, bytes or open file  ->  (samples,) float32 at the wanted rate
+    path, bytes or open file  ->  (samples,) float32 at the wanted rate, at once or in blocks
 
 Every format of libsndfile is read (WAV, FLAC, Ogg Vorbis, Opus, MP3, ...). Channels are mixed down to their mean. Files
 come from strangers: durations are checked in the header first, and decoding is done in blocks, so that no file takes
@@ -10,8 +10,10 @@ more memory than its mono samples.
 import io
 import os
 import struct
+from collections.abc import Generator, Iterator
+from itertools import chain
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 import soundfile
@@ -63,6 +65,45 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
         with _open(local(source, AudioError)) as file:
             return _read(file, str(source), sample_rate, max_audio_s)
     return _read(source, getattr(source, "name", None) or "the audio data", sample_rate, max_audio_s)
+
+
+class AudioBlocks:
+    """An audio file of any length as mono at a sample rate, read a block at a time: an iterator to be closed.
+
+    The blocks are (samples,) float32, altogether what `read_audio` returns (to the last bit where the file has this
+    rate). An error in the middle of a file comes after the blocks before it. `duration_s`: of the file, by its header.
+    """
+
+    def __init__(self, source: str | os.PathLike[str], sample_rate: int) -> None:
+        """Raises `AudioError` as `read_audio` does, if the first block cannot be read."""
+        self._name = str(source)
+        self._sample_rate = sample_rate
+        self._file = _open(local(source, AudioError))
+        self._decoded = _decoded(self._file, self._name, None)
+        try:
+            self._first = next(self._decoded)
+        except BaseException:
+            self.close()
+            raise
+        self.duration_s = self._first.duration_s
+
+    def __iter__(self) -> Iterator[Waveform]:
+        rate = self._first.rate
+        stream = None if rate == self._sample_rate else soxr.ResampleStream(rate, self._sample_rate, 1, "float32", "HQ")
+        read = 0
+        for each in chain([self._first], self._decoded):
+            try:
+                check_waveform(each.samples, sample_rate=rate)
+            except AudioError as error:
+                raise AudioError(f"{self._name}: {error}, counted from {read / rate:.3f} s") from error
+            read += len(each.samples)
+            yield each.samples if stream is None else stream.resample_chunk(each.samples)
+        if stream is not None:
+            yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
+
+    def close(self) -> None:
+        self._decoded.close()
+        self._file.close()
 
 
 def find_audio(folder: Path) -> list[Path]:
@@ -130,15 +171,33 @@ def _for_soundfile(file: BinaryIO) -> BinaryIO | int:
 
 
 def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None) -> Waveform:
-    _refuse_truncated(file, name)
-    promised = 0  # samples, by the header
+    blocks = list(_decoded(file, name, max_audio_s))
+    rate, waveform = blocks[0].rate, np.concatenate([block.samples for block in blocks])
+    del blocks
+    try:
+        check_waveform(waveform, sample_rate=rate)
+    except AudioError as error:
+        raise AudioError(f"{name}: {error}") from error
+    return resample(waveform, rate, sample_rate)
+
+
+class _Block(NamedTuple):
+    """Some samples of a file, mono, with its sample rate in Hz and its duration by the header."""
+
+    rate: int
+    duration_s: float
+    samples: Waveform
+
+
+def _decoded(file: BinaryIO, name: str, max_audio_s: float | None) -> Generator[_Block, None, None]:
+    """The blocks of a file, at least one. Raises as `read_audio` does."""
+    _refuse_damaged(file, name)
+    rate = promised = decoded = 0  # samples, by the header
     try:
         with soundfile.SoundFile(_for_soundfile(file), closefd=False) as sound:
             rate, promised = sound.samplerate, sound.frames
             if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
-                raise AudioError(
-                    f"{name} claims a sample rate of {rate} Hz; expected {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz"
-                )
+                raise _absurd_rate(name, rate)
             if promised <= 0:
                 raise AudioError(f"{name} has no samples, or is cut off")
             if promised >= UNKNOWN_FRAMES:
@@ -150,30 +209,27 @@ def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None
                     f"{name} is {promised / rate:.3f} s long, the limit is {max_audio_s:g} s. "
                     "Cut it, stream it, or raise the limit (max_audio_s)."
                 )
-            blocks = []
-            remaining = promised  # never more than the header said, whatever the data decodes to
             step = max(1, BLOCK // sound.channels)
-            while remaining > 0 and len(block := sound.read(min(step, remaining), dtype="float32", always_2d=True)):
-                blocks.append(block.mean(axis=1, dtype=np.float32))
-                remaining -= len(block)
+            # never more than the header said, whatever the data decodes to
+            while decoded < promised and len(
+                block := sound.read(min(step, promised - decoded), dtype="float32", always_2d=True)
+            ):
+                decoded += len(block)
+                yield _Block(rate, promised / rate, block.mean(axis=1, dtype=np.float32))
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: soundfile takes *.raw for headerless audio
         reason = (getattr(error, "error_string", None) or str(error)).removeprefix("Error : ").strip().rstrip(".")
         if promised:
             raise AudioError(f"{name} is damaged or cut off ({reason}). Copy or download it again.") from error
         raise AudioError(f"{name} is not audio that can be read ({reason}). Known are {KNOWN_FORMATS}.") from error
-    waveform = np.concatenate(blocks) if blocks else np.zeros(0, dtype=np.float32)
-    if len(waveform) < promised:
-        detail = f"its header promises {promised / rate:.3f} s, it holds {len(waveform) / rate:.3f} s"
-        raise _cut_off(name, detail)
-    try:
-        check_waveform(waveform, sample_rate=rate)
-    except AudioError as error:
-        raise AudioError(f"{name}: {error}") from error
-    return resample(waveform, rate, sample_rate)
+    if decoded < promised:
+        raise _cut_off(name, f"its header promises {promised / rate:.3f} s, it holds {decoded / rate:.3f} s")
 
 
-def _refuse_truncated(file: BinaryIO, name: str) -> None:
-    """Compare what WAV, AIFF and Ogg files promise with what they hold; libsndfile takes them as they are."""
+def _refuse_damaged(file: BinaryIO, name: str) -> None:
+    """Compare what WAV, AIFF and Ogg files promise with what they hold; libsndfile takes them as they are.
+
+    A FLAC file of 0 Hz is refused too, for which libsndfile may read all of it.
+    """
     start = file.tell()
     total = file.seek(0, os.SEEK_END)
     if total == start:
@@ -190,6 +246,10 @@ def _refuse_truncated(file: BinaryIO, name: str) -> None:
                     raise _cut_off(name, f"its header promises {size} bytes of audio, {present} are there")
                 break
             file.seek(size + size % 2, os.SEEK_CUR)
+    elif head[:4] == b"fLaC":
+        details = file.read(9)  # the last bytes of its sizes, and 20 bits of the sample rate
+        if len(details) == 9 and head[4] & 0x7F == 0 and not (rate := int.from_bytes(details[6:9], "big") >> 4):
+            raise _absurd_rate(name, rate)
     elif head[:4] == b"OggS":
         file.seek(max(start, total - OGG_MAX_PAGE))
         tail = file.read(OGG_MAX_PAGE)
@@ -199,6 +259,10 @@ def _refuse_truncated(file: BinaryIO, name: str) -> None:
         if not whole or not page[5] & OGG_LAST_PAGE:
             raise _cut_off(name, "its last page is missing")
     file.seek(start)
+
+
+def _absurd_rate(name: str, rate: int) -> AudioError:
+    return AudioError(f"{name} claims a sample rate of {rate} Hz; expected {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz")
 
 
 def _cut_off(name: str, detail: str) -> AudioError:

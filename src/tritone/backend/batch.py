@@ -6,14 +6,14 @@ requests  ->  jobs, or the error that each request is  ->  results  ->  answers
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Generic, TypeVar
 
-import triton_python_backend_utils as pb_utils
-
-from tritone.backend.metrics import Metrics, outcome_of
+from tritone.backend import heartbeat
+from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
-from tritone.pipelines.isolation import as_value, prepared
+from tritone.pipelines.isolation import UnexpectedError, attempt, prepared
 
 Job = TypeVar("Job")
 Result = TypeVar("Result")
@@ -40,22 +40,20 @@ class BatchModel(ABC, Generic[Job, Result]):
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: good requests share one call, bad ones get an error each."""
         start = time.perf_counter()
-        outcomes = prepared(self.parse, self.run, requests)
-        answers = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
-        told = [outcome_of(outcome) for outcome in outcomes]
+        with heartbeat.batch():
+            outcomes = prepared(self.parse, self.run, requests)
+        answered = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
+        told = [outcome for _, outcome in answered]
         self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)
-        return answers
+        return [answer for answer, _ in answered]
 
     def finalize(self) -> None:
         """Report the last numbers."""
         self._metrics.tell()
 
-    def _answer(self, request: Any, outcome: Result | TritoneError) -> Any:
-        if not isinstance(outcome, TritoneError):
-            return self.answer(request, outcome)
-        if outcome_of(outcome) == "failed":
-            pb_utils.Logger.log_error(f"a request failed: {outcome}")
-        return error_reply(outcome)
+    def _answer(self, request: Any, outcome: Result | TritoneError) -> tuple[Any, Outcome]:
+        answer = outcome if isinstance(outcome, TritoneError) else attempt(partial(self.answer, request), outcome)
+        return error_reply(answer) if isinstance(answer, TritoneError) else answer, outcome_of(answer)
 
 
 def of_one(results: Sequence[Result | TritoneError]) -> list[Result] | TritoneError:
@@ -63,6 +61,7 @@ def of_one(results: Sequence[Result | TritoneError]) -> list[Result] | TritoneEr
     found: list[Result] = []
     for index, result in enumerate(results):
         if isinstance(result, TritoneError):
-            return result if len(results) == 1 else as_value(type(result)(f"row {index}: {result}"))
+            alone = len(results) == 1 or isinstance(result, UnexpectedError)
+            return result if alone else type(result)(f"row {index}: {result}")
         found.append(result)
     return found

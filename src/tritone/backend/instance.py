@@ -6,12 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import triton_python_backend_utils as pb_utils
+
+from tritone.backend import heartbeat
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import Kind
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.runtime.memory import machine_bytes
 from tritone.search.options import SearchOptions
 
 
@@ -45,6 +49,8 @@ def read_instance(args: Mapping[str, str]) -> Instance:
         LanguageModelError: the hotwords cannot be read.
         ValueError: a parameter in `config.pbtxt` is unknown or unfit.
     """
+    heartbeat.start()
+    _hide_shared_memory()
     config = json.loads(args["model_config"])
     settings = Settings.from_model_config(config)
     folder = Path(args["model_repository"]) / args["model_version"]
@@ -52,19 +58,33 @@ def read_instance(args: Mapping[str, str]) -> Instance:
     groups = config.get("instance_group", [])
     instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
     on_gpu = args["model_instance_kind"] == "GPU"
+    threads = settings.threads_of(instances)
     return Instance(
         bundle=Bundle.open(folder / settings.bundle),
         settings=settings,
         search=_search(settings, folder),
         placement=Placement(
             device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
-            threads=settings.threads_of(instances),
+            threads=threads,
             runtime=settings.runtime or None,
             precision=settings.precision or None,
+            memory_mb=settings.memory_of(threads, machine_bytes()),
         ),
         max_batch=max(1, config["max_batch_size"]),
         warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),
     )
+
+
+def _hide_shared_memory(arguments: Path = Path("/proc/self/cmdline"), folder: Path = Path("/dev/shm")) -> None:
+    """Take the region through which this process gets requests from all other users.
+
+    Triton makes it readable for everybody, whatever the umask. Nothing opens it by its name any more.
+    """
+    try:
+        name = arguments.read_bytes().split(b"\0")[2].decode()
+        (folder / Path(name).name).chmod(0o600)
+    except (OSError, IndexError, UnicodeDecodeError) as error:
+        pb_utils.Logger.log_warn(f"the model's shared memory stays readable for other users of this machine: {error}")
 
 
 def _search(settings: Settings, folder: Path) -> SearchSettings:

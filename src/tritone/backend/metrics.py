@@ -26,6 +26,7 @@ OUTCOMES: tuple[Outcome, ...] = ("ok", "bad_input", "refused", "failed")
 
 REQUESTS = "tritone_requests_total"
 STREAMS = "tritone_open_streams"
+STARTS = "tritone_model_starts_total"
 EXECUTE_S = "tritone_execute_seconds_total"
 WORK = {  # fields of `Work`
     "audio_s": "tritone_audio_seconds_total",
@@ -43,6 +44,7 @@ DESCRIPTIONS = {
     "tritone_search_seconds_total": "Seconds spent on the search",
     EXECUTE_S: "Seconds spent on batches, from their requests to their answers",
     REQUESTS: "Requests by outcome: ok, bad_input, refused or failed",
+    STARTS: "Starts of the processes of a model, the first included",
     STREAMS: "Open streams of a model instance",
 }
 
@@ -80,6 +82,7 @@ class Metrics:
         try:
             for name in (*WORK.values(), EXECUTE_S):
                 self._metrics[name] = _metric(name, pb_utils.MetricFamily.COUNTER, labels)
+            _metric(STARTS, pb_utils.MetricFamily.COUNTER, labels).increment(1)
             for outcome in OUTCOMES:
                 more = {**labels, "outcome": outcome}
                 self._metrics[outcome] = _metric(REQUESTS, pb_utils.MetricFamily.COUNTER, more)

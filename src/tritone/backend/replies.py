@@ -5,8 +5,15 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.errors import InputError, RetryError, TritoneError
+from tritone.errors import InputError, OperatorError, RetryError, TritoneError
+from tritone.pipelines.isolation import UnexpectedError
 from tritone.runtime.graph import Array
+
+MAX_MESSAGE = 1000  # characters, since a message may quote what a client sent
+
+
+class StepError(OperatorError):
+    """The pipeline failed for no reason that a request gave; nobody knows the state of its streams any more."""
 
 
 def reply(tensors: Mapping[str, Array]) -> Any:
@@ -15,11 +22,27 @@ def reply(tensors: Mapping[str, Array]) -> Any:
 
 
 def error_reply(error: TritoneError) -> Any:
-    """Answer with an error. The code tells a client whose turn it is: its own, a later try, or the operator's."""
+    """Answer with an error. The code tells a client whose turn it is: its own, a later try, or the operator's.
+
+    What the operator has to mend goes to the server's log, with its traceback where it was not expected. It may name
+    files of the server, so the client gets a sentence without them.
+    """
+    message = str(error)
     if isinstance(error, InputError):
         code = pb_utils.TritonError.INVALID_ARG
     elif isinstance(error, RetryError):
         code = pb_utils.TritonError.UNAVAILABLE
     else:
         code = pb_utils.TritonError.INTERNAL
-    return pb_utils.InferenceResponse(error=pb_utils.TritonError(str(error), code))
+        if not isinstance(error, StepError):  # which is logged once for all streams of the step
+            report = error.report if isinstance(error, UnexpectedError) else ""
+            pb_utils.Logger.log_error(_sendable(f"a request failed: {message}\n{report}".rstrip()))
+            message = "the model failed at this request; the server's log says why. Tell who runs the server."
+    if len(message) > MAX_MESSAGE:
+        message = f"{message[:MAX_MESSAGE]} [...]"
+    return pb_utils.InferenceResponse(error=pb_utils.TritonError(_sendable(message), code))
+
+
+def _sendable(text: str) -> str:
+    """Text without half characters, which no message can have."""
+    return text.encode(errors="replace").decode()

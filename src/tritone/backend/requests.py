@@ -16,6 +16,7 @@ from tritone.runtime.graph import Array
 # Triton's own parameters, most of which it keeps to itself.
 RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 RESERVED_PREFIX = "triton_"
+MAX_PARAMETERS = 2**20  # characters of JSON; a thousand hotwords of a hundred characters take a fifth of it
 
 
 class Request(Protocol):
@@ -41,16 +42,23 @@ def parameters_of(request: Request, known: Collection[str]) -> dict[str, Any]:
         known: names of the parameters that the model takes.
 
     Raises:
-        InputError: Triton passed on what is no JSON, as for a number that is not finite.
+        InputError: Triton passed on what is not UTF-8 or no JSON, as for a number that is not finite; or it is too
+            much.
     """
-    text = request.parameters()
-    if not text or text == "{}":
-        return {}
     try:
+        text = request.parameters()
+        if not text or text == "{}":
+            return {}
+        if len(text) > MAX_PARAMETERS:
+            raise InputError(
+                f"the request's parameters have {len(text):,} characters as JSON; at most {MAX_PARAMETERS:,} are read. "
+                "Send fewer or shorter hotwords"
+            )
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:  # text that is not UTF-8 is a ValueError
         raise InputError(
-            f"the request's parameters cannot be read ({error}); send finite numbers, text, true or false"
+            f"the request's parameters cannot be read ({_reason(error)}); send finite numbers, text in UTF-8, true or "
+            "false"
         ) from error
     return {name: value for name, value in found.items() if not _is_foreign(name, known)}
 
@@ -59,3 +67,9 @@ def _is_foreign(name: str, known: Collection[str]) -> bool:
     if name in RESERVED or name.startswith(RESERVED_PREFIX):
         return True
     return "-" in name and name.lower().replace("-", "_") not in known
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"not UTF-8: byte 0x{error.object[error.start]:02x}"
+    return str(error)

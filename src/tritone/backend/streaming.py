@@ -3,23 +3,31 @@
 A chunk that cannot be used gets an error and is ignored, as if it had not been sent: its stream stays open and goes on
 with the next chunk. START opens and END closes the stream even on such a chunk. How to search is said with START; where
 that cannot be done, the stream is not opened.
+
+Two clients may send the same stream id. START on an open stream is refused, and the stream goes on. Chunks that the
+second client has sent after its START all the same have the first one's id; they are refused where their request id
+is that of the refused START.
 """
 
+import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
+from tritone.backend import heartbeat
 from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
-from tritone.backend.replies import error_reply, reply
+from tritone.backend.replies import StepError, error_reply, reply
 from tritone.backend.requests import parameters_of, tensors_of
+from tritone.backend.settings import DRAINING
 from tritone.backend.streams import StreamId, StreamTable
-from tritone.errors import AudioError, InputError, OperatorError, TritoneError
+from tritone.errors import AudioError, InputError, ServerBusyError, StreamError, TritoneError
 from tritone.pipelines import Step, Transcript
-from tritone.pipelines.isolation import as_value
+from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.audio import read_waveforms
 from tritone.pipelines.kinds.speech import transcript_tensors
@@ -30,20 +38,37 @@ SEQUENCE_START = 1
 SEQUENCE_END = 2
 
 
-class StepError(OperatorError):
-    """The pipeline failed for no reason that a request gave; nobody knows the state of its streams any more."""
+MAX_RIVALS = 16  # refused STARTs that are remembered of an open stream
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """A request with what says whose it is."""
+
+    request: Any
+    stream: StreamId
+    request_id: str  # empty where the client gives none
+    start: bool
+    final: bool
 
 
 @dataclass(frozen=True)
 class OpenStream:
-    """A stream's slot in the pipeline, and how it is searched."""
+    """A stream's slot in the pipeline, and how it is searched.
+
+    `request_id`: of its START. `rivals`: other request ids that came with START while it was open.
+    """
 
     slot: int
     options: SearchOptions
+    request_id: str = ""
+    rivals: set[str] = field(default_factory=set)
 
 
 class TritonPythonModel:
     """Triton's interface; the names are its own."""
+
+    _draining: Path | None = None  # while this file exists no stream may begin
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
@@ -64,20 +89,23 @@ class TritonPythonModel:
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
             self._open,
-            lambda stream: self._pipeline.close(stream.slot),
+            self._close,
             capacity=instance.settings.max_streams,
             idle_timeout_s=instance.settings.idle_timeout_s,
         )
+        if DRAINING in os.environ:
+            self._draining = Path(os.environ[DRAINING])
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch of chunks, each of its own stream."""
         start = time.perf_counter()
+        chunks = [attempt(_chunk, request) for request in requests]
         # Whose chunk waited here while an earlier step took its time was not idle.
-        if expired := self._streams.expire(keep={request.correlation_id() for request in requests}):
+        waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
+        if expired := self._streams.expire(keep=waited):
             pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
-        answers: list[Any] = []
-        for wave in _waves(requests):
-            answers += self._advance(wave)
+        with heartbeat.batch():
+            answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
         outcomes, self._outcomes = self._outcomes, []
         work = self._pipeline.work.take()
         self._metrics.count(outcomes, work, time.perf_counter() - start, len(self._streams))
@@ -87,68 +115,90 @@ class TritonPythonModel:
         """Tell the last numbers; the streams end with the model."""
         self._metrics.tell()
 
-    def _advance(self, requests: Sequence[Any]) -> list[Any]:
-        parsed = [self._parse(request) for request in requests]
-        results = iter(self._step([item for item in parsed if not isinstance(item, TritoneError)]))
+    def _advance(self, chunks: Sequence[Chunk | TritoneError]) -> list[Any]:
+        steps = [each if isinstance(each, TritoneError) else attempt(self._parse, each) for each in chunks]
+        results = iter(self._step([each for each in steps if not isinstance(each, TritoneError)]))
         answers = []
-        for request, item in zip(requests, parsed, strict=True):
-            stream, final = request.correlation_id(), bool(_flags(request) & SEQUENCE_END)
-            outcome = item if isinstance(item, TritoneError) else next(results)
+        for chunk, step in zip(chunks, steps, strict=True):
+            outcome = step if isinstance(step, TritoneError) else next(results)
+            if not isinstance(chunk, TritoneError):
+                outcome = self._finish(chunk, outcome)
             self._outcomes.append(outcome_of(outcome))
-            if isinstance(outcome, Transcript):
-                if final:
-                    self._streams.forget(stream)
-                answers.append(reply(transcript_tensors([outcome], request.requested_output_names())))
-            else:
-                if final or isinstance(outcome, StepError):
-                    self._streams.close(stream)
-                answers.append(error_reply(outcome))
+            answers.append(error_reply(outcome) if isinstance(outcome, TritoneError) else outcome)
         return answers
+
+    def _finish(self, chunk: Chunk, outcome: Transcript | TritoneError) -> Any | TritoneError:
+        """The answer to a chunk, after closing its stream where it has ended."""
+        if isinstance(outcome, TritoneError):
+            # After END Triton lets no chunk of the id through, not even to a stream that END was not meant for.
+            if chunk.final or isinstance(outcome, StepError):
+                self._streams.close(chunk.stream)
+            return outcome
+        if chunk.final:
+            self._streams.forget(chunk.stream)
+        wanted = chunk.request.requested_output_names
+        return attempt(lambda transcript: reply(transcript_tensors([transcript], wanted())), outcome)
 
     def _step(self, steps: Sequence[Step]) -> Sequence[Transcript | TritoneError]:
         try:
             return self._pipeline.advance(steps) if steps else []
         except Exception as error:
-            pb_utils.Logger.log_error(f"a step of {len(steps)} streams failed: {type(error).__name__}: {error}")
-            return [StepError(f"the step failed ({type(error).__name__}: {error}). Start the stream again.")] * len(
-                steps
-            )
+            failure = as_value(error)
+            report = f"\n{failure.report}" if isinstance(failure, UnexpectedError) else ""
+            pb_utils.Logger.log_error(f"a step of {len(steps)} streams failed: {failure}{report}")
+            told = f"the step failed ({type(error).__name__}); the server's log says why. Start the stream again."
+            return [StepError(told)] * len(steps)
 
-    def _open(self, options: SearchOptions) -> OpenStream:
-        return OpenStream(self._pipeline.open(options), options)
+    def _open(self, options: SearchOptions, request_id: str) -> OpenStream:
+        return OpenStream(self._pipeline.open(options), options, request_id)
 
-    def _parse(self, request: Any) -> Step | TritoneError:
-        stream, flags = request.correlation_id(), _flags(request)
-        final = bool(flags & SEQUENCE_END)
+    def _close(self, stream: OpenStream) -> None:
+        failure = attempt(self._pipeline.close, stream.slot)
+        if isinstance(failure, TritoneError):
+            pb_utils.Logger.log_error(f"a stream could not be closed: {failure}")
+
+    def _parse(self, chunk: Chunk) -> Step:
+        opened = self._start(chunk) if chunk.start else self._continue(chunk)
         try:
-            opened = self._start(request) if flags & SEQUENCE_START else self._streams.touch(stream)
-        except TritoneError as error:
-            return as_value(error)
-        try:
-            if not flags & SEQUENCE_START:
-                self._check_unchanged(request, opened.options)
+            if not chunk.start:
+                self._check_unchanged(chunk.request, opened.options)
             (waveform,) = read_waveforms(
-                tensors_of(request),
+                tensors_of(chunk.request),
                 sample_rate=self._settings.sample_rate,
                 max_audio_s=self._settings.max_audio_s,
                 allow_empty=True,  # END may come on a chunk without samples
             )
-        except TritoneError as error:
-            after = "END closed the stream" if final else "the stream goes on without it"
+        except InputError as error:
+            after = "END closed the stream" if chunk.final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
-            return as_value(kind(f"stream {stream}: {str(error).rstrip('.')}. The chunk was ignored; {after}."))
-        return Step(opened.slot, waveform, final)
+            said = str(error).rstrip(".")
+            raise kind(f"stream {chunk.stream}: {said}. The chunk was ignored; {after}.") from error
+        return Step(opened.slot, waveform, chunk.final)
 
-    def _start(self, request: Any) -> OpenStream:
-        stream, searching = request.correlation_id(), self._pipeline.searching
+    def _start(self, chunk: Chunk) -> OpenStream:
+        opened = self._streams.get(chunk.stream)
+        if opened is not None and chunk.request_id not in ("", opened.request_id) and len(opened.rivals) < MAX_RIVALS:
+            opened.rivals.add(chunk.request_id)
+        searching = self._pipeline.searching
         try:
             options = searching.options
-            if parameters := parameters_of(request, self._kind.parameters):
+            if parameters := parameters_of(chunk.request, self._kind.parameters):
                 options = searching.check(options.changed(parameters))
         except InputError as error:
-            self._streams.close(stream)  # START ended what was there before
-            raise InputError(f"stream {stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
-        return self._streams.start(stream, options)
+            raise InputError(f"stream {chunk.stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
+        if self._draining is not None and self._draining.exists():
+            raise ServerBusyError(
+                f"stream {chunk.stream}: this server is ending. Start the stream again at another one."
+            )
+        return self._streams.start(chunk.stream, options, chunk.request_id)
+
+    def _continue(self, chunk: Chunk) -> OpenStream:
+        if (opened := self._streams.get(chunk.stream)) is not None and chunk.request_id in opened.rivals:
+            raise StreamError(
+                f"stream {chunk.stream} belongs to another client: the START with this chunk's request id "
+                f"({chunk.request_id[:80]}) was refused. The chunk was ignored. Start a stream with another id."
+            )
+        return self._streams.touch(chunk.stream)
 
     def _check_unchanged(self, request: Any, options: SearchOptions) -> None:
         parameters = parameters_of(request, self._kind.parameters)
@@ -160,21 +210,27 @@ class TritonPythonModel:
             )
 
 
-def _flags(request: Any) -> int:
+def _chunk(request: Any) -> Chunk:
+    """Raises `InputError` where the ids of a request cannot be read, which is when Python cannot make text of them."""
+    try:
+        stream, request_id = request.correlation_id(), request.request_id()
+    except UnicodeDecodeError as error:
+        raise InputError("the sequence id or the request id is not UTF-8; send text or a number above 0") from error
     # Triton refuses id 0 from clients; its own warm-up comes with it, and without flags.
-    return int(request.flags()) if request.correlation_id() != 0 else SEQUENCE_START | SEQUENCE_END
+    flags = int(request.flags()) if stream != 0 else SEQUENCE_START | SEQUENCE_END
+    return Chunk(request, stream, request_id, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END))
 
 
-def _waves(requests: Sequence[Any]) -> Iterator[list[Any]]:
+def _waves(chunks: Sequence[Chunk | TritoneError]) -> Iterator[list[Chunk | TritoneError]]:
     """Cut a batch where a stream comes a second time, as when it was restarted while a chunk was still queued."""
-    wave: list[Any] = []
+    wave: list[Chunk | TritoneError] = []
     seen: set[StreamId] = set()
-    for request in requests:
-        stream = request.correlation_id()
-        if stream in seen:
-            yield wave
-            wave, seen = [], set()
-        wave.append(request)
-        seen.add(stream)
+    for chunk in chunks:
+        if isinstance(chunk, Chunk):
+            if chunk.stream in seen:
+                yield wave
+                wave, seen = [], set()
+            seen.add(chunk.stream)
+        wave.append(chunk)
     if wave:
         yield wave

@@ -38,13 +38,24 @@ class StreamTable(Generic[How, Slot]):
     def __len__(self) -> int:
         return len(self._streams)
 
+    def get(self, stream: StreamId) -> Slot | None:
+        """The slot of `stream`; None if it is not open."""
+        held = self._streams.get(stream)
+        return None if held is None else held[0]
+
     def start(self, stream: StreamId, *args: How.args, **how: How.kwargs) -> Slot:
-        """Open `stream` with these arguments; if it is open already, it starts anew and its old state is dropped.
+        """Open `stream` with these arguments.
 
         Raises:
+            StreamError: it is open; it goes on as it was.
             ServerBusyError: every slot is taken.
         """
-        self.close(stream)
+        if stream in self._streams:
+            raise StreamError(
+                f"stream {stream} is in use: a stream with this id is open, and goes on. Take another id, a random "
+                "number of 63 bits is never taken twice; if the stream is your own, end it with a chunk that carries "
+                f"END first, or wait until it has sent nothing for {self._idle_timeout_s:g} s."
+            )
         if len(self._streams) >= self._capacity:
             raise ServerBusyError(
                 f"stream {stream}: all {self._capacity} streams of this model instance are taken. Try again when one "
@@ -56,7 +67,7 @@ class StreamTable(Generic[How, Slot]):
         return slot
 
     def touch(self, stream: StreamId) -> Slot:
-        """Give the slot of an open stream, and count it as used now.
+        """Return the slot of an open stream, and count it as used now.
 
         Raises:
             StreamError: the stream is not open.

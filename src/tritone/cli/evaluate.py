@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from tritone.cli.shared import recordings
+from tritone.cli.shared.connection import Connection
 from tritone.cli.shared.evaluation_printer import EvaluationPrinter
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
@@ -44,6 +45,7 @@ def evaluate(
     timeout_s: Annotated[
         float, typer.Option(min=0.001, help="With a server: limit of one request, in seconds.")
     ] = DEFAULT_TIMEOUT_S,
+    connection: Connection,
     parameters: Annotated[
         str | None,
         typer.Option(
@@ -126,6 +128,10 @@ def evaluate(
         (url is None and not (model is None and protocol is None), "--model and --protocol go with --url"),
         (url is None and parameters is not None, "--parameters goes with --url; --bundle and --compare take KEY=VALUE"),
         (
+            url is None and not any("://" in each for each in compared or ()) and connection.given,
+            f"{', '.join(connection.given)} goes with a server: --url, or --compare grpcs://host:port/model",
+        ),
+        (
             bundle is None and device is not None,
             "--device goes with --bundle; in --compare write NAME=BUNDLE,device=...",
         ),
@@ -160,7 +166,9 @@ def evaluate(
     asked = parse_parameters(parameters)
     try:
         playback = Playback(chunk_ms=chunk_ms or DEFAULT_CHUNK_MS, realtime=realtime) if streaming else None
-        systems = _open(url, model, protocol, timeout_s, asked, bundle, device, compared or [], playback, concurrency)
+        systems = _open(
+            url, model, protocol, timeout_s, connection, asked, bundle, device, compared or [], playback, concurrency
+        )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     if max_wer_increase is not None and before is None and len(systems) < 2:
@@ -222,6 +230,7 @@ def _open(
     model: str | None,
     protocol: str | None,
     timeout_s: float,
+    connection: Connection,
     search: Mapping[str, str],
     bundle: str | None,
     device: str | None,
@@ -232,12 +241,14 @@ def _open(
     """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs."""
     systems: list[System[TranscriptResult]] = []
     if url is not None:
-        from tritone.client import Client
-
-        client = Client(url, protocol=protocol, timeout_s=timeout_s)
+        client = connection.client(url, protocol=protocol, timeout_s=timeout_s)
         systems.append(transcriber(client, model, playback=playback, concurrency=concurrency, search=search))
     if bundle is not None and device is not None:
         bundle = f"{bundle},device={device}"
     for spec in [*([] if bundle is None else [bundle]), *compared]:
-        systems.append(open_system(spec, playback=playback, concurrency=concurrency, timeout_s=timeout_s))
+        systems.append(
+            open_system(
+                spec, playback=playback, concurrency=concurrency, timeout_s=timeout_s, connect=connection.client
+            )
+        )
     return systems

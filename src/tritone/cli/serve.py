@@ -11,9 +11,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.keys import key_file
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import compiled_searches, read_repository
-from tritone.server import ServerOptions, TritonServer
+from tritone.server import ServerOptions, Supervisor, TritonServer
+from tritone.server.options import DOORS
 
 
 @takes_option_classes()
@@ -29,14 +31,15 @@ def serve(
 ) -> None:
     """Run Triton on a model repository.
 
-    Ctrl-C and SIGTERM stop it; the exit code is Triton's own.
+    Ctrl-C and SIGTERM end it after what is in flight, a second time at once.
+    The exit code is then 0; if the server could not be kept alive, its own.
     """
     options = replace(options, extra=tuple(extra or ()))
     modes = {model.name: model.mode for model in read_repository(repo)}
     for kind, search in sorted(compiled_searches(repo)):
         compile_search(kind, search)  # once on a machine: else each model would do it while the server waits for them
-    running = TritonServer(repo, options, server=server, log=sys.stderr)
-    with running.forwarding_signals(), running:
+
+    def show(running: TritonServer) -> None:
         table = Table("model", "version", "mode", "state", box=None)
         for model in running.models():
             state = model.get("state") or "not loaded"
@@ -48,10 +51,23 @@ def serve(
         ]
         metrics = f"metrics http://{options.host}:{options.metrics_port}/metrics"
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
-        code = running.wait()
+        console.print(_doors(options), highlight=False)
+
+    code = Supervisor(repo, options, server=server, log=sys.stderr, on_ready=show).run()
     if code:
         typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
     raise typer.Exit(code)
+
+
+def _doors(options: ServerOptions) -> str:
+    opened = options.open_doors
+    told = (
+        f"Open to everybody: inference, metadata, statistics, health, metrics{''.join(f', {each}' for each in opened)}."
+    )
+    closed = [each for each in DOORS if each not in opened]
+    if closed:
+        told += f" With the key in {key_file(options.grpc_port)}: {', '.join(closed)}."
+    return told
 
 
 def _why(code: int) -> str:

@@ -11,6 +11,7 @@ with Client("localhost:8001") as client:
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
@@ -23,9 +24,10 @@ from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
 from tritone.client.replies import EmbeddingReply, Reply, TensorReply, TextReply
 from tritone.client.requests import ModelInput, Requests
+from tritone.client.retries import Retries, RetryingTransport
 from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
-from tritone.client.transport import Transport
-from tritone.errors import InputError
+from tritone.client.transport import Transport, connect
+from tritone.errors import InputError, TritoneError
 from tritone.result import AnyResult, EmbeddingResult, Result, TranscriptResult
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONCURRENCY = 8
+DEFAULT_RETRIES = 0
 
 
 class SendOptions(TypedDict, total=False):
@@ -66,18 +69,39 @@ class Client:
     Args:
         url: "host:port" (gRPC), "grpc://host:port" or "http://host:port"; "grpcs://" and "https://" use TLS.
         protocol: "grpc" or "http" for a URL without a scheme.
-        timeout_s: how long one request may take, queueing included, in seconds.
+        timeout_s: how long one request may take, queueing and further attempts included, in seconds. It is sent along,
+            so that the server need not compute what nobody waits for.
+        retries: how often a request is sent again that the server could not take: it was busy, or could not be
+            reached. Waits grow from about 0.25 s, and are no shorter than the server asks for. 0 by default: the caller
+            may send again itself, and a busy server should not get more work unasked. Of a stream only the first chunk
+            is sent again.
+        ca, certificate, private_key: PEM files for TLS: the authorities to trust in place of the system's, and the
+            client's own certificate and its key for mutual TLS.
+        key: what opens a server's restricted functions; ordinary requests need none.
 
     Raises:
-        ValueError: the URL cannot be understood. Nothing is sent before the first call of a method.
+        ValueError: the URL or a file cannot be used. Nothing is sent before the first call of a method.
     """
 
-    def __init__(self, url: str, *, protocol: str | None = None, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
-        if timeout_s <= 0:
+    def __init__(
+        self,
+        url: str,
+        *,
+        protocol: str | None = None,
+        timeout_s: float = DEFAULT_TIMEOUT_S,
+        retries: int = DEFAULT_RETRIES,
+        ca: str | Path | None = None,
+        certificate: str | Path | None = None,
+        private_key: str | Path | None = None,
+        key: str | None = None,
+    ) -> None:
+        if not timeout_s > 0:
             raise ValueError(f"timeout_s must be positive, got {timeout_s}")
-        self.endpoint = Endpoint.parse(url, protocol)
+        self.endpoint = Endpoint.parse(url, protocol, ca=ca, certificate=certificate, private_key=private_key, key=key)
         self.timeout_s = timeout_s
-        self._transport = _connect(self.endpoint)
+        self._retries = Retries(retries)
+        transport = connect(self.endpoint)
+        self._transport: Transport = RetryingTransport(transport, self._retries) if retries else transport
         self._chosen: dict[tuple[str | None, Kind | None], ModelInfo] = {}
 
     def models(self) -> list[ModelInfo]:
@@ -104,7 +128,8 @@ class Client:
             models = [self._describe(each) for each in ([name] if name in ready else ready)]
             if models and models[0].name == name and kind not in (None, models[0].kind):
                 models = [self._describe(each) for each in ready]  # the message tells which would do
-            self._chosen[name, kind] = choose(models, name, kind, self.endpoint)
+            missing = "" if name is None or name in ready else self._reason(name)
+            self._chosen[name, kind] = choose(models, name, kind, self.endpoint, missing)
         return self._chosen[name, kind]
 
     @overload
@@ -292,11 +317,24 @@ class Client:
             chunk_ms=chunk_ms,
             timeout_s=self.timeout_s,
             parameters=ask.parameters,
+            retries=self._retries,
         )
 
     def _ready_names(self) -> list[str]:
-        index = self._transport.model_index(self.timeout_s)
-        return sorted({entry["name"] for entry in index if entry.get("state") == "READY"})
+        # The index of the repository, which also lists other models, may be locked.
+        return sorted({entry["name"] for entry in self._transport.statistics("", self.timeout_s)})
+
+    def _reason(self, name: str) -> str:
+        """Why a model is not ready; empty if that cannot be found out, which needs the server's key."""
+        if self.endpoint.key is None:
+            return ""
+        try:
+            index = self._transport.model_index(self.timeout_s)
+        except TritoneError:
+            return ""
+        states = [entry for entry in index if entry["name"] == name]
+        lines = [line for entry in states for line in entry.get("reason", "").splitlines() if line.strip()]
+        return lines[0] if lines else states[0].get("state", "") if states else ""
 
     def _describe(self, name: str) -> ModelInfo:
         return ModelInfo.from_config(self._transport.model_config(name, self.timeout_s))
@@ -354,14 +392,3 @@ class Client:
 class _Ask:
     details: bool
     parameters: dict[str, Parameter]
-
-
-def _connect(endpoint: Endpoint) -> Transport:
-    # Each protocol brings heavy imports that a user of the other one should not wait for.
-    if endpoint.protocol == "grpc":
-        from tritone.client.grpc_transport import GrpcTransport
-
-        return GrpcTransport(endpoint)
-    from tritone.client.http_transport import HttpTransport
-
-    return HttpTransport(endpoint)

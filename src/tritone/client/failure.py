@@ -1,11 +1,11 @@
 """What went wrong on the way to a server and back  ->  an error of `tritone.errors`, told by what the caller can do."""
 
 import asyncio
+import math
 import re
+from dataclasses import dataclass
 
-from tritonclient.utils import InferenceServerException
-
-from tritone.client.endpoint import SCHEMES, Endpoint
+from tritone.client.endpoint import KEY_HEADERS, SCHEMES, Endpoint
 from tritone.errors import (
     InputError,
     OperatorError,
@@ -18,8 +18,11 @@ from tritone.errors import (
 
 HTTP_STATUS = {  # Triton's HTTP codes as the gRPC codes it uses for the same errors
     "400": "INVALID_ARGUMENT",
+    "401": "UNAUTHENTICATED",
+    "403": "PERMISSION_DENIED",
     "404": "NOT_FOUND",
     "408": "DEADLINE_EXCEEDED",
+    "413": "INVALID_ARGUMENT",
     "429": "RESOURCE_EXHAUSTED",
     "499": "CANCELLED",
     "502": "UNAVAILABLE",
@@ -34,11 +37,37 @@ BROKEN_CONNECTION = re.compile(
 )
 """Words of gRPC's own about a connection; Triton's refusals speak of queues, timeouts and models."""
 
+# What gRPC and aiohttp say where no TLS comes back: an answer in plain text, or the end of the connection.
+NO_TLS = ("WRONG_VERSION_NUMBER", "Handshake read failed", "ssl:default [None]")
 REQUEST_ID = re.compile(r"^\[request id: <id_unknown>\] ")
+# Triton's words for a model whose process ended, and for one that is being unloaded or loaded again. The client asks
+# only for models that it has seen ready, so one that is unknown now has gone since.
+DEAD_MODEL = re.compile(r"[Ss]tub process '[^']*' is not healthy")
+GONE_MODEL = re.compile(r"unknown model: '[^']*'")
+RESTRICTED = re.compile(r"(protocol|API) is restricted, expecting header", re.IGNORECASE)
+HINT = re.compile(r"[Tt]ry (?:it )?again in (?P<seconds>\d+(?:\.\d+)?) ?s")
+
+
+@dataclass(frozen=True)
+class Refusal(Exception):  # noqa: N818  # an answer, which `explain` makes an error of
+    """What a server answered in place of a result: gRPC's name of the status or HTTP's number, message, hint."""
+
+    status: str
+    message: str
+    retry_after_s: float | None = None  # when the server expects to have room
+
+
+def seconds_of(text: str | bytes | None, unit_s: float = 1.0) -> float | None:
+    """The number of a hint in seconds; None for anything else, such as a date."""
+    try:
+        value = float(text or "nan") * unit_s
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and value >= 0 else None
 
 
 def explain(error: BaseException, endpoint: Endpoint, task: str, timeout_s: float) -> TritoneError:
-    """Translate what tritonclient, gRPC or aiohttp raised.
+    """Translate what gRPC or aiohttp raised, or what the server refused.
 
     Args:
         error: what was raised.
@@ -51,8 +80,8 @@ def explain(error: BaseException, endpoint: Endpoint, task: str, timeout_s: floa
     """
     if isinstance(error, TritoneError):
         return error
-    if isinstance(error, InferenceServerException):
-        return _explain_reply(error, endpoint, task, timeout_s)
+    if isinstance(error, Refusal):
+        return _explain_refusal(error, endpoint, task, timeout_s)
     if isinstance(error, (asyncio.TimeoutError, TimeoutError)):
         return _timeout(endpoint, task, timeout_s)
     if isinstance(error, asyncio.CancelledError):
@@ -60,19 +89,37 @@ def explain(error: BaseException, endpoint: Endpoint, task: str, timeout_s: floa
     return _unreachable(endpoint, task, getattr(error, "message", "") or str(error) or type(error).__name__)
 
 
-def _explain_reply(error: InferenceServerException, endpoint: Endpoint, task: str, timeout_s: float) -> TritoneError:
-    status = (error.status() or "").removeprefix("StatusCode.")
-    status = HTTP_STATUS.get(status, status)
-    message = REQUEST_ID.sub("", (error.message() or "no message").strip())
+def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s: float) -> TritoneError:
+    status = HTTP_STATUS.get(refusal.status, refusal.status)
+    message = REQUEST_ID.sub("", refusal.message.strip() or "no message")
     if status == "DEADLINE_EXCEEDED":
         return _timeout(endpoint, task, timeout_s)
-    if status == "UNAVAILABLE":
+    if RESTRICTED.search(message) or status in ("UNAUTHENTICATED", "PERMISSION_DENIED"):
+        return _locked(endpoint, task, message)
+    busy: ServerBusyError | None = None
+    if DEAD_MODEL.search(message):
+        busy = ServerBusyError(
+            f"{endpoint}: {task}: its process on the server ended, and with it what it was computing. `tritone serve` "
+            f"starts it again; try again soon ({message.rstrip('.')})"
+        )
+    elif GONE_MODEL.search(message):
+        busy = ServerBusyError(
+            f"{endpoint}: {task}: it is not ready any more: it is being loaded again, or the server is stopping. Try "
+            f"again soon ({message.rstrip('.')})"
+        )
+    elif status == "UNAVAILABLE":
         # gRPC has one code for "could not connect" and for a server's own refusal, and only words tell them apart.
         if endpoint.protocol == "grpc" and BROKEN_CONNECTION.search(message):
             return _unreachable(endpoint, task, message)
-        return ServerBusyError(f"{endpoint}: {task}: the server could not take the request now: {message}")
-    if status == "RESOURCE_EXHAUSTED" and "larger than max" not in message:
-        return ServerBusyError(f"{endpoint}: {task}: {message}")
+        busy = ServerBusyError(f"{endpoint}: {task}: the server could not take the request now: {message}")
+    elif status == "RESOURCE_EXHAUSTED" and "larger than max" not in message:
+        busy = ServerBusyError(f"{endpoint}: {task}: {message}")
+    if busy is not None:
+        hint = HINT.search(message)
+        busy.retry_after_s = (
+            seconds_of(hint["seconds"]) if hint and refusal.retry_after_s is None else (refusal.retry_after_s)
+        )
+        return busy
     if status in ("INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
         return InputError(message)
     if status == "CANCELLED":
@@ -81,19 +128,56 @@ def _explain_reply(error: InferenceServerException, endpoint: Endpoint, task: st
     return OperatorError(f"{endpoint}: {task}: the server failed ({code}): {message}. Its log says more.")
 
 
+def _locked(endpoint: Endpoint, task: str, message: str) -> InputError:
+    need = f"the server's key in {KEY_HEADERS[endpoint.protocol]}"
+    seen = f"the key that was sent does not fit; {need} is" if endpoint.key is not None else f"{need} is"
+    return InputError(
+        f"{endpoint}: {task}: {seen} needed ({message}). `tritone serve` prints it; give it as TRITONE_KEY, or "
+        "Client(key=...)"
+    )
+
+
 def _timeout(endpoint: Endpoint, task: str, timeout_s: float) -> ServerTimeoutError:
     advice = "The server may be overloaded; allow more time or send less at once."
     return ServerTimeoutError(f"{endpoint}: {task}: no answer within {timeout_s:g} s. {advice}")
 
 
-def _unreachable(endpoint: Endpoint, task: str, message: str) -> ServerUnreachableError:
+def _unreachable(endpoint: Endpoint, task: str, message: str) -> TritoneError:
     port = SCHEMES[endpoint.protocol][2]
     message = message.splitlines()[0].strip().rstrip(".:")  # aiohttp goes on with the bytes it could not read
-    hint = f"Is a server running there? `tritone serve` starts one; {endpoint.protocol} is on port {port} by default."
-    if endpoint.protocol == "grpc" and ("http1" in message.lower() or "http/1" in message.lower()):
+    if (untrusted := _untrusted(endpoint, message)) is not None:
+        return OperatorError(f"{endpoint}: {task}: {untrusted} ({message})")
+    scheme = endpoint.protocol
+    closed = any(words in message for words in ("Socket closed", "Server disconnected", "reset by peer", "ALERT"))
+    hint = f"Is a server running there? `tritone serve` starts one; {scheme} is on port {port} by default."
+    if endpoint.tls and any(words in message for words in NO_TLS):
+        hint = f"That port does not use TLS, it seems: use {scheme}://{endpoint.address}, or the port that does."
+    elif endpoint.tls and closed:
+        own = (
+            "the client certificate may not be one that the server trusts"
+            if endpoint.files.certificate
+            else "the server may want one of yours: give certificate and private_key (--certificate, --private-key)"
+        )
+        hint = f"It closed the connection after the TLS handshake: {own}."
+    elif scheme == "grpc" and ("http1" in message.lower() or "http/1" in message.lower()):
         hint = f"That port speaks HTTP; use http://{endpoint.address}, or the gRPC port (8001 by default)."
-    elif endpoint.protocol == "grpc" and "Socket closed" in message:
-        hint += f" If that is the HTTP port, use http://{endpoint.address}."
-    elif endpoint.protocol == "http" and ("HTTP/" in message or "Bad status line" in message):
+    elif scheme == "grpc" and closed:
+        hint += f" If that is the HTTP port, use http://{endpoint.address}; if it uses TLS, grpcs://{endpoint.address}."
+    elif scheme == "http" and ("HTTP/" in message or "Bad status line" in message):
         hint = f"That port does not speak HTTP/1; if it is the gRPC port, use grpc://{endpoint.address}."
+    elif scheme == "http" and closed:
+        hint += f" If it uses TLS, use https://{endpoint.address}."
     return ServerUnreachableError(f"{endpoint}: {task}: no connection, or it broke: {message}. {hint}")
+
+
+def _untrusted(endpoint: Endpoint, message: str) -> str | None:
+    """What is wrong with the server's certificate, if anything is."""
+    if "Hostname" in message or "IP address mismatch" in message:
+        return f"the server's certificate is for another name than '{endpoint.host}'; use a name that it has"
+    if "CERTIFICATE_VERIFY_FAILED" not in message:
+        return None
+    if "expired" in message or "not yet valid" in message:
+        when = "has expired" if "expired" in message else "is not yet valid"
+        return f"the server's certificate {when}; it needs another, or a clock is wrong"
+    trusted = f"an authority of {endpoint.files.ca}" if endpoint.files.ca else "an authority that this system trusts"
+    return f"the server's certificate is not signed by {trusted}; give its authority's certificate as ca (--ca FILE)"

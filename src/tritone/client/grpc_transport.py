@@ -2,20 +2,30 @@
 
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
-from functools import lru_cache
 from threading import Thread
 from typing import Any, TypeVar
 
+import grpc
+from google.protobuf.json_format import MessageToDict
 from tritonclient import grpc as triton
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.grpc import service_pb2_grpc
+from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 
 from tritone.client.endpoint import Endpoint
-from tritone.client.failure import explain
+from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.transport import Call
 
 Answer = TypeVar("Answer")
 
 CLOSE_TIMEOUT_S = 5.0
+RETRY_AFTER = "retry-after-ms"  # trailing metadata: when the server expects to have room
+FIELDS: dict[type, str] = {
+    str: "string_param",
+    bool: "bool_param",
+    int: "int64_param",
+    float: "double_param",
+}
 CHANNEL_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", -1),
     ("grpc.max_receive_message_length", -1),
@@ -33,17 +43,17 @@ def channel_options(endpoint: Endpoint) -> list[tuple[str, int]]:
     return [*CHANNEL_OPTIONS, *([("grpc.enable_http_proxy", 0)] if endpoint.is_loopback else [])]
 
 
-def open_client(endpoint: Endpoint) -> triton.InferenceServerClient:
-    """Triton's own client for this server."""
-    return triton.InferenceServerClient(endpoint.address, ssl=endpoint.tls, channel_args=channel_options(endpoint))
+def credentials(endpoint: Endpoint) -> grpc.ChannelCredentials | None:
+    """Of a channel to this server; None where there is no TLS."""
+    return grpc.ssl_channel_credentials(*endpoint.files.contents()) if endpoint.tls else None
 
 
 class _PendingReply(Future[Answer]):
-    context: Any = None  # of the request in flight; it can be cancelled
+    call: grpc.Future | None = None  # the request in flight; it can be cancelled, which the server hears of
 
     def cancel(self) -> bool:
-        if self.context is not None:
-            self.context.cancel()
+        if self.call is not None:
+            self.call.cancel()
         return super().cancel()
 
 
@@ -52,62 +62,86 @@ class GrpcTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._client = open_client(endpoint)
+        self._metadata = tuple(endpoint.headers.items())
+        options, secure = channel_options(endpoint), credentials(endpoint)
+        self._channel = (
+            grpc.insecure_channel(endpoint.address, options)
+            if secure is None
+            else grpc.secure_channel(endpoint.address, secure, options)
+        )
+        self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
 
     def infer(self, call: Call[Answer]) -> Future[Answer]:
         pending: _PendingReply[Answer] = _PendingReply()
 
-        def finish(result: Any, error: InferenceServerException | None) -> None:
+        def finish(done: grpc.Future) -> None:
             with suppress(InvalidStateError):  # cancelled meanwhile
                 try:
-                    if error is not None:
-                        raise explain(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
-                    pending.set_result(call.read(result, self._endpoint))
+                    try:
+                        response = done.result()
+                    except (grpc.RpcError, grpc.FutureCancelledError) as error:
+                        raise self._explained(error, f"model '{call.model}'", call.timeout_s) from error
+                    pending.set_result(call.read(triton.InferResult(response), self._endpoint))
                 except Exception as failure:  # this is gRPC's thread: whatever it is, the caller must hear of it
                     pending.set_exception(failure)
 
-        inputs = []
-        for name, tensor in call.tensors.items():
-            inputs.append(triton.InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
-            inputs[-1].set_data_from_numpy(tensor)
         try:
-            pending.context = self._client.async_infer(
-                call.model,
-                inputs,
-                callback=finish,
-                outputs=_requested(call.reply.outputs),
-                sequence_id=call.sequence_id,
-                sequence_start=call.start,
-                sequence_end=call.end,
-                client_timeout=call.timeout_s,
-                parameters=dict(call.parameters),
-            )
-        except (InferenceServerException, ValueError) as error:  # ValueError: the channel is closed
-            raise explain(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
+            pending.call = self._stub.ModelInfer.future(_message(call), timeout=call.timeout_s, metadata=self._metadata)
+        except ValueError as error:  # the channel is closed
+            raise self._explained(error, f"model '{call.model}'", call.timeout_s) from error
+        pending.call.add_done_callback(finish)
         return pending
 
+    def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
+        task = f"read the statistics of model '{model}'" if model else "list the models"
+        reply = self._ask(task, timeout_s, self._stub.ModelStatistics, pb.ModelStatisticsRequest(name=model))
+        return list(reply.get("model_stats", []))
+
     def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
-        reply = self._ask("list the models", timeout_s, self._client.get_model_repository_index)
-        return list(reply.get("models", []))
+        request = pb.RepositoryIndexRequest()
+        return list(self._ask("list the models", timeout_s, self._stub.RepositoryIndex, request).get("models", []))
 
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
-        reply = self._ask(f"read the configuration of model '{model}'", timeout_s, self._client.get_model_config, model)
-        return dict(reply["config"])
+        task = f"read the configuration of model '{model}'"
+        return dict(self._ask(task, timeout_s, self._stub.ModelConfig, pb.ModelConfigRequest(name=model))["config"])
 
     def close(self) -> None:
         # After an interrupt at a bad moment grpc was seen to wait for ever here. That must keep nobody.
-        closing = Thread(target=self._client.close, name="tritone-grpc-close", daemon=True)
+        closing = Thread(target=self._channel.close, name="tritone-grpc-close", daemon=True)
         closing.start()
         closing.join(CLOSE_TIMEOUT_S)
 
-    def _ask(self, task: str, timeout_s: float, method: Any, *args: str) -> dict[str, Any]:
+    def _ask(self, task: str, timeout_s: float, method: Any, request: Any) -> dict[str, Any]:
         try:
-            reply: dict[str, Any] = method(*args, as_json=True, client_timeout=timeout_s)
-        except (InferenceServerException, ValueError) as error:
-            raise explain(error, self._endpoint, task, timeout_s) from error
-        return reply
+            reply = method(request, timeout=timeout_s, metadata=self._metadata)
+        except (grpc.RpcError, ValueError) as error:
+            raise self._explained(error, task, timeout_s) from error
+        return MessageToDict(reply, preserving_proto_field_name=True)
+
+    def _explained(self, error: Exception, task: str, timeout_s: float) -> Exception:
+        seen: Exception = error
+        if isinstance(error, grpc.FutureCancelledError):
+            seen = Refusal("CANCELLED", "cancelled")
+        elif isinstance(error, grpc.Call):
+            trailing = {each.key: each.value for each in error.trailing_metadata() or ()}
+            hint_s = seconds_of(trailing.get(RETRY_AFTER), unit_s=0.001)
+            seen = Refusal(error.code().name, error.details() or "", hint_s)
+        return explain(seen, self._endpoint, task, timeout_s)
 
 
-@lru_cache(maxsize=8)
-def _requested(names: tuple[str, ...]) -> list[triton.InferRequestedOutput]:
-    return [triton.InferRequestedOutput(name) for name in names]
+def _message(call: Call[Any]) -> pb.ModelInferRequest:
+    message = pb.ModelInferRequest(model_name=call.model)
+    for name, tensor in call.tensors.items():
+        datatype = np_to_triton_dtype(tensor.dtype)
+        message.inputs.add(name=name, datatype=datatype, shape=tensor.shape)
+        message.raw_input_contents.append(
+            serialize_byte_tensor(tensor).item() if datatype == "BYTES" and tensor.size else tensor.tobytes()
+        )
+    for name in call.reply.outputs:
+        message.outputs.add(name=name)
+    parameters = dict(call.parameters) | {"timeout": call.timeout_us}
+    if call.sequence_id:
+        parameters |= {"sequence_id": call.sequence_id, "sequence_start": call.start, "sequence_end": call.end}
+    for name, value in parameters.items():
+        setattr(message.parameters[name], FIELDS[type(value)], value)
+    return message

@@ -1,25 +1,35 @@
 """Talking to Triton by HTTP: one background thread runs an event loop for all requests and connections."""
 
 import asyncio
+import json
 from collections.abc import Coroutine
 from concurrent.futures import Future
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 import aiohttp
-from tritonclient.http import InferInput, InferRequestedOutput
-from tritonclient.http import aio as triton
-from tritonclient.utils import InferenceServerException, np_to_triton_dtype
+from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
+from tritonclient.utils import np_to_triton_dtype
 
 from tritone.client.endpoint import Endpoint
-from tritone.client.failure import explain
+from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.loop_thread import LoopThread
 from tritone.client.transport import Call
-from tritone.errors import ServerUnreachableError
+from tritone.errors import OperatorError, ServerUnreachableError
 
 Answer = TypeVar("Answer")
 Reply = TypeVar("Reply")
 
 NO_LIMIT = 0  # connections; the caller's concurrency decides
+JSON_LENGTH = "Inference-Header-Content-Length"
+MAX_MESSAGE = 500  # characters of an answer that is not Triton's JSON, such as a proxy's page
+
+
+def open_connector(endpoint: Endpoint) -> aiohttp.TCPConnector:
+    """What opens and keeps connections to this server, any number of them."""
+    if endpoint.tls:
+        return aiohttp.TCPConnector(limit=NO_LIMIT, ssl=endpoint.files.context())
+    return aiohttp.TCPConnector(limit=NO_LIMIT)
 
 
 class HttpTransport:
@@ -27,14 +37,17 @@ class HttpTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
+        self._base = f"http{'s' if endpoint.tls else ''}://{endpoint.address}/v2/"
         self._thread = LoopThread("tritone-http")
         # aiohttp wants its session to be born inside the loop that will use it.
-        self._client = self._thread.submit(self._connect()).result()
+        self._session = self._thread.submit(self._connect()).result()
 
-    async def _connect(self) -> triton.InferenceServerClient:
-        # Time limits are set per request below, so the session itself has none.
-        return triton.InferenceServerClient(
-            self._endpoint.address, conn_limit=NO_LIMIT, conn_timeout=None, ssl=self._endpoint.tls
+    async def _connect(self) -> aiohttp.ClientSession:
+        # Triton would compress its few bytes, which costs the server more than it saves.
+        headers = {"Accept-Encoding": "identity", **self._endpoint.headers}
+        # Time limits are set for each request below, so the session itself has none.
+        return aiohttp.ClientSession(
+            connector=open_connector(self._endpoint), headers=headers, timeout=aiohttp.ClientTimeout(total=None)
         )
 
     def infer(self, call: Call[Answer]) -> Future[Answer]:
@@ -45,23 +58,56 @@ class HttpTransport:
         for name, tensor in call.tensors.items():
             inputs.append(InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
             inputs[-1].set_data_from_numpy(tensor)
-        reply = await self._client.infer(
-            call.model,
+        content, json_length = InferenceServerClient.generate_request_body(
             inputs,
             outputs=[InferRequestedOutput(name) for name in call.reply.outputs],
             sequence_id=call.sequence_id,
             sequence_start=call.start,
             sequence_end=call.end,
+            timeout=call.timeout_us,
             parameters=dict(call.parameters),
         )
+        headers = {} if json_length is None else {JSON_LENGTH: str(json_length)}
+        answer, length = await self._ask("POST", f"models/{quote(call.model, safe='')}/infer", content, headers)
+        try:
+            reply = InferenceServerClient.parse_response_body(answer, header_length=length and int(length))
+        except (ValueError, KeyError, TypeError) as error:
+            raise self._foreign(error) from error
         return call.read(reply, self._endpoint)
 
+    async def _ask(
+        self, method: str, path: str, content: bytes | None = None, headers: dict[str, str] | None = None
+    ) -> tuple[bytes, str | None]:
+        """The answer, and the length of its JSON where tensors follow; raises `Refusal`."""
+        async with self._session.request(method, self._base + path, data=content, headers=headers) as response:
+            answer = await response.read()
+        if response.status != 200:
+            hint_s = seconds_of(response.headers.get("Retry-After"))
+            raise Refusal(str(response.status), _message(answer), hint_s)
+        return answer, response.headers.get(JSON_LENGTH)
+
+    async def _json(self, method: str, path: str) -> Any:
+        answer, _ = await self._ask(method, path)
+        try:
+            return json.loads(answer)
+        except ValueError as error:
+            raise self._foreign(error) from error
+
+    def _foreign(self, error: Exception) -> OperatorError:
+        return OperatorError(f"{self._endpoint}: what answers there is not Triton ({error}). Is the address right?")
+
+    def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
+        path = f"models/{quote(model, safe='')}/stats" if model else "models/stats"
+        task = f"read the statistics of model '{model}'" if model else "list the models"
+        return list(self._submit(self._json("GET", path), task, timeout_s).result()["model_stats"])
+
     def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
-        return self._submit(self._client.get_model_repository_index(), "list the models", timeout_s).result()
+        return list(self._submit(self._json("POST", "repository/index"), "list the models", timeout_s).result())
 
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
         task = f"read the configuration of model '{model}'"
-        return self._submit(self._client.get_model_config(model), task, timeout_s).result()
+        path = f"models/{quote(model, safe='')}/config"
+        return dict(self._submit(self._json("GET", path), task, timeout_s).result())
 
     def close(self) -> None:
         self._thread.close(self._shut())
@@ -71,7 +117,7 @@ class HttpTransport:
         for task in others:
             task.cancel()
         await asyncio.gather(*others, return_exceptions=True)
-        await self._client.close()
+        await self._session.close()
 
     def _submit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> "Future[Reply]":
         with self._thread.lock:
@@ -83,5 +129,13 @@ class HttpTransport:
     async def _limit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> Reply:
         try:
             return await asyncio.wait_for(work, timeout_s)
-        except (InferenceServerException, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+        except (Refusal, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
+
+
+def _message(answer: bytes) -> str:
+    text = answer.decode("utf-8", "replace")
+    try:
+        return str(json.loads(text)["error"])
+    except (ValueError, KeyError, TypeError):
+        return text[:MAX_MESSAGE]

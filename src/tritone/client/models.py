@@ -150,8 +150,13 @@ class ModelInfo:
         )
 
 
-def choose(models: Sequence[ModelInfo], name: str | None, kind: Kind | None, endpoint: object) -> ModelInfo:
+def choose(
+    models: Sequence[ModelInfo], name: str | None, kind: Kind | None, endpoint: object, reason: str = ""
+) -> ModelInfo:
     """Pick the model of that name, or the only one of that kind when no name is given; any kind will do for None.
+
+    Args:
+        reason: why the model of that name is not among them, if that is known.
 
     Raises:
         InputError: there is no such model, it is of another kind, or several would do.
@@ -167,7 +172,8 @@ def choose(models: Sequence[ModelInfo], name: str | None, kind: Kind | None, end
                     f"{endpoint}: model '{name}' is not {_called(kind)} but {_called(model.kind)}. "
                     f"Ready {wanted}: {_names(models, kind)}"
                 )
-        raise InputError(f"{endpoint}: there is no ready model '{name}'. Ready models: {offered}")
+        why = f" ({reason})" if reason else ""
+        raise InputError(f"{endpoint}: there is no ready model '{name}'{why}. Ready models: {offered}")
     fitting = [model for model in models if kind in (None, model.kind)]
     if len(fitting) == 1:
         return fitting[0]

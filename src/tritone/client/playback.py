@@ -1,9 +1,11 @@
 """Playing recorded audio into a stream, all at once or paced like a microphone."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
+
+import numpy as np
 
 from tritone.audio.waveform import Waveform
 from tritone.transcript import Transcript
@@ -18,13 +20,13 @@ class TextStream(Protocol):
 
 
 def play(
-    stream: TextStream, waveform: Waveform, *, sample_rate: int, chunk_ms: float, realtime: bool = False
+    stream: TextStream, audio: Iterable[Waveform], *, sample_rate: int, chunk_ms: float, realtime: bool = False
 ) -> Iterator[Transcript]:
-    """Send a waveform in chunks.
+    """Send a waveform in chunks; it may be longer than there is memory for.
 
     Args:
         stream: an open stream; it is finished at the end.
-        waveform: (samples,) float32 at `sample_rate` (Hz).
+        audio: the waveform in pieces of any length, (samples,) float32 at `sample_rate` (Hz); taken as they are needed.
         chunk_ms: audio sent at a time, in milliseconds.
         realtime: send no chunk before a microphone would have recorded it.
 
@@ -37,15 +39,30 @@ def play(
         raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
     started = time.perf_counter()
     ended: tuple[Transcript, ...] = ()
-    for start in range(0, len(waveform), size):
-        chunk = waveform[start : start + size]
+    sent = 0
+    for chunk, is_last in _chunks(audio, size):
+        sent += len(chunk)
         if realtime:
-            recorded = started + (start + len(chunk)) / sample_rate
+            recorded = started + sent / sample_rate
             time.sleep(max(0.0, recorded - time.perf_counter()))
         transcript = stream.accept(chunk)
-        if start + size < len(waveform):
+        if not is_last:
             yield transcript
         else:
             ended = transcript.ended
     final = stream.finish()
     yield replace(final, ended=ended + final.ended) if ended else final
+
+
+def _chunks(audio: Iterable[Waveform], size: int) -> Iterator[tuple[Waveform, bool]]:
+    """Audio cut anew into chunks of `size` samples, the last one shorter; with each whether it is the last."""
+    pending = np.zeros(0, np.float32)
+    for piece in audio:
+        pending = np.concatenate([pending, piece]) if len(pending) else piece
+        cut = 0
+        while len(pending) - cut > size:
+            yield pending[cut : cut + size], False
+            cut += size
+        pending = pending[cut:]
+    if len(pending):
+        yield pending, True

@@ -1,6 +1,7 @@
 """A stream on a server: samples go up in chunks, the text so far comes back after each."""
 
 import secrets
+import time
 from collections.abc import Mapping
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -17,8 +18,18 @@ from tritone.audio.waveform import Waveform, check_waveform
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.replies import TextReply
+from tritone.client.retries import NO_RETRIES, Retries, told
 from tritone.client.transport import Call, Transport
-from tritone.errors import RetryError, ServerTimeoutError, StreamError, TritoneError
+from tritone.errors import (
+    InputError,
+    RetryError,
+    ServerBusyError,
+    ServerTimeoutError,
+    ServerUnreachableError,
+    StreamError,
+    StreamLostError,
+    TritoneError,
+)
 from tritone.transcript import Transcript
 
 DEFAULT_CHUNK_MS = 160.0
@@ -26,6 +37,8 @@ DEFAULT_CHUNK_MS = 160.0
 
 GOODBYE_TIMEOUT_S = 5.0
 LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
+# In what Triton and its models say of a chunk without START of a stream that they do not have.
+FORGOTTEN = ("must specify the START flag", "Start it again with a chunk that carries START")
 
 
 class ClientStream:
@@ -34,6 +47,9 @@ class ClientStream:
     Where the model has endpoints, a stream is a row of segments. With details, the transcripts are of the segment under
     way, and `ended` holds the segments that ended since the last one was returned; without, their text is that of the
     whole stream. `Transcript.whole_text` is that either way.
+
+    A stream whose first chunk the server could not take is started again, with a new id, as often as `retries` says; no
+    later chunk is ever sent twice.
 
     Leaving the `with` block by an exception tells the server to free the stream's slot; leaving it without `finish()`
     does the same and drops what was not finished.
@@ -49,19 +65,22 @@ class ClientStream:
         chunk_ms: float,
         timeout_s: float,
         parameters: Mapping[str, Parameter] | None = None,
+        retries: Retries = NO_RETRIES,
     ) -> None:
         self.model = model
         self._transport = transport
         self._details = details
         self._timeout_s = timeout_s
         self._parameters = parameters or {}
+        self._retries = retries
         self.sample_rate = model.sample_rate if sample_rate is None else sample_rate
         self._resampler = StreamResampler(self.sample_rate, model.sample_rate)
         self._chunk_samples = round(chunk_ms / 1000 * model.sample_rate)
         if self._chunk_samples < 1:
             raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
-        # Ids live in one space per server: random ones keep independent clients apart. 0 means "no sequence".
-        self.id = secrets.randbelow(2**63 - 1) + 1
+        self.id = _new_id()
+        self.answered_s = 0.0
+        """Seconds of audio that the server has answered."""
         self._pending: list[Waveform] = []
         self._num_pending = 0
         self._started = False
@@ -77,6 +96,7 @@ class ClientStream:
         Raises:
             AudioError: the samples cannot be used; nothing was sent and the stream goes on without them.
             StreamError: the stream is over.
+            StreamLostError: the server, or the model's process, ended or forgot the stream after it had answered.
             TritoneError: the server refused, could not be reached, was full or too slow; that ends the stream.
         """
         self._require_open()
@@ -103,8 +123,11 @@ class ClientStream:
             return
         self._over = True
         if self._started:
-            with suppress(TritoneError):
-                self._infer(np.zeros(0, np.float32), end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
+            self._say_goodbye()
+
+    def _say_goodbye(self) -> None:
+        with suppress(TritoneError):
+            self._infer(np.zeros(0, np.float32), end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
 
     def __enter__(self) -> "ClientStream":
         return self
@@ -134,14 +157,51 @@ class ClientStream:
         return pending[:count]
 
     def _send(self, samples: Waveform, *, end: bool = False) -> None:
+        is_first = not self._started
         try:
-            answer = self._infer(samples, end=end, timeout_s=self._timeout_s)
-        except BaseException:
+            answer = self._start(samples, end) if is_first else self._infer(samples, end=end, timeout_s=self._timeout_s)
+        except BaseException as error:
             # After a lost answer nobody knows what the server has heard, so the stream cannot go on.
+            lost = None if is_first or not isinstance(error, TritoneError) else self._lost(error)
             self.close()
+            if lost is not None:
+                raise lost from error
             raise
+        self.answered_s += samples.size / self.model.sample_rate
         # Several chunks may have gone up since the caller saw an answer.
         self._latest = replace(answer, ended=self._latest.ended + answer.ended) if self._latest.ended else answer
+
+    def _start(self, samples: Waveform, end: bool) -> Transcript:
+        """Send the first chunk, again under a new id where the server could not take it."""
+        deadline = time.monotonic() + self._timeout_s
+        attempts = 0
+        while True:
+            attempts += 1
+            try:
+                return self._infer(samples, end=end, timeout_s=max(0.001, deadline - time.monotonic()))
+            except TritoneError as error:
+                wait_s = self._retries.wait_s(error, attempts, deadline)
+                if wait_s is None:
+                    if isinstance(error, ServerBusyError):
+                        self._over = True  # it was refused: there is nothing to end
+                    raise told(error, attempts) from error.__cause__
+                if not isinstance(error, ServerBusyError):
+                    self._say_goodbye()  # the server may have heard it
+                time.sleep(wait_s)
+                self.id, self._started = _new_id(), False
+
+    def _lost(self, error: TritoneError) -> StreamLostError | None:
+        """The error of a stream that the server does not have any more; None if `error` is about something else."""
+        forgotten = isinstance(error, InputError) and any(words in str(error) for words in FORGOTTEN)
+        if not forgotten and not isinstance(error, ServerBusyError | ServerUnreachableError):
+            return None
+        reason = f"the server does not know it any more ({error})" if forgotten else str(error)
+        lost = StreamLostError(
+            f"stream {self.id} on '{self.model.name}' is lost after {self.answered_s:.2f} s of its audio were "
+            f"answered: {reason}. Open a new stream, and send the audio again from its start"
+        )
+        lost.retry_after_s = error.retry_after_s if isinstance(error, RetryError) else None
+        return lost
 
     def _infer(self, samples: Waveform, *, end: bool, timeout_s: float) -> Transcript:
         call = Call(
@@ -169,3 +229,8 @@ class ClientStream:
         except BaseException:
             future.cancel()
             raise
+
+
+def _new_id() -> int:
+    # Ids live in one space per server: those that nobody can guess keep clients apart. 0 means "no sequence".
+    return secrets.randbelow(2**63 - 1) + 1

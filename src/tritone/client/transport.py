@@ -1,4 +1,4 @@
-"""What both protocols offer the client: inference as a future, and the list and configuration of models."""
+"""What both protocols offer the client: inference as a future, statistics, configuration and states of models."""
 
 from collections.abc import Mapping
 from concurrent.futures import Future
@@ -11,10 +11,11 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
 from tritone.client.replies import DETAILS, EMBEDDING, TEXT, Reply
 
-__all__ = ["DETAILS", "EMBEDDING", "NUM_SAMPLES", "TEXT", "WAVEFORM", "Call", "Transport"]
+__all__ = ["DETAILS", "EMBEDDING", "NUM_SAMPLES", "TEXT", "WAVEFORM", "Call", "Transport", "connect"]
 
 WAVEFORM = "WAV"
 NUM_SAMPLES = "WAV_LENS"
+LONGEST_S = 1e9  # of a time limit on the wire; 30 years
 
 Answer = TypeVar("Answer")
 
@@ -36,6 +37,11 @@ class Call(Generic[Answer]):
     end: bool = False
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
 
+    @property
+    def timeout_us(self) -> int:
+        """The limit as servers are told of it, in microseconds."""
+        return max(1, round(min(self.timeout_s, LONGEST_S) * 1e6))
+
     def read(self, reply: Any, endpoint: Endpoint) -> Answer:
         """Turn a tritonclient `InferResult` into the answer; raises `OperatorError` as `Reply.read` does."""
         return self.reply.read(self.model, reply, endpoint, is_final=self.end or not self.sequence_id)
@@ -48,8 +54,18 @@ class Transport(Protocol):
         """Send a request and return at once. Cancelling the future abandons the request."""
         ...
 
+    def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
+        """What the server counted, one entry for each version of the model that is ready; "": of all models.
+
+        Numbers may be text, as in gRPC's JSON.
+        """
+        ...
+
     def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
-        """Name, version, state and reason of every model in the server's repositories."""
+        """Name, version, state and reason of every model in the server's repositories.
+
+        The server may want its key for this.
+        """
         ...
 
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
@@ -59,3 +75,15 @@ class Transport(Protocol):
     def close(self) -> None:
         """Give up what is in flight and free connections and threads."""
         ...
+
+
+def connect(endpoint: Endpoint) -> Transport:
+    """Open a connection; nothing is sent yet."""
+    # Each protocol brings heavy imports that a user of the other one should not wait for.
+    if endpoint.protocol == "grpc":
+        from tritone.client.grpc_transport import GrpcTransport
+
+        return GrpcTransport(endpoint)
+    from tritone.client.http_transport import HttpTransport
+
+    return HttpTransport(endpoint)

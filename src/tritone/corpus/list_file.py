@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from tritone.corpus.utterance import MAX_TEXT, Place, shown
+from tritone.corpus.utterance import MAX_TEXT, Place
 from tritone.errors import InputError
-from tritone.paths import local
+from tritone.paths import local, open_file
 
 MAX_LIST_MB = 256  # more than a million utterances
 MAX_TEXT_FILE = 4 * MAX_TEXT  # bytes of one reference in a file of its own
@@ -27,12 +27,6 @@ def read_text(path: Path) -> str:
     Raises:
         InputError: as of `read_list`, from `MAX_TEXT_FILE` on.
     """
-    try:
-        endless = path.exists() and not path.is_file()  # a pipe or a device might never end
-    except OSError as error:
-        raise InputError(f"cannot read {shown(str(path))}: {error.strerror}") from error
-    if endless:
-        raise InputError(f"{path} is not a file")
     return " ".join(_read(path, MAX_TEXT_FILE, f"larger than {MAX_TEXT_FILE:,} bytes; is it one reference?").split())
 
 
@@ -47,7 +41,7 @@ def entries(path: Path, content: str) -> Iterator[tuple[Place, str, str]]:
 def _read(path: Path, most: int, complaint: str) -> str:
     local(path)
     try:
-        with path.open("rb") as file:
+        with open_file(path) as file:
             content = file.read(most + 1)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error

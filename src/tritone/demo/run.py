@@ -150,7 +150,7 @@ def _streaming(client: Client, model: str, clip: Clip, observer: Observer, realt
         audio_s = len(waveform) / rate
         with client.stream(model, chunk_ms=CHUNK_MS) as opened:
             stream = _Timed(opened)
-            for transcript in play(stream, waveform, sample_rate=rate, chunk_ms=CHUNK_MS, realtime=realtime):
+            for transcript in play(stream, [waveform], sample_rate=rate, chunk_ms=CHUNK_MS, realtime=realtime):
                 observer.partial(clip, transcript.text)
     except TritoneError as error:
         return Measured(clip=clip, mode="streaming", error=str(error))

@@ -62,12 +62,17 @@ class EmbedOptions(EmbedFields):
         """Where the windows of an utterance begin, in samples; that of a whole one at 0."""
         window = self.samples(num_samples, sample_rate)
         last = num_samples - window
-        shift = max(1, round((self.shift_s or self.window_s) * sample_rate))
+        shift = max(1, _samples(self.shift_s or self.window_s, sample_rate, num_samples))
         return [*range(0, last, shift), last]
 
     def samples(self, num_samples: int, sample_rate: int) -> int:
         """How long the windows of an utterance of so many samples are."""
-        return min(num_samples, round(self.window_s * sample_rate)) if self.window_s else num_samples
+        return _samples(self.window_s, sample_rate, num_samples) if self.window_s else num_samples
+
+
+def _samples(seconds: float, sample_rate: int, most: int) -> int:
+    """Seconds in samples, at most `most`: the product may be more than any number that can be rounded."""
+    return round(min(most, seconds * sample_rate))
 
 
 PARAMETERS = tuple(described(EmbedFields))  # of a request

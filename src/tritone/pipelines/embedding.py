@@ -76,7 +76,7 @@ class EmbeddingPipeline:
             InputError: it does not; says what it takes.
         """
         window_s, least_s = options.window_s, self.min_samples / self.sample_rate
-        if window_s and round(window_s * self.sample_rate) < self.min_samples:
+        if window_s and options.samples(self.min_samples, self.sample_rate) < self.min_samples:
             raise InputError(f"window_s is {window_s:g}, but this model needs at least {least_s:.3f} s of audio")
         if window_s and window_s > self.runner.blocks.max_audio_s:
             raise InputError(
@@ -90,10 +90,10 @@ class EmbeddingPipeline:
 
         Raises:
             AudioError: it is too short for an embedding.
-            InputError: an engine was built for shorter ones.
+            InputError: it is too long for an engine or the memory.
         """
         self.runner.blocks.check_embeddable(len(waveform))
-        self.runner.blocks.check((options or self.options).samples(len(waveform), self.sample_rate))
+        self.runner.check((options or self.options).samples(len(waveform), self.sample_rate))
 
     def run(
         self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None

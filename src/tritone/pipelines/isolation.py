@@ -3,6 +3,7 @@
 items  ->  prepare each  ->  compute all together; where that fails, each apart  ->  a result or an error of each
 """
 
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -34,7 +35,7 @@ def prepared(
     items: Sequence[Item],
 ) -> list[Value | TritoneError]:
     """Compute items as `isolated` does, after `prepare` has checked each; one for which it raises is not computed."""
-    jobs = [_attempt(prepare, item) for item in items]
+    jobs = [attempt(prepare, item) for item in items]
     results = iter(isolated(compute, [job for job in jobs if not isinstance(job, TritoneError)]))
     return [job if isinstance(job, TritoneError) else next(results) for job in jobs]
 
@@ -58,24 +59,34 @@ def values(results: Sequence[Value | TritoneError]) -> list[Value]:
     return found
 
 
-def as_value(error: Exception) -> TritoneError:
-    """An error to be kept in place of a result; one that is not ours becomes an `OperatorError`.
+class UnexpectedError(OperatorError):
+    """An error that nobody raises on purpose, kept in place of a result. `report` is its traceback, as text."""
 
-    It loses its tracebacks: their frames would keep the items of the batch, and thus a server's shared memory, for as
-    long as somebody holds the error, and frames that hold it would be cycles that only the garbage collector ends.
+    report = ""
+
+
+def as_value(error: Exception) -> TritoneError:
+    """An error to be kept in place of a result; one that is not ours becomes an `UnexpectedError`.
+
+    It loses its tracebacks, and the errors behind it: their frames would keep the items of the batch, and thus a
+    server's shared memory, for as long as somebody holds the error, frames that hold it would be cycles that only the
+    garbage collector ends, and some errors of Python hold the whole text that they could not read.
     """
-    each: BaseException | None = error
-    while each is not None:
-        each.__traceback__ = None
-        each = each.__cause__ or each.__context__
+    report = "" if isinstance(error, TritoneError) else "".join(traceback.format_exception(error))
+    behind: list[BaseException | None] = [error]
+    while behind:
+        if (each := behind.pop()) is not None:
+            behind += [each.__cause__, each.__context__]
+            each.__traceback__ = each.__cause__ = each.__context__ = None
     if isinstance(error, TritoneError):
         return error
-    failure = OperatorError(f"{type(error).__name__}: {error}")
-    failure.__cause__ = error
+    failure = UnexpectedError(f"{type(error).__name__}: {error}")
+    failure.report = report
     return failure
 
 
-def _attempt(prepare: Callable[[Item], Job], item: Item) -> Job | TritoneError:
+def attempt(prepare: Callable[[Item], Job], item: Item) -> Job | TritoneError:
+    """What `prepare` makes of an item, or the error that it raises."""
     try:
         return prepare(item)
     except Exception as error:

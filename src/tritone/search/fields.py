@@ -125,13 +125,15 @@ def read_number(value: Any) -> float:
         ValueError: it is none, or not finite.
     """
     if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"expected a number, got {value!r}")
+        raise ValueError(f"expected a number, got {repr(value)[:80]}")
     try:
         number = float(value)
-    except (ValueError, OverflowError):
+    except OverflowError:  # a whole number of hundreds of digits, which has no text either where there are thousands
+        raise ValueError("expected a number below 1e308") from None
+    except ValueError:
         raise ValueError(f"expected a number, got {str(value)[:80]!r}") from None
     if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {value!r}")
+        raise ValueError(f"expected a finite number, got {repr(value)[:80]}")
     return number
 
 
@@ -139,7 +141,7 @@ def read_count(value: Any) -> int:
     """A parameter's value as a whole number; raises `ValueError` if it is none."""
     number = read_number(value)
     if number != int(number):
-        raise ValueError(f"expected a whole number, got {value!r}")
+        raise ValueError(f"expected a whole number, got {repr(value)[:80]}")
     return int(number)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import InputError, LanguageModelError
+from tritone.paths import open_file
 from tritone.search.fields import read_number
 
 MAX_HOTWORDS = 1000
@@ -21,7 +22,9 @@ MAX_HOTWORD_LENGTH = 100  # characters
 MAX_WEIGHT = 100.0  # of any score that a request may weigh, natural-log units
 
 MAX_FILE_BYTES = 2**20
-NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+MAX_TEXT = 2**20  # characters: a thousand of the longest phrases as JSON that escapes all characters take 0.7 million
+NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # nothing matches in two ways, which takes long to find
+MAX_NUMBER = 40  # characters
 YAML_NAMES = (".yaml", ".yml")
 
 
@@ -64,7 +67,12 @@ def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
         ValueError: it is neither; the message shows the forms.
     """
     if not isinstance(text, str):
-        raise ValueError(f'expected text like {{"phrase": 5}} or phrase:5, got {text!r}')
+        raise ValueError(f'expected text like {{"phrase": 5}} or phrase:5, got {repr(text)[:80]}')
+    if len(text) > MAX_TEXT:
+        raise ValueError(
+            f"the hotwords have {len(text):,} characters, the limit is {MAX_TEXT:,}; {MAX_HOTWORDS} phrases of "
+            f"{MAX_HOTWORD_LENGTH} characters take less"
+        )
     text = text.strip()
     if not text:
         return ()
@@ -73,7 +81,7 @@ def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
         try:
             pairs = list(json.loads(text).items())
         except (ValueError, RecursionError) as error:
-            raise ValueError(f"hotwords are not valid JSON: {error}") from error
+            raise ValueError(f"hotwords are not valid JSON: {str(error)[:200]}") from error
     else:
         for part in filter(None, (each.strip() for each in text.split(","))):
             phrase, colon, weight = part.rpartition(":")
@@ -82,6 +90,8 @@ def read_hotwords(text: Any) -> tuple[tuple[str, float], ...]:
                     f'expected phrase:weight, phrase:weight or {{"phrase": weight}}, but {part[:80]!r} has no weight'
                 )
             pairs.append((phrase, weight))
+    if len(pairs) > MAX_HOTWORDS:
+        raise ValueError(f"at most {MAX_HOTWORDS} hotwords are allowed, got {len(pairs)}")
     return tuple((phrase.strip(), read_number(weight)) for phrase, weight in pairs)
 
 
@@ -97,7 +107,7 @@ def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
             too many, or one is longer or has a larger weight than requests may have.
     """
     try:
-        with open(path, "rb") as file:
+        with open_file(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
         text = content.decode("utf-8-sig")
     except OSError as error:
@@ -108,7 +118,7 @@ def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
         raise LanguageModelError(f"hotwords file {path} has more than {MAX_FILE_BYTES} bytes; is it the right file?")
     hotwords: dict[str, float] = {}
     for number, phrase, weight in _yaml_pairs(text, path) if path.suffix.lower() in YAML_NAMES else _lines(text, path):
-        value = float(weight) if NUMBER.fullmatch(weight) else None
+        value = float(weight) if len(weight) <= MAX_NUMBER and NUMBER.fullmatch(weight) else None
         if not phrase or len(phrase) > MAX_HOTWORD_LENGTH:
             problem = f"a phrase has 1 to {MAX_HOTWORD_LENGTH} characters, got {phrase[:120]!r}"
         elif value is None or not abs(value) <= MAX_WEIGHT:
@@ -135,23 +145,32 @@ def _lines(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
 
 
 def _yaml_pairs(text: str, path: Path) -> Iterator[tuple[int, str, str]]:
+    """The pairs as they are read: there may be more in a megabyte than anybody wants to wait for."""
     import yaml  # not before there is such a file
 
+    def line(event: Any) -> int:
+        return int(event.start_mark.line) + 1
+
     try:
-        # The tree of nodes, not objects made of it: it knows lines, and takes `no` and `1` for the words that they are.
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
+        # Events, not objects made of them: they know lines, and take `no` and `1` for the words that they are.
+        events = (
+            each for each in yaml.parse(text, Loader=yaml.SafeLoader) if not isinstance(each, yaml.StreamStartEvent)
+        )
+        if isinstance(next(events), yaml.StreamEndEvent):
+            return
+        if not isinstance(root := next(events), yaml.MappingStartEvent):
+            if isinstance(root, yaml.ScalarEvent) and not root.value and root.implicit[0]:
+                return  # comments between "---" and "..."
+            raise LanguageModelError(f"{path}, line {line(root)}: expected a map from phrases to weights")
+        while not isinstance(key := next(events), yaml.MappingEndEvent):
+            value = next(events)
+            if not isinstance(key, yaml.ScalarEvent) or not isinstance(value, yaml.ScalarEvent):
+                raise LanguageModelError(f"{path}, line {line(key)}: expected `phrase: weight`")
+            yield line(key), " ".join(key.value.split()), value.value.strip()
+        next(events)  # the end of the document
+        if not isinstance(more := next(events), yaml.StreamEndEvent):
+            raise LanguageModelError(f"{path}, line {line(more)}: expected a single document")
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f", line {mark.line + 1}" if mark is not None else ""
         raise LanguageModelError(f"{path}{where}: {getattr(error, 'problem', None) or error}") from error
-    except RecursionError as error:
-        raise LanguageModelError(f"{path} is nested too deeply; expected a map from phrases to weights") from error
-    if root is None:
-        return
-    if not isinstance(root, yaml.MappingNode):
-        raise LanguageModelError(f"{path}, line {root.start_mark.line + 1}: expected a map from phrases to weights")
-    for key, value in root.value:
-        number = key.start_mark.line + 1
-        if not isinstance(key, yaml.ScalarNode) or not isinstance(value, yaml.ScalarNode):
-            raise LanguageModelError(f"{path}, line {number}: expected `phrase: weight`")
-        yield number, " ".join(key.value.split()), value.value.strip()

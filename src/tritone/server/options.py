@@ -3,9 +3,13 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tritone.keys import HTTP_HEADER, new_key
 from tritone.server.ports import free_ports
 
 LogLevel = Literal["error", "warning", "info", "verbose"]
+# Triton's APIs that ask for the key unless they are opened; their names in its options.
+DOORS = {"control": "model-repository", "shared-memory": "shared-memory", "trace": "trace", "logging": "logging"}
+LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,13 +20,26 @@ class ServerOptions:
     http_port: int = field(default=8000, metadata={"help": "Port of the HTTP service."})
     grpc_port: int = field(default=8001, metadata={"help": "Port of the gRPC service."})
     metrics_port: int = field(default=8002, metadata={"help": "Port of the metrics."})
-    control: bool = field(default=False, metadata={"help": "Let clients load and unload models while the server runs."})
+    # Commas between names, as in "control,trace".
+    open: str = field(
+        default="",
+        metadata={"help": f"APIs that need no key, of {', '.join(DOORS)}; several with commas.", "metavar": "API"},
+    )
+    restart: bool = field(
+        default=True, metadata={"help": "Load a model again whose process ended, and restart a server that did."}
+    )
     log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
     # From start to ready, model loading and warm-up included.
     start_timeout_s: float = field(default=300.0, metadata={"help": "Time limit for the models to be ready."})
-    drain_s: int = 10  # how long requests in flight and open streams may go on after SIGTERM
+    overcommit: bool = field(
+        default=False, metadata={"help": "Start also if the models may need more memory than there is."}
+    )
+    drain_s: int = field(
+        default=10, metadata={"help": "How long requests in flight and open streams may go on after SIGTERM."}
+    )
     stop_timeout_s: float = 30.0  # from SIGTERM to SIGKILL, longer than `drain_s`
     extra: tuple[str, ...] = ()  # more arguments for tritonserver, as they are
+    key: str = field(default_factory=new_key, repr=False)  # for the APIs that are not open
 
     def __post_init__(self) -> None:
         for name, port in self.ports.items():
@@ -32,6 +49,8 @@ class ServerOptions:
             raise ValueError(f"the ports must differ, got {', '.join(f'{k} {v}' for k, v in self.ports.items())}")
         if self.log_level not in ("error", "warning", "info", "verbose"):
             raise ValueError(f"log_level must be error, warning, info or verbose, got {self.log_level!r}")
+        if unknown := set(self.open_doors) - set(DOORS):
+            raise ValueError(f"open must name some of {', '.join(DOORS)}, got {', '.join(sorted(unknown))}")
 
     @classmethod
     def on_free_ports(cls, **others: Any) -> "ServerOptions":
@@ -43,6 +62,16 @@ class ServerOptions:
     def ports(self) -> dict[str, int]:
         """The three ports by the name of their service."""
         return {"http": self.http_port, "grpc": self.grpc_port, "metrics": self.metrics_port}
+
+    @property
+    def open_doors(self) -> list[str]:
+        """The APIs that need no key."""
+        return [name for part in self.open.split(",") if (name := part.strip())]
+
+    @property
+    def has_control(self) -> bool:
+        """Whether models can be loaded and unloaded at all; arguments of the caller's own may have chosen otherwise."""
+        return not any(argument.startswith("--model-control-mode") for argument in self.extra)
 
     @property
     def reach(self) -> str:
@@ -57,6 +86,8 @@ class ServerOptions:
     def arguments(self) -> list[str]:
         """The arguments that tritonserver understands."""
         level = ("error", "warning", "info", "verbose").index(self.log_level)
+        locked = ",".join(api for door, api in DOORS.items() if door not in self.open_doors)
+        locks = [f"{lock}={locked}:{HTTP_HEADER}={self.key}" for lock in LOCKS] if locked else []
         return [
             *(f"--{service}-address={self.host}" for service in self.ports),
             *(f"--{service}-port={port}" for service, port in self.ports.items()),
@@ -64,6 +95,7 @@ class ServerOptions:
             f"--log-info={int(level >= 2)}",
             f"--log-verbose={int(level >= 3)}",
             f"--exit-timeout-secs={self.drain_s}",
-            *(("--model-control-mode=explicit", "--load-model=*") if self.control else ()),
+            *locks,
+            *(("--model-control-mode=explicit", "--load-model=*") if self.has_control else ()),
             *self.extra,
         ]

@@ -8,9 +8,9 @@ process is killed (`guard.py`).
 """
 
 import http.client
-import json
 import os
 import re
+import resource
 import secrets
 import shutil
 import signal
@@ -18,17 +18,23 @@ import subprocess
 import tempfile
 import threading
 import time
+import urllib.request
 from collections import deque
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import TracebackType
 from typing import Any, TextIO
 
+import psutil
+
 from tritone import errors
+from tritone.backend.settings import DRAINING
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import backends_of, is_all_ours, runtimes_of, shared_memory_bytes
+from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
+from tritone.server.control import Control
 from tritone.server.guard import Guard
 from tritone.server.installation import Installation
 from tritone.server.options import ServerOptions
@@ -36,6 +42,9 @@ from tritone.server.options import ServerOptions
 POLL_S = 0.05
 WAIT_STEP_S = 0.2
 TAIL_LINES = 400
+METRICS_TIMEOUT_S = 2.0
+OPEN_STREAMS = re.compile(r'^tritone_open_streams\{.*?model="(?P<model>[^"]*)".*\} (?P<count>\S+)$', re.MULTILINE)
+LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
 # What Triton says at start about a GPU that is not there.
@@ -63,6 +72,7 @@ class TritonServer:
         """
         self.repository = Path(repository)
         self.options = options or ServerOptions()
+        self.control = Control(self.options)
         self._server = server
         self._log = log
         self._tail: deque[str] = deque(maxlen=TAIL_LINES)
@@ -116,10 +126,12 @@ class TritonServer:
             raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
         needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
         runtimes, backends = runtimes_of(self.repository), backends_of(self.repository)
-        installation, warnings = require(self._server, self.options, needed, runtimes, backends)
+        memory = total_bytes(memory_needs(self.repository))
+        installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
             self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
         self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
+        _raise_file_limit()
         try:
             self._launch(installation)
             self._await_ready()
@@ -146,7 +158,7 @@ class TritonServer:
                 self._tail.append(
                     f"tritonserver did not end within {self.options.stop_timeout_s:g} s of SIGTERM: killed"
                 )
-                self._kill()
+                self.kill()
             elif deadline is not None and now > deadline:
                 raise TimeoutError(f"tritonserver still runs after {timeout_s:g} s")
 
@@ -175,7 +187,7 @@ class TritonServer:
     def _clean_up(self) -> None:
         if self._process is not None:
             # Its stubs are in its group; those that it did not take along end here.
-            self._kill()
+            self.kill()
             self._process.wait()
         if self._guard is not None:
             self._guard.dismiss()
@@ -195,50 +207,47 @@ class TritonServer:
         Raises:
             ServerUnreachableError: the server does not answer any more.
         """
-        connection = http.client.HTTPConnection(self.options.reach, self.options.http_port, timeout=10)
         try:
-            connection.request("POST", "/v2/repository/index")
-            answer = json.loads(connection.getresponse().read())
-        except (OSError, http.client.HTTPException, ValueError) as error:
+            return self.control.models()
+        except ServerUnreachableError as error:
             raise ServerUnreachableError(
-                f"tritonserver does not list its models ({error}). It said:\n{self._words()}"
+                f"tritonserver does not list its models: {error}. It said:\n{self._words()}"
             ) from error
-        finally:
-            connection.close()
-        return sorted(answer, key=lambda model: model["name"])
 
-    @contextmanager
-    def forwarding_signals(self) -> Iterator[None]:
-        """Inside, SIGINT, SIGTERM and SIGHUP to this process end the server instead.
+    def children(self) -> list[psutil.Process]:
+        """The processes that the server started, such as those of its models."""
+        with suppress(psutil.Error):
+            return psutil.Process(self.pid).children()
+        return []
 
-        Use it around `start`, in the main thread. While the server starts, a signal gives up the start with SystemExit;
-        once it is up the server may finish what is in flight, and a second signal kills it. A SIGHUP that is ignored,
-        as under `nohup`, stays ignored.
-        """
+    def open_streams(self) -> dict[str, int]:
+        """How many streams are open, by model; none if the server does not tell."""
+        found: dict[str, int] = {}
+        with suppress(OSError, http.client.HTTPException):
+            url = f"http://{self.options.address('metrics')}/metrics"
+            with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as answer:
+                for match in OPEN_STREAMS.finditer(answer.read().decode()):
+                    found[match["model"]] = found.get(match["model"], 0) + int(float(match["count"]))
+        return found
 
-        def forward(number: int, frame: FrameType | None) -> None:
-            if self._kill_at is not None:
-                self._kill()
-            elif self._is_up:
-                self.terminate()
-            else:
-                # Raising here could hit the very moment between the fork and our knowing of it; `start` raises.
-                self._interrupted = number
+    def interrupt(self, number: int) -> None:
+        """Give up a start that is under way, which then raises SystemExit with 128 + `number`; for signal handlers."""
+        # Raising in the handler could hit the very moment between the fork and our knowing of it.
+        self._interrupted = number
 
-        numbers = [signal.SIGINT, signal.SIGTERM]
-        # A closed terminal does not reach the server, which has a session of its own: it would be left behind.
-        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-            numbers.append(signal.SIGHUP)
-        before = {number: signal.signal(number, forward) for number in numbers}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-
-    def _kill(self) -> None:
+    def kill(self) -> None:
+        """End the server and its models at once; what is in flight is lost."""
         with suppress(ProcessLookupError):
             os.killpg(self._running().pid, signal.SIGKILL)
+
+    def refuse_streams(self) -> None:
+        """Make models refuse streams that begin from now on; open ones go on."""
+        self._draining.touch()
+
+    @property
+    def _draining(self) -> Path:
+        assert self._folder is not None
+        return self._folder / "draining"
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None:
@@ -260,7 +269,7 @@ class TritonServer:
             command.insert(1, "--disable-auto-complete-config")
         self._process = subprocess.Popen(
             command,
-            env=installation.environment(),
+            env=installation.environment() | {DRAINING: str(self._draining)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -277,11 +286,13 @@ class TritonServer:
     def _read(self) -> None:
         assert self._process is not None
         assert self._process.stdout is not None
+        limit = LineLimit()
         with self._process.stdout as lines:
             for line in lines:
                 if not GPU.exists() and self.options.log_level != "verbose" and NO_GPU.search(line):
                     continue
-                self._say(line)
+                for each in limit.passed(line):
+                    self._say(each)
 
     def _say(self, line: str) -> None:
         self._tail.append(line.rstrip("\n"))
@@ -296,7 +307,7 @@ class TritonServer:
     def _await_ready(self) -> None:
         process = self._running()
         deadline = time.monotonic() + self.options.start_timeout_s
-        while not self._is_ready():
+        while not self.control.is_ready():
             if self._interrupted is not None:
                 raise SystemExit(128 + self._interrupted)
             if process.poll() is not None:
@@ -311,18 +322,27 @@ class TritonServer:
         if process.poll() is not None:
             raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
         self._is_up = True
+        self._hide_key()
         if self._interrupted is not None:  # the signal came after the last look at it
             raise SystemExit(128 + self._interrupted)
 
-    def _is_ready(self) -> bool:
-        connection = http.client.HTTPConnection(self.options.reach, self.options.http_port, timeout=5)
+    def _hide_key(self) -> None:
+        """Blank out the key among the arguments of the process, which every user of this machine can list.
+
+        Triton takes it in no other way, and has its own copy by now.
+        """
+        key = self.options.key.encode()
         try:
-            connection.request("GET", "/v2/health/ready")
-            return connection.getresponse().status == 200
-        except (OSError, http.client.HTTPException):
-            return False
-        finally:
-            connection.close()
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, the 48th and 49th of all
+            with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
+                memory.seek(begin)
+                arguments = memory.read(end - begin)
+                for match in re.finditer(re.escape(key), arguments):
+                    memory.seek(begin + match.start())
+                    memory.write(b"*" * len(key))
+        except (OSError, IndexError, ValueError) as error:
+            self._say(f"warning: the key of this server can be seen in the list of processes ({error})\n")
 
     def _explain_exit(self, code: int) -> str:
         failures: dict[str, str] = {}
@@ -349,6 +369,33 @@ class TritonServer:
         # The stubs hold the pipe too; they end moments after the server.
         if self._reader is not None:
             self._reader.join(timeout=2)
+
+
+class LineLimit:
+    """Keeps a log from growing without bounds: Triton writes megabytes a second when it runs out of descriptors."""
+
+    def __init__(self, most: int = LINES_PER_SECOND, clock: Callable[[], float] = time.monotonic) -> None:
+        self._most = most
+        self._clock = clock
+        self._second = clock()
+        self._count = 0
+
+    def passed(self, line: str) -> Iterator[str]:
+        """The lines to write when `line` comes: itself if there is room, before it a count of those left out."""
+        if self._clock() - self._second >= 1:
+            if self._count > self._most:
+                yield f"({self._count - self._most} more lines were left out)\n"
+            self._second, self._count = self._clock(), 0
+        self._count += 1
+        if self._count <= self._most:
+            yield line
+
+
+def _raise_file_limit() -> None:
+    """Let the server have as many connections as the system allows; where they run out, Triton fills the log."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def _plain_path(repository: Path, folder: Path) -> Path:

@@ -27,6 +27,8 @@ from tritone.systems.system import System
 if TYPE_CHECKING:
     from tritone.client import Client
 
+    Connect = Callable[..., Client]
+
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
 SERVED = {"timeout_s": "float"} | REQUEST
@@ -95,6 +97,7 @@ def open_system(
     concurrency: int | None = None,
     timeout_s: float | None = None,
     details: bool = False,
+    connect: "Connect | None" = None,
 ) -> System[TranscriptResult]:
     """Open what a specification names, to transcribe. Close it when it is no longer needed.
 
@@ -102,6 +105,7 @@ def open_system(
         playback, concurrency, timeout_s: for systems whose own options do not say otherwise; `timeout_s` of a served
             model's requests, in seconds.
         details: of a served model, also ask for tokens, words, times and confidences.
+        connect: makes a client of an address and `timeout_s`; `Client` if not given.
 
     Raises:
         ValueError: the specification, an option of it or the address makes no sense.
@@ -115,7 +119,7 @@ def open_system(
     concurrency = options.pop("concurrency", concurrency)
     if spec.is_served:
         search = {key: options.pop(key) for key in REQUEST if key in options}
-        client, model = _connect(spec, options, timeout_s)
+        client, model = _connect(spec, options, timeout_s, connect)
         return transcriber(
             client,
             model,
@@ -158,14 +162,16 @@ def open_embedder_system(
     return embedder(client, model, name=spec.name, concurrency=concurrency, **windows)
 
 
-def _connect(spec: Spec, options: dict[str, Any], timeout_s: float | None) -> "tuple[Client, str | None]":
+def _connect(
+    spec: Spec, options: dict[str, Any], timeout_s: float | None, connect: "Connect | None" = None
+) -> "tuple[Client, str | None]":
     """A client for the address of a specification, and its model."""
     from tritone.client import Client
 
     address, model = split_address(spec.target)
     if timeout_s is not None:
         options.setdefault("timeout_s", timeout_s)
-    return Client(address, **options), model
+    return (connect or Client)(address, **options), model
 
 
 def load_options(loader: Callable[..., Any] = load) -> dict[str, str]:

@@ -8,11 +8,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
 
-from tritone.audio.files import read_audio
+from tritone.audio.files import AudioBlocks
 from tritone.audio.waveform import Waveform
 from tritone.client.playback import TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
@@ -143,24 +143,22 @@ def _play_file(
     last: Transcript | None = None
     ended: list[Transcript] = []
     try:
-        waveform = read_audio(path, sample_rate)
-        audio_s = len(waveform) / sample_rate
-        with open_stream() as opened:
-            stream = _Clocked(opened, sample_rate, playback.realtime, given_up)
-            try:
-                for last in play(
-                    stream,
-                    waveform,
-                    sample_rate=sample_rate,
-                    chunk_ms=playback.chunk_ms,
-                    realtime=playback.realtime,
-                ):
-                    partials.append(stream.partial(last))
-                    ended += last.ended
-                    if on_partial is not None:
-                        on_partial(index, last)
-            finally:
-                compute_s = stream.waited_s
+        # A file that cannot be read opens no stream.
+        with closing(AudioBlocks(path, sample_rate)) as blocks:
+            audio_s = blocks.duration_s
+            with open_stream() as opened:
+                stream = _Clocked(opened, sample_rate, playback.realtime, given_up)
+                try:
+                    for last in play(
+                        stream, blocks, sample_rate=sample_rate, chunk_ms=playback.chunk_ms, realtime=playback.realtime
+                    ):
+                        partials.append(stream.partial(last))
+                        ended += last.ended
+                        if on_partial is not None:
+                            on_partial(index, last)
+                finally:
+                    compute_s = stream.waited_s
+            audio_s = stream.spoken_s
         if last is None or not last.is_final:
             raise InputError(f"{path}: the stream gave no final result")
     except TritoneError as error:
@@ -234,13 +232,13 @@ class _Clocked:
             self._text = text
         return Partial(
             text=self._text,
-            spoken_s=self._spoken_s,
+            spoken_s=self.spoken_s,
             answered_s=self._answered_s,
             is_final=transcript.is_final,
         )
 
     @property
-    def _spoken_s(self) -> float:
+    def spoken_s(self) -> float:
         return self._num_samples / self._sample_rate
 
     def _ask(self, question: Callable[[], Transcript]) -> Transcript:
@@ -256,4 +254,4 @@ class _Clocked:
             if self._realtime:
                 self._answered_s = answered - self._started
             else:
-                self._answered_s = max(self._answered_s, self._spoken_s) + took_s
+                self._answered_s = max(self._answered_s, self.spoken_s) + took_s

@@ -24,10 +24,10 @@ from tritone.cli.bench import options
 from tritone.cli.bench.options import AudioChoice, Builds, LimitChoice, LoadChoice, Outputs, Protocol, is_given
 from tritone.cli.bench.screen import Screen, fail, show
 from tritone.cli.bench.sweep import sweep
+from tritone.cli.shared.connection import Connection
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.search_options import parse_parameters
-from tritone.client import Client
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Loop, Report
 from tritone.loadtest.options import LoadOptions
@@ -49,13 +49,16 @@ FOREIGN = {
     "processes": "is one process",
     "max_wer": "looks at no text",
     "parameters": "sends none",
+    "ca": "has options of its own for TLS",
+    "certificate": "has options of its own for TLS",
+    "private_key": "has options of its own for TLS",
 }
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
-@takes_option_classes()
+@takes_option_classes(leave_out=("retries",))  # every failure is counted
 def bench(
     context: typer.Context,
     *,
@@ -68,6 +71,7 @@ def bench(
     build: Builds = None,
     model: Annotated[str | None, typer.Option(help="The model, if several are served.")] = None,
     protocol: Annotated[Protocol | None, typer.Option(help="Protocol; grpc if --url has no scheme.")] = None,
+    connection: Connection,
     parameters: Annotated[
         str | None,
         typer.Option(
@@ -138,7 +142,7 @@ def bench(
                 method = replace(method, metrics_url=method.metrics_url or served.metrics_url)
                 labels = options.build_labels(build) | labels
             assert url is not None
-            target = stack.enter_context(_target(url, protocol, model, load.streaming, asked))
+            target = stack.enter_context(_target(url, protocol, connection, model, load.streaming, asked))
             measure: Measure = Generator(target, sent, method, screen.window)
             if binary is not None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritone-perf-")))
@@ -280,10 +284,15 @@ def _check_ramp(plan: Plan, most: int) -> None:
 
 @contextmanager
 def _target(
-    url: str, protocol: Protocol | None, model: str | None, streaming: bool, parameters: Mapping[str, str]
+    url: str,
+    protocol: Protocol | None,
+    connection: Connection,
+    model: str | None,
+    streaming: bool,
+    parameters: Mapping[str, str],
 ) -> Iterator[Target]:
     try:
-        client = Client(url, protocol=protocol)
+        client = connection.client(url, protocol=protocol)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:

@@ -4,12 +4,13 @@ import hashlib
 import json
 from collections.abc import Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tritone.cli.shared.connection import Connection
 from tritone.cli.shared.where import Url
 from tritone.errors import InputError, TritoneError
 from tritone.report.table import visible
@@ -53,6 +54,7 @@ class VoiceModel:
     model: Annotated[str | None, typer.Option(help="With --url: the model, if several for embeddings are served.")] = (
         None
     )
+    connection: Connection = field(default_factory=Connection)
     device: Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")] = None
     threshold: Annotated[
         float | None,
@@ -70,17 +72,17 @@ class VoiceModel:
         """
         if self.url is not None and not (self.bundle is None and self.device is None):
             raise typer.BadParameter("--bundle and --device are for running here; with --url the server does it")
-        if self.url is None and self.model is not None:
-            raise typer.BadParameter("--model goes with --url")
+        misplaced = [*(["--model"] if self.model is not None else []), *self.connection.given]
+        if self.url is None and misplaced:
+            raise typer.BadParameter(f"{', '.join(misplaced)} goes with --url")
         limit = None if self.threshold is None else Limit(self.threshold, "given by --threshold")
         system: System[EmbeddingResult]
         known: dict[str, str] = {}
         try:
             if self.url is not None:
-                from tritone import Client
                 from tritone.systems import embedder as served
 
-                system = served(Client(self.url), self.model)
+                system = served(self.connection.client(self.url), self.model)
             else:
                 from tritone import load_embedder
                 from tritone.systems import BundleSystem

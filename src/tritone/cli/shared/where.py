@@ -1,10 +1,11 @@
 """Where a command's model runs: on a server (--url), or in this process (--bundle)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from tritone.cli.shared.connection import Connection
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.systems.served import EMBEDDING_CONCURRENCY
 
@@ -17,7 +18,8 @@ Url = Annotated[
 Protocol = Annotated[
     Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
 ]
-FOR_SERVERS = ("model", "protocol", "concurrency", "timeout_s")  # options of models on a server
+# Options of models on a server.
+FOR_SERVERS = ("model", "protocol", "concurrency", "timeout_s", *(each.name for each in fields(Connection)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,6 +43,7 @@ class Where:
     timeout_s: Annotated[
         float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
     ] = None
+    connection: Connection = field(default_factory=Connection)
     device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None
     runtime: Annotated[
         str | None,
@@ -71,7 +74,8 @@ class Where:
                 "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle "
                 f"{example}), {'not both' if self.url else 'one of them is needed'}"
             )
-        given = [name for name, value in {**vars(self), **others}.items() if value is not None]
+        options = {**vars(self), **vars(self.connection), **others}
+        given = [name for name, value in options.items() if value is not None and name != "connection"]
         misplaced = [
             f"--{name.replace('_', '-')}"
             for name in given
@@ -81,12 +85,10 @@ class Where:
             raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if self.url else '--url'}")
 
     def connect(self) -> "Client":
-        """A client of the server; raises `ValueError` if that is no address of one."""
-        from tritone.client import Client
-
+        """A client of the server; raises `ValueError` if that is no address of one, or a file cannot be used."""
         assert self.url is not None
         timeout_s = DEFAULT_TIMEOUT_S if self.timeout_s is None else self.timeout_s
-        return Client(self.url, protocol=self.protocol, timeout_s=timeout_s)
+        return self.connection.client(self.url, protocol=self.protocol, timeout_s=timeout_s)
 
     def loading(self, **others: Any) -> dict[str, Any]:
         """The given options of loading a bundle, with the command's own."""

@@ -6,7 +6,6 @@ Counters only ever grow, so that the difference of two looks is what happened be
 requests alone; queues, batches and audio are counted by its stages.
 """
 
-import json
 import re
 import ssl
 import urllib.error
@@ -16,8 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from typing import Any
-from urllib.parse import quote
 
+from tritone.client.transport import Transport, connect
+from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import ServerSide
 from tritone.loadtest.senders.wire import Target
 
@@ -123,7 +123,7 @@ class ServerWatch:
 
     def __init__(self, target: Target, metrics_url: str | None = None) -> None:
         self._target = target
-        self._client: Any = None
+        self._transport: Transport | None = None
         endpoint = target.endpoint
         host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
         self.metrics_url = metrics_url or f"http://{host}:{METRICS_PORT}/metrics"
@@ -133,8 +133,8 @@ class ServerWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._client is not None:
-            self._client.close()
+        if self._transport is not None:
+            self._transport.close()
 
     def look(self) -> Look | None:
         """The counters now; None when the server does not give them."""
@@ -148,26 +148,12 @@ class ServerWatch:
         return Look.of(*own, stages=[Look.of(*each) for each in stages])
 
     def _statistics(self, model: str) -> Mapping[str, Any] | None:
-        endpoint = self._target.endpoint
-        if endpoint.protocol == "http":
-            scheme = "https" if endpoint.tls else "http"
-            content = _get(f"{scheme}://{endpoint.address}/v2/models/{quote(model, safe='')}/stats")
-            try:
-                found = json.loads(content) if content else None
-            except ValueError:
-                return None
-            return found if isinstance(found, dict) else None
-        from tritonclient.utils import InferenceServerException
-
-        if self._client is None:
-            from tritone.client.grpc_transport import open_client
-
-            self._client = open_client(endpoint)
+        if self._transport is None:
+            self._transport = connect(self._target.endpoint)
         try:
-            reply: dict[str, Any] = self._client.get_inference_statistics(model, as_json=True, client_timeout=TIMEOUT_S)
-        except InferenceServerException:
+            return {"model_stats": self._transport.statistics(model, TIMEOUT_S)}
+        except TritoneError:
             return None
-        return reply
 
     def _metrics_page(self) -> list[str]:
         # Asked once in vain is enough: a closed port may cost seconds.

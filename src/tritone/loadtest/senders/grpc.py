@@ -8,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import BROKEN_CONNECTION
-from tritone.client.grpc_transport import channel_options
+from tritone.client.grpc_transport import channel_options, credentials
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 
@@ -32,18 +32,19 @@ class GrpcSender(Sender):
         super().__init__()
 
     async def _connect(self) -> None:
-        options = channel_options(self._endpoint)
+        options, secure = channel_options(self._endpoint), credentials(self._endpoint)
         address = self._endpoint.address
-        if self._endpoint.tls:
-            self._channel = grpc.aio.secure_channel(address, grpc.ssl_channel_credentials(), options)
-        else:
+        if secure is None:
             self._channel = grpc.aio.insecure_channel(address, options)
+        else:
+            self._channel = grpc.aio.secure_channel(address, secure, options)
+        self._metadata = tuple(self._endpoint.headers.items())
         self._call = self._channel.unary_unary(METHOD)
 
     async def _ask(self, body: Body, timeout_s: float) -> Reply:
         content = body.content + body.stream if body.stream else body.content
         try:
-            answer = await self._call(content, timeout=timeout_s)
+            answer = await self._call(content, timeout=timeout_s, metadata=self._metadata)
         except grpc.aio.AioRpcError as error:
             return _failure(error, timeout_s)
         received = time.perf_counter()

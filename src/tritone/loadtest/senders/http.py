@@ -11,10 +11,10 @@ from aiohttp.payload import Payload
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import HTTP_STATUS
+from tritone.client.http_transport import open_connector
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
 
-NO_LIMIT = 0
 SHORT = 65536  # bytes
 JSON_LENGTH = "Inference-Header-Content-Length"
 KINDS = {
@@ -30,12 +30,13 @@ class HttpSender(Sender):
     """A sender over HTTP connections, one for each request in flight, which it keeps open."""
 
     def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
         self._base = f"http{'s' if endpoint.tls else ''}://{endpoint.address}/v2/models/"
         super().__init__()
 
     async def _connect(self) -> None:
-        connector = aiohttp.TCPConnector(limit=NO_LIMIT)
-        self._session = aiohttp.ClientSession(connector=connector)
+        connector = open_connector(self._endpoint)
+        self._session = aiohttp.ClientSession(connector=connector, headers=self._endpoint.headers)
 
     async def _ask(self, body: Body, timeout_s: float) -> Reply:
         header = body.json

@@ -29,6 +29,8 @@ def read_waveforms(
     Raises:
         AudioError: the tensors do not fit each other, or a waveform cannot be used; says which and why.
     """
+    if WAV not in tensors:
+        raise AudioError(f"the request has no input {WAV}; send float32 samples of shape (rows, samples)")
     rows = cut_rows(tensors[WAV], tensors.get(WAV_LENS))
     for index, row in enumerate(rows):
         try:

@@ -207,15 +207,16 @@ class _Reader:
 
     def _next_line(self) -> bytes:
         """The next line that is not blank, without blanks around it; empty at the end of the file."""
-        while self.position < len(self.content):
-            part = self.content[self.position : self.position + 4096].tobytes()
-            end = part.find(b"\n")
-            line = part if end < 0 else part[:end]
-            self.position += len(line) + 1
-            self.number += 1
-            if line.strip():
-                return line.strip()
-        return b""
+        self.position, passed = _skip_empty(self.content, self.position)
+        self.number += passed
+        if self.position >= len(self.content):
+            return b""
+        part = self.content[self.position : self.position + 4096].tobytes()
+        end = part.find(b"\n")
+        line = part if end < 0 else part[:end]
+        self.position += len(line) + 1
+        self.number += 1
+        return line.strip()
 
     def _error(self, message: str, line: bytes = b"", **values: object) -> LanguageModelError:
         what = message.format(line=line[:80].decode("utf-8", "replace"), **values) if line or values else message
@@ -224,6 +225,20 @@ class _Reader:
 
 def _text(part: Bytes) -> str:
     return part[:80].tobytes().decode("utf-8", "replace")
+
+
+@compiled
+def _skip_empty(content: Bytes, position: Any) -> Any:
+    """The start of the next line that is not empty, and the number of lines before it: there may be billions."""
+    start, passed = position, 0
+    while position < len(content):
+        byte = content[position]
+        if byte == NEWLINE:
+            start, passed = position + 1, passed + 1
+        elif byte != BLANK and not TAB <= byte <= RETURN:
+            return start, passed
+        position += 1
+    return position, passed
 
 
 @inlined

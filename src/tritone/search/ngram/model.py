@@ -8,6 +8,7 @@ Probing files of KenLM are mapped as they are, shared by all processes that serv
 import gzip
 import math
 import mmap
+import os
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import cached_property
@@ -17,10 +18,13 @@ from typing import Any
 import numpy as np
 
 from tritone.errors import LanguageModelError
+from tritone.paths import open_file
 from tritone.search.ngram import arpa, kenlm
 from tritone.search.ngram.tables import MAX_ORDER, Bytes, Ids, Tables, Words, find_word, place_of, score_words
 
 MAX_BYTES = 8 * 2**30  # of a file, and of what it needs in memory
+MAX_RATIO = 32  # of what a gzipped file unpacks to and its size; that of text is 10 at most, gzip's own limit 1032
+UNPACKED_BYTES = 2**24  # that any gzipped file may unpack to
 BEGIN, END = "<s>", "</s>"
 LN_10 = math.log(10.0)
 
@@ -90,8 +94,8 @@ class NgramModel:
 def _content(path: Path, max_bytes: int) -> Bytes:
     """The bytes of a file, unpacked if it is gzipped; else mapped privately: writing to them changes no file."""
     try:
-        with open(path, "rb") as file:
-            size = path.stat().st_size
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
             if size > max_bytes:
                 raise LanguageModelError(
                     f"{path} has {size / 1e6:.0f} MB, more than the limit of {max_bytes / 1e6:.0f} MB. "
@@ -105,7 +109,8 @@ def _content(path: Path, max_bytes: int) -> Bytes:
             # Copy on write makes the array writable, so its type is that of every other model's.
             return np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), dtype=np.uint8)
     except (OSError, ValueError) as error:
-        raise LanguageModelError(f"cannot read the language model {path}: {error}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise LanguageModelError(f"cannot read the language model {path}: {reason}") from error
 
 
 def _unpacked(file: Any, path: Path, max_bytes: int) -> Bytes:
@@ -116,6 +121,11 @@ def _unpacked(file: Any, path: Path, max_bytes: int) -> Bytes:
                 content += part
                 if len(content) > max_bytes:
                     raise LanguageModelError(f"{path} unpacks to more than the limit of {max_bytes / 1e6:.0f} MB")
+                if len(content) > max(UNPACKED_BYTES, MAX_RATIO * file.tell()):
+                    raise LanguageModelError(
+                        f"{path} unpacks to more than {MAX_RATIO} times its size ({len(content) / 1e6:.0f} MB so far), "
+                        "which no language model does. If it is one, unpack it (gunzip) and give the result."
+                    )
     except (EOFError, OSError, zlib.error) as error:
         raise LanguageModelError(f"{path} is a damaged gzip file: {error}") from error
     return np.frombuffer(content, dtype=np.uint8)

@@ -1,0 +1,76 @@
+"""The management API of a running server, used with the server's own key."""
+
+import http.client
+import json
+from typing import Any
+from urllib.parse import quote
+
+from tritone.errors import ServerSetupError, ServerUnreachableError
+from tritone.keys import HTTP_HEADER
+from tritone.server.options import ServerOptions
+
+TIMEOUT_S = 10.0
+# A model that cannot load. No repository has it: the names that `tritone build` takes begin with a letter or a digit.
+UNREADY = "_draining"
+
+
+class Control:
+    """Asks the server at the HTTP port of `options`. What does not answer is a `ServerUnreachableError`."""
+
+    def __init__(self, options: ServerOptions) -> None:
+        self._options = options
+
+    def is_ready(self) -> bool:
+        """Whether the server answers, and has all its models."""
+        try:
+            return self._ask("GET", "/v2/health/ready", timeout_s=5)[0] == 200
+        except ServerUnreachableError:
+            return False
+
+    def models(self) -> list[dict[str, Any]]:
+        """The models of the repository: `name`, `version`, `state`, and `reason` if it has one; by name."""
+        status, body = self._ask("POST", "/v2/repository/index")
+        if status != 200:
+            raise ServerUnreachableError(f"the server does not list its models: {body[:200]}")
+        found: list[dict[str, Any]] = json.loads(body)
+        return sorted(found, key=lambda model: model["name"])
+
+    def unload(self, model: str) -> None:
+        """Refuse new requests to a model; it ends once those in flight are answered. Does not wait."""
+        self._change(model, "unload", {}, TIMEOUT_S)
+
+    def load(self, model: str, timeout_s: float) -> None:
+        """Load a model as its files are now; returns when it is ready.
+
+        Raises:
+            ServerSetupError: it does not load; says why.
+        """
+        self._change(model, "load", {}, timeout_s)
+
+    def refuse_readiness(self) -> None:
+        """Make the server say from now on that it is not ready, without a change to its models."""
+        # Triton is ready if every model is that was ever to be loaded; one that was unloaded does not count.
+        config = {"name": UNREADY, "backend": "none", "max_batch_size": 0}
+        files = {"config": json.dumps(config), "file:1/model.py": ""}
+        try:
+            self._change(UNREADY, "load", {"parameters": files}, TIMEOUT_S)
+        except ServerSetupError:
+            return
+        raise AssertionError("a model without a backend was loaded")
+
+    def _change(self, model: str, how: str, body: Any, timeout_s: float) -> None:
+        path = f"/v2/repository/models/{quote(model, safe='')}/{how}"
+        status, answer = self._ask("POST", path, json.dumps(body), timeout_s)
+        if status != 200:
+            raise ServerSetupError(f"model '{model}' cannot be {how}ed: {answer[:2000]}")
+
+    def _ask(self, method: str, path: str, body: str = "", timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
+        connection = http.client.HTTPConnection(self._options.reach, self._options.http_port, timeout=timeout_s)
+        try:
+            connection.request(method, path, body or None, {HTTP_HEADER: self._options.key})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        except (OSError, http.client.HTTPException) as error:
+            raise ServerUnreachableError(f"tritonserver does not answer ({error})") from error
+        finally:
+            connection.close()

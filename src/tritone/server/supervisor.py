@@ -1,0 +1,190 @@
+"""A server that is kept alive until somebody ends it.
+
+    Supervisor(repository, options).run()  ->  exit code
+
+A model whose process ended is loaded again, a server that ended is started again, both with growing pauses where it
+happens again and again. A signal drains the server: new requests and streams are refused, those in flight end, and the
+exit code is 0. A second signal ends it at once.
+"""
+
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import FrameType
+from typing import TextIO
+
+from tritone import keys
+from tritone.errors import ServerSetupError, ServerUnreachableError
+from tritone.server.options import ServerOptions
+from tritone.server.process import TritonServer
+from tritone.server.watch import Failures, ModelWatch
+
+LOOK_S = 0.2
+LOADED = ("READY", "LOADING", "UNLOADING")
+SILENT_S = 30.0  # a server that does not answer for so long is ended
+FAREWELL_S = 2.0  # of a server without models, which only waits for connections that nobody uses
+
+
+class Supervisor:
+    """Runs a server until a signal comes, or until it cannot be kept alive."""
+
+    def __init__(
+        self,
+        repository: str | Path,
+        options: ServerOptions,
+        *,
+        server: str | Path | None = None,
+        log: TextIO | None = None,
+        on_ready: Callable[[TritonServer], None] = lambda server: None,
+    ) -> None:
+        """Args:
+        repository, options, server, log: see `TritonServer`.
+        on_ready: called when the server is ready for the first time.
+        """
+        self._repository = repository
+        self._options = options
+        self._server = server
+        self._log = log
+        self._on_ready = on_ready
+        self._signals = 0
+        self._running: TritonServer | None = None
+
+    def run(self) -> int:
+        """Serve; call it in the main thread.
+
+        Returns:
+            0 after a signal; else the exit code of the server, 1 if it has none but 0.
+
+        Raises:
+            ServerSetupError: it could not be started for the first time.
+            SystemExit: a signal came before it was ready.
+        """
+        with self._handling_signals():
+            failures = Failures()
+            while True:
+                try:
+                    code = self._serve(first=not failures.count)
+                except ServerSetupError as error:
+                    if not failures.count:
+                        raise
+                    self._say(str(error))
+                    code = 1
+                if self._signals:
+                    return code
+                if not self._options.restart:
+                    return code or 1
+                failures.add()
+                if failures.too_many:
+                    self._say(f"the server ended {failures.count} times in a row; it is not started again")
+                    return code or 1
+                self._say(f"the server ended with exit code {code}; it is started again")
+                if self._pause(failures.pause_s):
+                    return 0
+
+    def _serve(self, first: bool) -> int:
+        running = self._running = TritonServer(self._repository, self._options, server=self._server, log=self._log)
+        with running:
+            paths = keys.publish(self._options.key, (self._options.http_port, self._options.grpc_port))
+            try:
+                if first:
+                    self._on_ready(running)
+                else:
+                    self._say("the server is ready again; streams that were open are lost")
+                return self._watch(running)
+            finally:
+                for path in paths:
+                    path.unlink(missing_ok=True)
+
+    def _watch(self, running: TritonServer) -> int:
+        watch = ModelWatch(running, self._say) if self._options.restart and self._options.has_control else None
+        heard = time.monotonic()
+        while not self._signals:
+            with suppress(TimeoutError):
+                return running.wait(LOOK_S)
+            if watch is None:
+                continue
+            with suppress(ServerUnreachableError):
+                watch.look()
+                heard = time.monotonic()
+            if watch.hopeless or time.monotonic() - heard > SILENT_S:
+                self._say(watch.hopeless or f"the server has not answered for {SILENT_S:g} s; it is ended")
+                running.kill()
+                return running.wait()
+        return self._drain(running)
+
+    def _drain(self, running: TritonServer) -> int:
+        """End the server after what is in flight, or after `drain_s`; what is new is refused at once.
+
+        Returns:
+            0, or the server's exit code where a second signal ended it.
+        """
+        if not self._options.has_control:
+            running.terminate()
+            return running.wait()
+        self._say("ending: requests and streams in flight go on, new ones are refused")
+        with suppress(ServerUnreachableError):
+            running.refuse_streams()
+            running.control.refuse_readiness()
+            self._await_models(running)
+        running.terminate()
+        try:
+            code = running.wait(FAREWELL_S)
+        except TimeoutError:
+            running.kill()
+            running.wait()
+            code = 0
+        return code if self._signals > 1 else 0
+
+    def _await_models(self, running: TritonServer) -> None:
+        """Unload each model as soon as it has no streams, and wait for all of them."""
+        deadline = time.monotonic() + self._options.drain_s
+        leaving = running.open_streams()
+        while self._signals == 1 and time.monotonic() < deadline:
+            left = [each for each in running.control.models() if each.get("state") in LOADED]
+            if not left:
+                return
+            # A stream is counted with its second chunk, so nobody is taken for idle at first sight.
+            before, leaving = leaving, running.open_streams()
+            for each in left:
+                name = each["name"]
+                if each["state"] == "READY" and not (before.get(name) or leaving.get(name)):
+                    running.control.unload(name)
+            time.sleep(LOOK_S)
+        self._say(f"not everything in flight ended within {self._options.drain_s:g} s")
+
+    def _pause(self, seconds: float) -> bool:
+        """Wait; returns whether a signal came."""
+        end = time.monotonic() + seconds
+        while not self._signals and time.monotonic() < end:
+            time.sleep(LOOK_S)
+        return self._signals > 0
+
+    @contextmanager
+    def _handling_signals(self) -> Iterator[None]:
+        """SIGINT, SIGTERM and SIGHUP end the server; a SIGHUP that is ignored, as under `nohup`, stays ignored."""
+
+        def handle(number: int, frame: FrameType | None) -> None:
+            self._signals += 1
+            if self._running is not None:
+                if self._signals > 1:
+                    self._running.kill()
+                self._running.interrupt(number)
+
+        numbers = [signal.SIGINT, signal.SIGTERM]
+        # A closed terminal does not reach the server, which has a session of its own: it would be left behind.
+        if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+            numbers.append(signal.SIGHUP)
+        before = {number: signal.signal(number, handle) for number in numbers}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def _say(self, text: str) -> None:
+        if self._log is not None:
+            with suppress(OSError, ValueError):
+                self._log.write(f"tritone: {text}\n")
+                self._log.flush()

@@ -1,0 +1,116 @@
+"""Watching the processes of a server's models, and loading again those that lost one.
+
+Triton 2.51 does not notice that a model's process has ended: the model stays ready, and each of its batches fails after
+a second. Neither can such a model be unloaded, for Triton keeps its failed requests; but it can be put out of service
+and loaded again beside what is left of it. What is left stays in memory, so the server itself is started again after
+`MOST_LEFTOVERS` of them.
+"""
+
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import psutil
+
+from tritone.errors import TritoneError
+from tritone.server.process import TritonServer
+
+STUB = "triton_python_b"  # the kernel keeps 15 letters of a process's name
+STABLE_S = 5.0  # what lived for so long may fail as often as something new
+MOST_FAILURES = 5  # in a row
+LONGEST_PAUSE_S = 30.0
+MOST_LEFTOVERS = 50
+
+
+@dataclass
+class Failures:
+    """Failures in a row of something that is started again each time. `started`: when that was last."""
+
+    clock: Callable[[], float] = time.monotonic
+    count: int = 0
+    started: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.started = self.clock()
+
+    def add(self) -> None:
+        self.count = 1 if self.clock() - self.started > STABLE_S else self.count + 1
+
+    @property
+    def too_many(self) -> bool:
+        return self.count > MOST_FAILURES
+
+    @property
+    def pause_s(self) -> float:
+        """How long to wait before the next start: not at all after a first failure, then longer and longer."""
+        return min(LONGEST_PAUSE_S, 2.0 ** (self.count - 2)) if self.count > 1 else 0.0
+
+
+class ModelWatch:
+    """Watches the models of a server. `hopeless`: why the server must be started again; empty if it need not."""
+
+    def __init__(self, running: TritonServer, say: Callable[[str], None]) -> None:
+        self.hopeless = ""
+        self._running = running
+        self._say = say
+        self._failures: defaultdict[str, Failures] = defaultdict(Failures)
+        self._loading: dict[str, threading.Thread] = {}
+        self._leftovers = 0
+        self._processes = self._alive()
+
+    def look(self) -> None:
+        """Look once at all processes, and begin to load models again that lost one.
+
+        Raises:
+            ServerUnreachableError: the server does not answer.
+        """
+        before, self._processes = self._processes, self._alive()
+        gone = {(model, instance) for model, instance in before if (model, instance) not in self._processes}
+        self._loading = {model: thread for model, thread in self._loading.items() if thread.is_alive()}
+        if not gone:
+            return
+        # A model that somebody unloads ends its process in good order, and is not ready any more by then.
+        ready = {each["name"] for each in self._running.control.models() if each.get("state") == "READY"}
+        for model in sorted({model for model, _ in gone} & ready - self._loading.keys()):
+            self._lose(model, ", ".join(str(before[each]) for each in gone if each[0] == model))
+
+    def _lose(self, model: str, pids: str) -> None:
+        failures = self._failures[model]
+        failures.add()
+        self._leftovers += 1
+        self._say(f"model '{model}' lost its process {pids}; its requests fail until it is loaded again")
+        if failures.too_many:
+            self.hopeless = f"model '{model}' lost its process {failures.count} times in a row"
+        elif self._leftovers > MOST_LEFTOVERS:
+            self.hopeless = f"{self._leftovers} models were loaded again, and Triton keeps what was left of each"
+        else:
+            thread = threading.Thread(target=self._load, args=(model, failures), name=f"load {model}", daemon=True)
+            self._loading[model] = thread
+            thread.start()
+
+    def _load(self, model: str, failures: Failures) -> None:
+        try:
+            self._running.control.unload(model)  # not ready from here on; requests are refused at once
+            time.sleep(failures.pause_s)
+            began = time.monotonic()
+            self._running.control.load(model, self._running.options.start_timeout_s)
+        except TritoneError as error:
+            self.hopeless = f"model '{model}' could not be loaded again: {error}"
+        else:
+            failures.started = time.monotonic()
+            self._say(f"model '{model}' is ready again after {failures.started - began:.1f} s; its streams are lost")
+
+    def _alive(self) -> dict[tuple[str, str], int]:
+        """The processes of models: model and instance -> process id."""
+        found: dict[tuple[str, str], int] = {}
+        for process in self._running.children():
+            try:
+                if process.name()[:15] == STUB and process.status() != psutil.STATUS_ZOMBIE:
+                    command = process.cmdline()
+                    # .../MODEL/VERSION/model.py and, as the last but one argument, the instance
+                    found[command[1].split("/")[-3], command[8]] = process.pid
+            except (psutil.Error, IndexError):
+                continue  # it ended just now, or is something else
+        return found
