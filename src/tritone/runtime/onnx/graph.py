@@ -18,6 +18,7 @@ import onnxruntime
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.memory import trim_heap
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.slots import HostSlots
 
@@ -87,20 +88,25 @@ class OnnxGraph:
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""
-        if self._loops:
-            return self._run_within_limit(inputs, outputs)
-        results: list[Array] = self._session.run(list(outputs), dict(inputs))
-        return results
+        return self._run(inputs, list(outputs))
 
-    def _run_within_limit(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """A call of a graph that may loop for ever: a tensor of it says how often."""
+    def _run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: list[str] | None,
+        options: onnxruntime.RunOptions | None = None,
+    ) -> list[Array]:
+        """A call; that of a graph with loops, of which a tensor says how long they are, has a time limit."""
+        if not self._loops:
+            results: list[Array] = self._session.run(outputs, dict(inputs), options)
+            return results
         limit_s = LOOP_LIMIT_S + sum(array.size for array in inputs.values()) / LOOP_SAMPLES_PER_S
-        options = onnxruntime.RunOptions()
+        options = options or onnxruntime.RunOptions()
         clock = threading.Timer(limit_s, setattr, (options, "terminate", True))
         clock.daemon = True
         clock.start()
         try:
-            results: list[Array] = self._session.run(list(outputs), dict(inputs), options)
+            return list(self._session.run(outputs, dict(inputs), options))
         except Exception as error:
             if not options.terminate:
                 raise
@@ -110,7 +116,14 @@ class OnnxGraph:
             ) from error
         finally:
             clock.cancel()
-        return results
+
+    def give_back(self, inputs: Mapping[str, Array]) -> None:
+        """See `Graph.give_back`; on the CPU alone, where the arena keeps whatever its largest calls took."""
+        if self.device == "cpu":
+            options = onnxruntime.RunOptions()
+            options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
+            self._run(inputs, None, options)
+        trim_heap()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """See `Graph.empty`."""
