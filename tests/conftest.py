@@ -46,6 +46,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Shared:
     return shared_of(tmp_path_factory)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _memory_is_not_measured() -> Iterator[None]:
+    """Exports and builds of toys measure nothing: that would be a process for each, which takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritone.pipelines.memory.measure", lambda bundle, index, **others: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def toy_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A toy bundle with both roles; read-only by agreement."""

@@ -81,6 +81,7 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
         parameters { key: "threads" value { string_value: "2" } }
         parameters { key: "max_audio_s" value { string_value: "33.5" } }
         parameters { key: "max_streams" value { string_value: "86" } }
+        parameters { key: "max_queued_s" value { string_value: "1333.3" } }
         parameters { key: "idle_timeout_s" value { string_value: "15.0" } }
         parameters { key: "search" value { string_value: "greedy" } }
         parameters { key: "beam" value { string_value: "0" } }

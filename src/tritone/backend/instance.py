@@ -15,6 +15,7 @@ from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import Kind
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.runtime.memory import machine_bytes
 from tritone.search.options import SearchOptions
 
 
@@ -57,15 +58,17 @@ def read_instance(args: Mapping[str, str]) -> Instance:
     groups = config.get("instance_group", [])
     instances = sum(group.get("count", 1) * max(1, len(group.get("gpus", []))) for group in groups)
     on_gpu = args["model_instance_kind"] == "GPU"
+    threads = settings.threads_of(instances)
     return Instance(
         bundle=Bundle.open(folder / settings.bundle),
         settings=settings,
         search=_search(settings, folder),
         placement=Placement(
             device=f"cuda:{args['model_instance_device_id']}" if on_gpu else "cpu",
-            threads=settings.threads_of(instances),
+            threads=threads,
             runtime=settings.runtime or None,
             precision=settings.precision or None,
+            memory_mb=settings.memory_of(threads, machine_bytes()),
         ),
         max_batch=max(1, config["max_batch_size"]),
         warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),

@@ -18,6 +18,11 @@ from tritone.pipelines.kinds.base import Stage
 from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
+# Of a process that has no budget of its own. With Triton, its audio and a model for streams this fits into 2 GB.
+MEMORY_MB = 1200
+MEMORY_MB_A_THREAD = 600
+MACHINE_SHARE = 0.25  # several models share a machine
+MB = 10**6
 DRAINING = "TRITONE_DRAINING"  # environment variable: while the file that it names exists no stream may begin
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
@@ -54,8 +59,10 @@ class Settings(ModelParameters):
     the model's version folder, as are `lm` and `hotwords`. `threads`: of one instance, 0 shares the machine's cores
     among the instances. `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can.
     `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
-    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `stage`: which part of
-    an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least.
+    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `memory_mb`: what one
+    process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
+    be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an
+    ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least.
     """
 
     sample_rate: int
@@ -68,6 +75,8 @@ class Settings(ModelParameters):
     max_audio_s: float = 120.0
     max_streams: int = 256
     idle_timeout_s: float = 15.0
+    memory_mb: int = 0
+    max_queued_s: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -78,6 +87,10 @@ class Settings(ModelParameters):
             raise ValueError(f"stage must be one of {', '.join((ENSEMBLE, *STAGES))}, got {self.stage!r}")
         if not 0 <= self.min_padded_s < math.inf:
             raise ValueError(f"min_padded_s must be 0 or more, got {self.min_padded_s}")
+        if self.memory_mb < 0 or not 0 <= self.max_queued_s < math.inf:
+            raise ValueError(
+                f"memory_mb and max_queued_s must be 0 or more, got {self.memory_mb} and {self.max_queued_s}"
+            )
         if self.threads < 0:
             raise ValueError(f"threads must be 0 (automatic) or more, got {self.threads}")
 
@@ -88,7 +101,7 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", *(each.name for each in fields(EmbedFields))}
+        usual |= {"min_padded_s", "memory_mb", "max_queued_s", *(each.name for each in fields(EmbedFields))}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 
@@ -122,6 +135,15 @@ class Settings(ModelParameters):
     def threads_of(self, instances: int) -> int:
         """Threads of each of `instances` instances on this machine, at least 1."""
         return self.threads or max(1, len(os.sched_getaffinity(0)) // max(1, instances))
+
+    def memory_of(self, threads: int, machine: int | None) -> float:
+        """Megabytes that one process with so many threads may take on a machine with so many bytes.
+
+        More threads make more calls at once. Without a number of its own, a model gets at least what its longest
+        audio was derived from when it was built.
+        """
+        share = math.inf if machine is None else machine / MB * MACHINE_SHARE
+        return self.memory_mb or max(MEMORY_MB, min(MEMORY_MB_A_THREAD * threads, share))
 
 
 def to_text(value: object) -> str:

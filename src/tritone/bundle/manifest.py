@@ -24,6 +24,7 @@ ALL_LEFT = -1  # as `left_chunks`: all of the past
 
 Positive = Annotated[int, Field(gt=0, le=MAX_COUNT)]
 NonNegative = Annotated[int, Field(ge=0, le=MAX_COUNT)]
+Bytes = Annotated[float, Field(ge=0, le=2**50)]
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.pipelines.kinds`."""
 
@@ -227,11 +228,63 @@ class Engine(_Part):
     profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
 
 
+class CallSize(_Part):
+    """A call of one row of `seconds`, and the `bytes` that the network took for it, its runtime's waste included."""
+
+    seconds: Annotated[float, Field(gt=0, le=MAX_COUNT)]
+    bytes: Bytes
+
+
+class Memory(_Part):
+    """What a process with this graph takes of a machine's memory, as it was measured on a CPU.
+
+    `process`: bytes before any call, the search's graphs and tables included. `network`: of single rows, from short to
+    long. `search_per_second`: bytes that the search takes on top, for each second of a row.
+    """
+
+    process: Bytes
+    network: Annotated[tuple[CallSize, ...], Field(min_length=2, max_length=64)]
+    search_per_second: Bytes
+
+    @model_validator(mode="after")
+    def _in_order(self) -> "Memory":
+        seconds = [each.seconds for each in self.network]
+        taken = [each.bytes for each in self.network]
+        if seconds != sorted(set(seconds)) or taken != sorted(taken) or not taken[0]:
+            raise ValueError(f"sizes in network must grow in seconds and bytes, got {seconds} and {taken}")
+        return self
+
+    def call_bytes(self, rows: int, seconds: float) -> float:
+        """Memory of one call, beyond that of the process: a line between what was measured, a square beyond it."""
+        first, last = self.network[0], self.network[-1]
+        if seconds <= first.seconds:
+            network = first.bytes * seconds / first.seconds
+        elif seconds >= last.seconds:
+            network = last.bytes * (seconds / last.seconds) ** 2
+        else:
+            right = next(index for index, size in enumerate(self.network) if size.seconds > seconds)
+            low, high = self.network[right - 1 : right + 1]
+            part = (seconds - low.seconds) / (high.seconds - low.seconds)
+            network = low.bytes + part * (high.bytes - low.bytes)
+        return rows * (network + self.search_per_second * seconds)
+
+    def longest(self, room: float) -> float:
+        """The longest row in seconds that can be computed alone in `room` bytes beyond those of the process."""
+        low, high = 0.0, float(MAX_COUNT)
+        if self.call_bytes(1, high) <= room:
+            return math.inf
+        for _ in range(64):  # to a fraction of a sample
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.call_bytes(1, middle) <= room else (low, middle)
+        return low
+
+
 class Artifact(_Part):
     """One exported graph. `files` are relative to the bundle, the first is the one to open; `sha256` in that order.
 
     `precision`: of the network's arithmetic; what goes in and comes out is the same for all. The first artifact of a
-    role is its default. `engine`: of runtime tensorrt, and no other.
+    role is its default. `engine`: of runtime tensorrt, and no other. `memory`: of whole utterances on a CPU, where it
+    was measured.
     """
 
     role: Role
@@ -241,6 +294,7 @@ class Artifact(_Part):
     files: Annotated[tuple[str, ...], Field(min_length=1)]
     sha256: tuple[str, ...]
     engine: Engine | None = None
+    memory: Memory | None = None
 
     @model_validator(mode="after")
     def _engine_is_told(self) -> "Artifact":

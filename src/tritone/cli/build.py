@@ -10,6 +10,7 @@ from tritone.pipelines.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames
+from tritone.repository.memory import facts
 from tritone.search.options import used_by
 from tritone.server.layout import Acoustic, Layout, ensemble_options
 
@@ -59,6 +60,9 @@ def build(
     ] = "triton",
     link: Annotated[bool, typer.Option("--link", help="Link to the bundles instead of copying them.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace model folders that Tritone did not write.")] = False,
+    overcommit: Annotated[
+        bool, typer.Option("--overcommit", help="Build also what needs more memory than this machine has.")
+    ] = False,
 ) -> None:
     """Turn bundles into a Triton model repository.
 
@@ -76,7 +80,16 @@ def build(
             streaming=mode == "streaming",
         )
         built = build_repository(
-            bundles, output, names=name or None, modes=mode, options=options, layout=stages, link=link, force=force
+            bundles,
+            output,
+            names=name or None,
+            modes=mode,
+            options=options,
+            layout=stages,
+            link=link,
+            force=force,
+            measure=True,
+            overcommit=overcommit,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -93,4 +106,6 @@ def build(
             compile_search(kind, way)
     for model in built:
         typer.echo(f"{model.name}\t{model.mode}\t{model.path}")
+    for line in facts(output, {model.name for model in built}):
+        typer.echo(line, err=True)
     typer.echo(f"Serve it with: tritone serve {output}", err=True)

@@ -90,10 +90,10 @@ class EmbeddingPipeline:
 
         Raises:
             AudioError: it is too short for an embedding.
-            InputError: an engine was built for shorter ones.
+            InputError: it is too long for an engine or the memory.
         """
         self.runner.blocks.check_embeddable(len(waveform))
-        self.runner.blocks.check((options or self.options).samples(len(waveform), self.sample_rate))
+        self.runner.check((options or self.options).samples(len(waveform), self.sample_rate))
 
     def run(
         self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None

@@ -54,12 +54,12 @@ class OfflinePipeline:
         self.sample_rate = bundle.manifest.sample_rate
         self.runner = GraphRunner(bundle, "encoder", placement, limits=limits)
         self.work = self.runner.work
-        self.max_audio_s = min(max_audio_s, self.runner.blocks.max_audio_s)
+        self.max_audio_s = min(max_audio_s, self.runner.max_audio_s)
         self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
 
     def check(self, waveform: Waveform) -> None:
-        """Make sure that the graph takes a waveform; raises `InputError` if an engine was built for shorter ones."""
-        self.runner.blocks.check(len(waveform))
+        """Make sure that a waveform is not too long for an engine or the memory; raises `InputError` if it is."""
+        self.runner.check(len(waveform))
 
     def run(
         self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None

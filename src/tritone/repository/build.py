@@ -26,10 +26,12 @@ from tritone.errors import BundleError, OperatorError
 from tritone.paths import local
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
+from tritone.pipelines.memory import measured
 from tritone.repository.config import ModelOptions
 from tritone.repository.ensemble import EnsembleOptions, ensemble
 from tritone.repository.folder import BuiltModel, FolderWriter, ModelFolder
 from tritone.repository.fused import fused
+from tritone.repository.memory import check_sum, fitted, memory_needs
 from tritone.repository.models import is_ours, is_stage, steps_of
 from tritone.repository.search_files import check_files, check_kind, check_search
 
@@ -49,6 +51,8 @@ def build_repository(
     layout: EnsembleOptions | None = None,
     link: bool = False,
     force: bool = False,
+    measure: bool = False,
+    overcommit: bool = False,
 ) -> list[BuiltModel]:
     """Write the models of some bundles into a repository; other models in it stay as they are.
 
@@ -63,6 +67,8 @@ def build_repository(
         layout: serve whole utterances as ensembles of stages; None makes one model of each. Streams are always that.
         link: point at the bundles instead of copying them.
         force: replace folders that Tritone did not write.
+        measure: first measure what calls of a bundle take of memory, where its export did not; copies keep it.
+        overcommit: write also models that need more memory than this machine has.
 
     Returns:
         The models written.
@@ -72,8 +78,10 @@ def build_repository(
             asked for, none for stages, no decoder for rescoring, or streams that cannot be cut as asked for; or an
             option is for models of another kind.
         InputError: a hotword cannot be made of a bundle's tokens, or the output is not on this machine.
-        OperatorError: the language model or the hotwords cannot be used, or something else is in the way at the output.
-        ValueError: a name is unfit or used twice, or an engine cannot take all audio that would be let in.
+        OperatorError: the language model or the hotwords cannot be used, or something else is in the way at the output;
+            or this machine has not the memory for the models.
+        ValueError: a name is unfit or used twice, or an engine cannot take all audio that would be let in, or there is
+            not enough memory for it.
     """
     local(output)
     options = options or ModelOptions()
@@ -84,6 +92,8 @@ def build_repository(
         check_kind(options, bundle)
         bundle.verify()  # damage is told here, not by a server that does not start
     check_files(options, opened)
+    if measure and not link:
+        opened = [measured(bundle) for bundle in opened]
     if names is not None and len(names) != len(opened):
         raise ValueError(f"{len(opened)} bundles need as many names, got {len(names)}")
     suffix = "" if names is not None and modes == "streaming" else STREAMING_SUFFIX
@@ -94,9 +104,10 @@ def build_repository(
         for mode in _modes(bundle, modes):
             check_search(options, bundle, mode)
             if mode != "streaming" and layout is not None:
-                folders += ensemble(name, bundle, options, layout)
+                folders += ensemble(name, bundle, fitted(options, bundle, mode), layout)
             else:
-                folders += fused(name + (suffix if mode == "streaming" else ""), mode, bundle, options)
+                chosen = fitted(options, bundle, mode)
+                folders += fused(name + (suffix if mode == "streaming" else ""), mode, bundle, chosen)
     _check_names(folders, output, force)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -108,6 +119,8 @@ def build_repository(
     with tempfile.TemporaryDirectory(prefix=".tritone-build-", dir=output) as temporary:
         for folder in folders:
             writer.write(folder, Path(temporary) / folder.name)
+        if not overcommit:
+            check_sum(memory_needs(temporary))
         for name in _orphans({folder.name for folder in folders}, output):
             os.rename(output / name, Path(temporary) / f".old.{name}")
         for folder in folders:

@@ -32,6 +32,10 @@ SPARE_CANDIDATES = 4096
 # Our clock ends an idle stream before Triton's does: our message says why, Triton's only that START is missing.
 IDLE_GRACE_S = 5.0
 WARMUP_S = 10.0  # of silence
+MAX_AUDIO_S = 120.0
+BYTES_PER_SAMPLE = 4
+COPIES = 3  # of a request's audio that there are at once: of its message, of Triton's, in shared memory
+QUEUE_BYTES = 256 * 10**6  # for audio on its way
 # Options of models by the class of their requests' options, and whose they are.
 PARTS: Mapping[type, tuple[type, str]] = {
     SearchOptions: (SearchParameters, "models that write text"),
@@ -68,16 +72,24 @@ class ModelOptions(ModelParameters):
         0, "Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."
     )
     queue_timeout_ms: float = option(0.0, "Refuse an offline request that waited this long; 0: never. Use 2 instances.")
-    max_audio_s: float = option(120.0, "Longest audio of one request, in seconds.")
+    max_audio_s: float | None = option(
+        None, "Longest audio of one request, in seconds; 120, or what the memory is enough for, if not given."
+    )
+    memory_mb: int = option(
+        0, "Memory of a model process on the CPU, in MB; 0: 600 a thread, at least 1200 and else a quarter of all."
+    )
+    max_queued_s: float = option(
+        0.0, "Seconds of audio that may wait or be in work; 0: what 256 MB hold on their way, two requests at least."
+    )
     max_streams: int = option(256, "Streams open at once in a streaming model.")
     stream_idle_timeout_s: float = option(15.0, "Close a stream that sends nothing for this long, in seconds.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
-            if not 0 < getattr(self, name) < math.inf:
+            if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
-        for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms"):
+        for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms", "memory_mb", "max_queued_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
         for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
@@ -86,6 +98,16 @@ class ModelOptions(ModelParameters):
         _ = self.usual_instances
         if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
             raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
+
+    @property
+    def longest_s(self) -> float:
+        """The longest audio of one request, in seconds; the usual where nothing else was said."""
+        return MAX_AUDIO_S if self.max_audio_s is None else self.max_audio_s
+
+    def queued_s(self, sample_rate: int) -> float:
+        """Seconds of audio that may wait or be in work."""
+        held = QUEUE_BYTES / (sample_rate * BYTES_PER_SAMPLE * COPIES)
+        return self.max_queued_s or round(max(held, 2 * self.longest_s), 1)
 
     @property
     def usual_instances(self) -> Instances:
@@ -146,7 +168,9 @@ def settings_of(
         threads=options.threads,
         runtime=options.runtime,
         precision=options.precision,
-        max_audio_s=options.max_audio_s,
+        max_audio_s=options.longest_s,
+        memory_mb=options.memory_mb,
+        max_queued_s=options.queued_s(sample_rate),
         max_streams=options.streams_per_instance,
         idle_timeout_s=options.stream_idle_timeout_s,
     )
@@ -226,7 +250,7 @@ def warmup_files(config: Any) -> dict[str, bytes]:
 
 def warmup(options: ModelOptions, sample_rate: int) -> Any:
     """A request that Triton sends to a model before anybody else does."""
-    num_samples = int(min(WARMUP_S, options.max_audio_s) * sample_rate)
+    num_samples = int(min(WARMUP_S, options.longest_s) * sample_rate)
     # Pipelines warm themselves up; this request goes through Triton's own path, whose first use costs some 20 ms.
     inputs = {
         WAV: pb.ModelWarmup.Input(data_type=pb.TYPE_FP32, dims=[num_samples], zero_data=True),

@@ -128,7 +128,7 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
     artifact, signature = artifacts[0], _common(bundle, artifacts)
     handed = kind.graph_outputs(options.search, signature.outputs)
     limits = limits_of(artifact)
-    limits.check_audio(options.max_audio_s, bundle)
+    limits.check_audio(options.longest_s, bundle)
     most = min(options.max_batch_size, limits.most_rows)
     preferred = tuple(size for size in options.preferred_batch_sizes if size <= most)
     options = replace(options, max_batch_size=most, preferred_batch_sizes=preferred)

@@ -88,7 +88,7 @@ class FolderWriter:
         for name in chosen.files:
             path = target / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            if name == MANIFEST and artifacts is not None:
+            if name == MANIFEST and (artifacts is not None or bundle != Bundle.open(bundle.path)):
                 path.write_text(chosen.manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
             else:
                 self._place(bundle.file(name), path)

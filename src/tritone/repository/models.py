@@ -18,12 +18,11 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError, TritoneError
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.wire import WAV
-from tritone.repository.config import device_of, from_text, mode_of, parameter
+from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel
 from tritone.repository.instances import Device
 from tritone.search.options import SearchMode
 
-BYTES_PER_SAMPLE = 4
 MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
 ITEM_BYTES = {pb.TYPE_FP32: 4, pb.TYPE_INT64: 8}
 
@@ -106,6 +105,17 @@ def shared_memory_bytes(path: str | Path) -> int:
         instances = sum(group.count * max(1, len(group.gpus)) for group in config.instance_group)
         total += int(instances * config.max_batch_size * seconds * a_second)
     return total
+
+
+def models_of(path: str | Path) -> Iterator[tuple[str, Any, Settings, Bundle]]:
+    """The models of a repository that we run: name, configuration, settings and bundle.
+
+    Those that cannot be read are left out: Triton tells about them when it loads them.
+    """
+    for folder, config in _run_by_us(path):
+        with suppress(TritoneError, ValueError):
+            settings = _settings(config)
+            yield folder.name, config, settings, _bundle(folder, settings)
 
 
 def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:

@@ -92,6 +92,13 @@ class Graph(Protocol):
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""
 
+    def give_back(self, inputs: Mapping[str, Array]) -> None:
+        """Return the memory to the system that earlier calls left for later ones.
+
+        Args:
+            inputs: of the smallest call there is, since some runtimes can do it only at the end of one.
+        """
+
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """A host array to be filled and fed: no other gets to the device as fast. Its numbers are anything."""
 

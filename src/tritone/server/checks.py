@@ -18,6 +18,7 @@ from typing import Literal
 
 from tritone.errors import ServerSetupError
 from tritone.runtime import RUNTIMES, obstacle
+from tritone.runtime.memory import machine_bytes
 from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
@@ -26,6 +27,7 @@ SHARED_MEMORY = Path("/dev/shm")
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
 NUMPY_TOO_NEW = (2, 4)  # Triton 2.51's Python backend sends text from it as empty strings
+MB = 10**6
 WHEEL_GLIBC = (2, 35)  # of the manylinux tag of nvidia-pytriton
 
 Status = Literal["ok", "warning", "broken"]
@@ -47,6 +49,7 @@ def run_checks(
     shared_memory: int = MIN_SHARED_MEMORY,
     runtimes: Collection[tuple[str, str]] | None = None,
     backends: Collection[str] = (),
+    memory: int = 0,
 ) -> list[Check]:
     """Check everything a server needs.
 
@@ -57,6 +60,7 @@ def run_checks(
         runtimes: what models were built for, as (runtime, "cpu" or "gpu"); runtime "" means any. None checks
             which runtimes can use a GPU.
         backends: those of Triton's own that models need.
+        memory: bytes that models and server may take, see `tritone.repository.memory`.
     """
     options = options or ServerOptions()
     try:
@@ -73,7 +77,7 @@ def run_checks(
         checks.append(check_numpy(installation.is_wheel))
     checks += [check_packages(), check_libpython()]
     checks += [check_gpu()] if runtimes is None else [check_runtime(*each) for each in sorted(runtimes)]
-    checks.append(check_shared_memory(shared_memory))
+    checks += [check_shared_memory(shared_memory), check_memory(memory, options.overcommit)]
     return checks + [check_port(options.host, service, port) for service, port in options.ports.items()]
 
 
@@ -83,6 +87,7 @@ def require(
     shared_memory: int = MIN_SHARED_MEMORY,
     runtimes: Collection[tuple[str, str]] | None = None,
     backends: Collection[str] = (),
+    memory: int = 0,
 ) -> tuple[Installation, list[Check]]:
     """Find the installation and make sure that it can start; arguments as of `run_checks`.
 
@@ -93,7 +98,7 @@ def require(
         ServerSetupError: something that is needed is broken; the message names every such thing and its fix.
     """
     installation = find_installation(server)
-    checks = run_checks(server, options, shared_memory, runtimes, backends)
+    checks = run_checks(server, options, shared_memory, runtimes, backends, memory)
     broken = [check for check in checks if check.status == "broken"]
     if broken:
         lines = "\n".join(f"  {check.name}: {check.seen}. {check.fix}" for check in broken)
@@ -197,6 +202,23 @@ def check_shared_memory(needed: int = MIN_SHARED_MEMORY, folder: Path = SHARED_M
     fix = f"Full batches may need {mebibytes} MiB: start the container with --shm-size {mebibytes}m, or --ipc=host."
     # A server starts with 1 MiB an instance and grows; too little shows only under load.
     return Check("shared memory", "broken" if free < (8 << 20) else "warning", seen, fix)
+
+
+def check_memory(needed: int, overcommit: bool = False, machine: int | None = None) -> Check:
+    """Memory of this machine or its container. `needed` is in bytes; `machine` too, None asks the system."""
+    machine = machine_bytes() if machine is None else machine
+    if machine is None:
+        return Check("memory", "ok", "this system does not tell how much there is")
+    seen = f"{machine / MB:.0f} MB here"
+    if needed <= machine:
+        return Check("memory", "ok", seen)
+    return Check(
+        "memory",
+        "warning" if overcommit else "broken",
+        f"{seen}, the models and Triton may take {needed / MB:.0f} MB",
+        "Build the models with less (--memory-mb, --max-audio-s, --max-streams, --instances), serve fewer of them, or "
+        "start with --overcommit.",
+    )
 
 
 def check_installation(installation: Installation) -> Check:

@@ -31,6 +31,9 @@ class ServerOptions:
     log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
     # From start to ready, model loading and warm-up included.
     start_timeout_s: float = field(default=300.0, metadata={"help": "Time limit for the models to be ready."})
+    overcommit: bool = field(
+        default=False, metadata={"help": "Start also if the models may need more memory than there is."}
+    )
     drain_s: int = field(
         default=10, metadata={"help": "How long requests in flight and open streams may go on after SIGTERM."}
     )

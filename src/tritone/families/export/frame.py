@@ -21,6 +21,7 @@ from tritone.families.export.exportable import Graphs
 from tritone.families.export.graph_files import GraphFiles
 from tritone.families.export.options import ExportOptions, RecognizerOptions
 from tritone.families.export.report import Choice, ExportReport, bundle_bytes, provenance
+from tritone.pipelines.memory import record
 from tritone.runtime import Graph
 
 
@@ -99,6 +100,8 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
                 **model.manifest(),
             )
         )
+    options.progress("measuring the memory of calls")
+    bundle = record(bundle)
     return ExportReport(
         bundle, model.parameters, bundle_bytes(bundle), written.differences, written.drifts, model.notes
     )

@@ -17,6 +17,7 @@ from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenan
 from tritone.families.sherpa_onnx.folder import ModelFiles, find_model
 from tritone.families.sherpa_onnx.importer import SAMPLE_RATE, CtcImporter, TransducerImporter
 from tritone.families.sherpa_onnx.measure import Leak
+from tritone.pipelines.memory import record
 
 
 @dataclass(frozen=True)
@@ -95,4 +96,6 @@ def export_sherpa_onnx(
                 ),
             )
         )
+    progress("measuring the memory of calls")
+    bundle = record(bundle)
     return ImportReport(bundle, files, bundle_bytes(bundle), made.differences, made.leaks)

@@ -37,6 +37,7 @@ from tritone.families.onnx.trial import (
 from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config, read_yaml
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD, Window, manifest_features
 from tritone.families.wespeaker.mean import read_mean
+from tritone.pipelines.memory import record
 from tritone.runtime import Graph
 
 MAX_FIRST_FRAMES = 40  # frames that any network makes an embedding of; upstream's need 1 to 9
@@ -128,6 +129,8 @@ def import_wespeaker(
                 ),
             )
         )
+    progress("measuring the memory of calls")
+    bundle = record(bundle)
     return ImportReport(bundle, bundle_bytes(bundle), difference)
 
 

@@ -7,7 +7,7 @@ alone, and since a graph's rows do not depend on each other, it never changes a 
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 LARGE_BYTES = 512 * 2**20  # of a network
@@ -84,6 +84,7 @@ def plan_batches(
     min_samples: int = 1,
     max_samples: int | None = None,
     equal: bool = False,
+    has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
 ) -> list[Batch]:
     """Group utterances for graph calls, longest first.
 
@@ -93,6 +94,7 @@ def plan_batches(
         sample_rate: in Hz.
         min_samples: the shortest length the graph accepts.
         max_samples: the longest; no utterance may be longer. None where there is no limit.
+        has_room: whether there is memory for a call of so many rows of so many samples; one row is made in any case.
         equal: only utterances of one length share a call, and none is padded beyond `min_samples`.
 
     Returns:
@@ -109,6 +111,7 @@ def plan_batches(
             and count * padded <= limits.max_padded_s * sample_rate
             and count * padded**2 <= limits.max_square_s2 * sample_rate**2
             and used + lengths[index] >= (1 - limits.max_waste) * count * padded
+            and has_room(count, padded)
             and (not equal or max(lengths[index], min_samples) == padded)
         )
         if members and not fits:

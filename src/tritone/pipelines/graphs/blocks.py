@@ -84,8 +84,16 @@ class Blocks:
             return limits
         return replace(limits, max_batch=min(limits.max_batch, self._max_rows))
 
-    def plan(self, lengths: Sequence[int], limits: BatchLimits) -> list[Batch]:
-        """Group utterances of so many samples for calls, tails included; `Batch.indices` are places in `lengths`."""
+    def plan(
+        self,
+        lengths: Sequence[int],
+        limits: BatchLimits,
+        has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
+    ) -> list[Batch]:
+        """Group utterances of so many samples for calls, tails included; `Batch.indices` are places in `lengths`.
+
+        `has_room`: as of `plan_batches`.
+        """
         return plan_batches(
             [length + self.tail for length in lengths],
             limits,
@@ -93,6 +101,7 @@ class Blocks:
             min_samples=self.min_samples,
             max_samples=self.max_samples,
             equal=self._equal,
+            has_room=has_room,
         )
 
     def standard_length(self, longest: int, steps_per_octave: int) -> int:

@@ -24,6 +24,7 @@ class Placement:
     # engines of TensorRT and TorchScript, which are programs, are taken only where `runtime` asks for them.
     runtime: str | None = None
     precision: str | None = None
+    memory_mb: float | None = None  # of the process, in megabytes, where what calls take was measured; None: all
 
     def __post_init__(self) -> None:
         for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):

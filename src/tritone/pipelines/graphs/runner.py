@@ -13,8 +13,9 @@ import numpy as np
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
-from tritone.pipelines.graphs.batching import BatchLimits
+from tritone.pipelines.graphs.batching import Batch, BatchLimits
 from tritone.pipelines.graphs.blocks import Blocks
+from tritone.pipelines.graphs.budget import Budget
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
@@ -69,6 +70,29 @@ class GraphRunner:
         self.limits = self.blocks.within(limits)
         self.work = WorkLog(bundle.manifest.sample_rate)
         self.crew = Crew(self.graph.concurrency)
+        self.budget = Budget(
+            self.artifact.memory if placement.device == "cpu" and role == "encoder" else None,
+            bundle.manifest.sample_rate,
+            self._give_back,
+            megabytes=placement.memory_mb,
+            calls=self.crew.size,
+            usual_s=self.limits.max_padded_s,
+        )
+
+    @property
+    def max_audio_s(self) -> float:
+        """The longest audio in seconds that the graph takes and that its budget of memory is enough for."""
+        tail_s = self.blocks.tail / self.blocks.sample_rate
+        return min(self.blocks.max_audio_s, self.budget.longest_s - tail_s)
+
+    def check(self, num_samples: int) -> None:
+        """Make sure that audio of so many samples can be computed.
+
+        Raises:
+            InputError: the graph does not take it, or there is not enough memory; says how long it may be.
+        """
+        self.blocks.check(num_samples)
+        self.budget.check(num_samples + self.blocks.tail)
 
     def compute(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Outputs:
         """Call the graph for some of its outputs."""
@@ -116,12 +140,20 @@ class GraphRunner:
             outputs_for: which outputs are wanted for waveforms, by their indices.
             take: uses the outputs for waveforms, by their indices; called from several threads at once.
         """
-        self.run(
-            self.blocks.plan([len(each) for each in waveforms], self.limits),
-            lambda batch: self.filled([waveforms[index] for index in batch.indices], batch.num_samples),
-            lambda batch, inputs: self.compute(inputs, outputs_for(batch.indices)),
-            lambda batch, outputs: take(batch.indices, outputs),
-        )
+
+        def compute(batch: Batch, inputs: Mapping[str, Array]) -> Outputs:
+            with self.budget.call(len(batch.indices), batch.num_samples):
+                return self.compute(inputs, outputs_for(batch.indices))
+
+        try:
+            self.run(
+                self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits),
+                lambda batch: self.filled([waveforms[index] for index in batch.indices], batch.num_samples),
+                compute,
+                lambda batch, outputs: take(batch.indices, outputs),
+            )
+        finally:
+            self.budget.settle()
 
     def filled(self, waveforms: Sequence[Waveform], padded: int) -> Filled:
         """The inputs of a call for some waveforms, padded to so many samples."""
@@ -144,7 +176,13 @@ class GraphRunner:
         """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
 
         def run(padded: int) -> None:
-            take(self.compute(self.filled([np.zeros(padded, np.float32)], padded).inputs, outputs))
+            inputs = self.filled([np.zeros(padded, np.float32)], padded).inputs
+            with self.budget.call(1, padded):
+                computed = self.compute(inputs, outputs)
+            take(computed)
 
-        longest = int(longest_s * self.bundle.manifest.sample_rate)
+        longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
         self.warm_up(self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave), run)
+
+    def _give_back(self) -> None:
+        self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)

@@ -21,6 +21,7 @@ from torch import Tensor
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index
 from tritone.runtime.graph import Array, EngineStamp, Slots, TensorSpec
+from tritone.runtime.memory import trim_heap
 from tritone.runtime.tensorrt import library as tensorrt_library
 from tritone.runtime.tensorrt.library import INSTALL, TITLES, Gpu, Library
 from tritone.runtime.torch.cuda import CudaQueue, Replays
@@ -122,6 +123,10 @@ class TensorRtGraph:
             return parts[0] if len(parts) == 1 else [torch.cat(values) for values in zip(*parts, strict=True)]
 
         return run
+
+    def give_back(self, inputs: Mapping[str, Array]) -> None:
+        """See `Graph.give_back`; the memory of a GPU stays with this process."""
+        trim_heap()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """See `Graph.empty`; in pinned memory."""

@@ -18,6 +18,7 @@ import torch
 from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 from tritone.runtime.torch.program import read_program
@@ -115,6 +116,10 @@ class TorchGraph:
             if outputs not in self._functions:
                 self._functions[outputs] = self._program.function(outputs)
             return self._functions[outputs]
+
+    def give_back(self, inputs: Mapping[str, Array]) -> None:
+        """See `Graph.give_back`; the memory of a GPU stays with this process."""
+        trim_heap()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """See `Graph.empty`; pinned where there is a GPU."""

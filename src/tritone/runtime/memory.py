@@ -1,0 +1,68 @@
+"""Memory of this process and this machine, in bytes.
+
+machine_bytes()  ->  what may be used here, by the kernel or by the container's limit
+trim_heap()          returns what the C library keeps of freed memory
+"""
+
+import ctypes
+from contextlib import suppress
+from pathlib import Path
+
+STATUS = Path("/proc/self/status")
+CLEAR = Path("/proc/self/clear_refs")
+RESET_PEAK = "5"
+MEMORY_INFO = Path("/proc/meminfo")
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+# Of the second version of control groups, and of the first. Inside of a container its own group is at the root.
+OWN_GROUPS = Path("/proc/self/cgroup")
+LIMITS = (("", "", "memory.max"), ("memory", "memory", "memory.limit_in_bytes"))  # controller, its folder, the file
+
+
+def machine_bytes(groups: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS, info: Path = MEMORY_INFO) -> int | None:
+    """The memory that processes here may use together: the machine's, or less where a container has less.
+
+    None where neither can be read, as on systems other than Linux.
+    """
+    found = []
+    with suppress(OSError, ValueError, KeyError):
+        found.append(_fields(info)["MemTotal"])
+    places = [tuple(line.split(":", 2)[1:]) for line in _lines(own)]
+    for controller, folder, name in LIMITS:
+        own_place = next((place for names, place in places if controller in names.split(",")), "/")
+        for place in {"", own_place.strip("/")}:
+            with suppress(OSError, ValueError):  # "max" is no number: there is no limit
+                found.append(int((groups / folder / place / name).read_text()))
+    return min(found, default=None)
+
+
+def resident_bytes() -> int:
+    """The memory of this process now."""
+    return _fields(STATUS)["VmRSS"]
+
+
+def peak_bytes() -> int:
+    """The most memory of this process since it began, or since `reset_peak`."""
+    return _fields(STATUS)["VmHWM"]
+
+
+def reset_peak() -> None:
+    """Begin anew with what `peak_bytes` returns."""
+    CLEAR.write_text(RESET_PEAK)
+
+
+def trim_heap() -> None:
+    """Return to the system what the C library keeps of freed memory; does nothing where it is not glibc."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []
+
+
+def _fields(path: Path) -> dict[str, int]:
+    lines = (line.split() for line in path.read_text().splitlines())
+    return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if words[2:] == ["kB"]}
