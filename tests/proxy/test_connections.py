@@ -57,6 +57,20 @@ def test_health_is_answered_while_somebody_holds_all_connections(upstream: Trito
     assert len(log) < 2000, log
 
 
+def test_a_server_on_ipv4_is_not_open_by_ipv6(start: Start) -> None:
+    """gRPC binds 0.0.0.0 as [::], where a firewall for IPv4 does not look."""
+    proxy = start(host="0.0.0.0")
+    try:
+        socket.create_connection(("::1", proxy.options.grpc_port), 5).close()
+    except OSError:
+        return  # a machine without IPv6
+    foreign = triton.InferenceServerClient(f"[::1]:{proxy.options.grpc_port}")
+    with foreign, pytest.raises(Exception, match=r"IPv4|UNAVAILABLE"):
+        foreign.is_server_live()
+    with triton.InferenceServerClient(f"127.0.0.1:{proxy.options.grpc_port}") as client:
+        assert client.is_server_live()
+
+
 def test_an_idle_connection_is_closed(start: Start) -> None:
     proxy = start(limits=Limits(idle_s=0.2))
     for port in (proxy.options.http_port, proxy.options.grpc_port):

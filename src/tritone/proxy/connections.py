@@ -25,18 +25,18 @@ DESCRIPTORS = Path("/proc/self/fd")
 Peer = tuple[str, int]
 
 
-def connections_allowed() -> int:
-    """How many connections each protocol may have: a third of the free descriptors, one is for HTTP upstream."""
+def connections_allowed(ports: int) -> int:
+    """How many connections each port may have: an equal share of the free descriptors, and one share for upstream."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     free = soft - len(os.listdir(DESCRIPTORS)) - min(RESERVE, soft // 4)
-    return min(MOST, max(LEAST, free // 3))
+    return min(MOST, max(LEAST, free // (ports + 1)))
 
 
 class Connections:
     """Connections to this process on some ports."""
 
     def __init__(self, limits: Limits, ports: tuple[int, ...], *, only_ipv4: bool) -> None:
-        self.limit = limits.max_connections or connections_allowed()
+        self.limit = limits.max_connections or connections_allowed(len(ports))
         self._idle_s = limits.idle_s
         self._ports = ports
         self._only_ipv4 = only_ipv4  # gRPC binds 0.0.0.0 as [::]
@@ -45,6 +45,10 @@ class Connections:
         self.open = 0
         self.closed = 0  # by us, in all
         self._sweep_at = self.limit
+
+    def is_foreign(self, peer: Peer) -> bool:
+        """Whether a client came by IPv6 to a server that was told to listen on IPv4."""
+        return self._only_ipv4 and ":" in peer[0]
 
     def begin(self, peer: Peer) -> None:
         """A request of a connection begins."""
@@ -78,8 +82,7 @@ class Connections:
             excess = len(peers) - self.limit
             excess += max(1, self.limit // 10) if excess > 0 else 0
             for index, peer in enumerate(idle):
-                foreign = self._only_ipv4 and ":" in peer[0]
-                if index < excess or foreign or now - live[peer] > self._idle_s:
+                if index < excess or self.is_foreign(peer) or now - live[peer] > self._idle_s:
                     self._shut(peers[peer], peer)
                     del live[peer]
         self._active = live

@@ -23,7 +23,7 @@ from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions, Tls
 from tritone.proxy.owners import CLIENT_HEADER, MAX_CLIENT_LENGTH, Owner, Stream
 from tritone.proxy.protobuf_message import plain, read_inference
-from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, RefusedError
+from tritone.proxy.refusal import BAD_REQUEST, DOWN, LOCKED, NOT_PASSED, RefusedError
 from tritone.proxy.tls import server_credentials
 
 SERVICE = "/inference.GRPCInferenceService/"
@@ -157,6 +157,7 @@ class GrpcSide(grpc.GenericRpcHandler):
         outcome = "cancelled"
         gate.connections.begin(peer)
         try:
+            self._require_family(peer)
             if name == "ModelInfer":
                 answer = await self._infer(metadata, message, context, peer)
             else:
@@ -237,6 +238,7 @@ class GrpcSide(grpc.GenericRpcHandler):
         upstream = self._upstream.stream_infer(timeout=context.time_remaining())
         relay = None
         try:
+            self._require_family(peer)
             relay = _Relay(gate, upstream, context, _owner(metadata, peer), self._may_share_memory(metadata))
             await relay.run(requests)
         except Exception as error:
@@ -246,6 +248,10 @@ class GrpcSide(grpc.GenericRpcHandler):
             if relay is not None:
                 relay.close()
             gate.connections.end(peer)
+
+    def _require_family(self, peer: Peer) -> None:
+        if self._gate.connections.is_foreign(peer):
+            raise RefusedError(LOCKED, f"this server listens on {self._gate.options.host} only, which is IPv4")
 
     def _may_share_memory(self, metadata: Metadata) -> bool:
         return self._gate.may_share_memory(metadata.get(KEY_PREFIX + self._gate.options.key_header))

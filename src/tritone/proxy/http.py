@@ -87,7 +87,7 @@ class HttpSide:
             await asyncio.sleep(0)  # connections are closed in the next round of the loop
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
-        peer = _peer(request)
+        peer = peer_of(request)
         self._gate.connections.begin(peer)
         outcome = "cancelled"
         try:
@@ -268,7 +268,8 @@ def _owner(request: web.BaseRequest, peer: tuple[str, int]) -> Owner:
     return Owner(peer[0], mark)
 
 
-def _peer(request: web.BaseRequest) -> tuple[str, int]:
+def peer_of(request: web.BaseRequest) -> tuple[str, int]:
+    """Host and port of a request's client."""
     transport = request.transport
     address = None if transport is None else transport.get_extra_info("peername")
     return as_peer(address) if address else ("", 0)

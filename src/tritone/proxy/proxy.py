@@ -21,7 +21,7 @@ from tritone.errors import ServerSetupError
 from tritone.proxy.connections import Connections
 from tritone.proxy.gate import Gate
 from tritone.proxy.grpc import GrpcSide, GrpcUpstream
-from tritone.proxy.http import HttpSide
+from tritone.proxy.http import WHO, HttpSide, peer_of
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.refusal import RefusedError
@@ -146,9 +146,10 @@ class _Parts:
         self._options = options
         self._upstream_http = HttpUpstream(options.upstream_http, options.retry_after_s)
         self._upstream_grpc = GrpcUpstream(options)
-        connections = Connections(
-            options.limits, (options.http_port, options.grpc_port), only_ipv4=options.host == "0.0.0.0"
-        )
+        ports = [options.http_port, options.grpc_port]
+        if options.metrics_port is not None:
+            ports.append(options.metrics_port)
+        connections = Connections(options.limits, tuple(ports), only_ipv4=options.host == "0.0.0.0")
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
         self._http = HttpSide(self.gate, self._upstream_http)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
@@ -197,14 +198,19 @@ class _Parts:
 
     async def _tell_metrics(self, request: web.BaseRequest) -> web.Response:
         if (request.method, request.raw_path) != ("GET", "/metrics"):
-            return web.Response(status=404)
+            return web.Response(status=404, headers=WHO)
+        peer = peer_of(request)
+        self.gate.connections.begin(peer)
         text = self.gate.metrics()
-        if self._options.upstream_metrics is not None:
-            upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
-            with suppress(RefusedError):
-                text += (await upstream.request("GET", "/metrics", {})).body.decode()
-            upstream.close()
-        return web.Response(text=text)
+        try:
+            if self._options.upstream_metrics is not None:
+                upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
+                with suppress(RefusedError):
+                    text += (await upstream.request("GET", "/metrics", {})).body.decode()
+                upstream.close()
+        finally:
+            self.gate.connections.end(peer)
+        return web.Response(text=text, headers=WHO)
 
 
 async def _nothing() -> None:
