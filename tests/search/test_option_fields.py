@@ -95,3 +95,13 @@ def test_an_option_for_another_kind_of_model_is_found_if_it_was_given():
     assert foreign_options(options, "ctc") == ["blank_penalty", "max_states"]
     assert foreign_options(options, "transducer") == []
     assert foreign_options(SearchParameters(), "ctc") == []
+
+
+@pytest.mark.parametrize("name", sorted(PARAMETERS))
+@pytest.mark.parametrize("mode", ["greedy", "prefix-beam", "modified-beam", "fast-beam", "rescoring"])
+def test_any_value_of_an_option_is_taken_or_refused_in_words(name: str, mode: str) -> None:
+    for value in (-1, 0, 10**30, -(10**30), 1e308, -1e308, float("nan"), True, "", "x" * 1000, "\x00", None, [], {}):
+        try:
+            SearchOptions().changed({"search": mode} | {name: value})
+        except InputError as error:
+            assert str(error) and len(str(error)) < 1000

@@ -159,7 +159,8 @@ class SearchOptions(SearchFields):
         if self.beam == 0:
             object.__setattr__(self, "beam", DEFAULT_BEAMS[self.mode])
         check_bounds(self)
-        if not 1 <= self.nbest <= (most := self.max_nbest):
+        most = self.max_nbest
+        if not 1 <= self.nbest <= most:
             raise InputError(f"nbest must be 1 to {most}, as many as the search keeps, got {self.nbest}")
         check_hotwords(self.hotwords)
 
