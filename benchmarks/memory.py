@@ -37,8 +37,8 @@ BEAMS = {"ctc": "prefix-beam", "transducer": "modified-beam"}
 TITLE = "Memory of a served model"
 INTRODUCTION = """\
 A model with its usual limits, of which one process runs. "process" is the resident memory of the model's process,
-"peak" the most it had since it began (VmHWM), "server" the resident memory of tritonserver and its models together. Written by
-`python -m benchmarks.memory`; raw rows are in [memory.json](memory.json)."""
+"peak" the most it had since it began (VmHWM), "server" the resident memory of tritonserver and its models together.
+Written by `python -m benchmarks.memory`; raw rows are in [memory.json](memory.json)."""
 
 
 def memory_growth(bundle: Bundle, setup: Setup) -> Finding:
