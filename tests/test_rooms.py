@@ -15,7 +15,7 @@ from tritone.pipelines import wire
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
-FOR_ALL = {"errors", "paths", "result", "transcript"}  # modules beside the rooms that every room may use
+FOR_ALL = {"errors", "keys", "paths", "result", "transcript"}  # modules beside the rooms that every room may use
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )

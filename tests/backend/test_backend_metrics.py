@@ -86,6 +86,7 @@ def test_a_batch_is_told_with_model_and_version(module: Any, server: Server) -> 
         ("tritone_network_seconds_total", "demo", "3"): 0.2,
         ("tritone_search_seconds_total", "demo", "3"): 0.1,
         ("tritone_execute_seconds_total", "demo", "3"): 0.4,
+        ("tritone_model_starts_total", "demo", "3"): 1,
         ("tritone_requests_total", "demo", "3", "ok"): 2,
         ("tritone_requests_total", "demo", "3", "bad_input"): 1,
     }

@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from certificates import write_certificates
 from fronts import Front, Refuse, ServerTls
+from tritone import keys
 from tritone.cli.main import app
 from tritone.cli.shared.connection import Connection
 from tritone.client import retries
@@ -70,6 +71,17 @@ def test_the_key_is_in_the_environment_and_files_there_are_for_tls_alone(files: 
         Connection().client("grpcs://localhost:1")
     with Connection(ca=files / "ca.pem").client("grpcs://localhost:1") as client:
         assert client.endpoint.files.ca == str(files / "ca.pem")
+
+
+def test_the_key_of_an_own_server_on_this_machine_is_found_and_sent_nowhere_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.delenv("TRITONE_KEY", raising=False)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    keys.publish("open sesame", [8001])
+    for url, key in (("localhost", "open sesame"), ("localhost:8002", None), ("example.org", None)):
+        with Connection().client(url) as client:
+            assert client.endpoint.key == key
 
 
 def test_files_that_do_not_fit_the_url_are_wrong_usage(files: Path):

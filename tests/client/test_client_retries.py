@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import numpy as np
 import pytest
 
-from fronts import Front, Refuse
+from fronts import DROP, Front, Refuse
 from tritone.client import Client
 from tritone.client import retries as policy
 from tritone.client.retries import Retries
@@ -47,7 +47,9 @@ def connect(
         yield make
 
 
-@pytest.mark.parametrize("refusal", [UNAVAILABLE, DEAD, GONE], ids=["no room", "model died", "model unloaded"])
+@pytest.mark.parametrize(
+    "refusal", [UNAVAILABLE, DEAD, GONE, DROP], ids=["no room", "model died", "unloaded", "broken"]
+)
 def test_whole_utterances_are_sent_again_until_the_server_takes_them(connect: Connect, refusal: Refuse):
     front, client = connect(refusal, refusal, retries=2)
     assert client.transcribe(SOUND, "count").text == "800 800.0"
@@ -128,6 +130,21 @@ def test_a_stream_is_started_again_under_a_new_id_where_its_first_chunk_was_refu
     assert len(ids) == 3
     assert ids[0] != ids[1] == ids[2] == stream.id
     assert all(0 < each < 2**63 for each in ids)
+
+
+def test_a_first_chunk_that_may_have_been_heard_is_ended_before_the_stream_is_started_again(connect: Connect):
+    front, client = connect(DROP, retries=1)
+    with client.stream("running", chunk_ms=50) as stream:
+        stream.accept(SOUND)
+    sent = [
+        (
+            each.parameters["sequence_id"] == stream.id,
+            each.parameters["sequence_start"],
+            each.parameters["sequence_end"],
+        )
+        for each in front.inferences
+    ]
+    assert sent == [(False, True, False), (False, False, True), (True, True, False), (True, False, True)]
 
 
 def test_a_later_chunk_is_never_sent_again_and_its_stream_is_lost(connect: Connect):

@@ -32,8 +32,7 @@ def counted(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for name, options in MODELS.items():
         modes = "streaming" if name == "few" else "offline"
         build_repository([toy_bundle], repository, names=[name], modes=modes, options=options)  # type: ignore[arg-type]
-    explicit = ("--model-control-mode=explicit", "--load-model=*")
-    with TritonServer(repository, quiet_options(drain_s=0, extra=explicit)) as server:
+    with TritonServer(repository, quiet_options(drain_s=0, open="control")) as server:
         await_metrics(server)
         yield server
 
@@ -82,8 +81,9 @@ def test_a_fresh_model_has_all_counters_at_zero_although_it_was_warmed_up(counte
         *("audio_seconds_total", "padding_seconds_total", "network_calls_total", "network_seconds_total"),
         *("search_seconds_total", "execute_seconds_total", "ok", "bad_input", "refused", "failed"),
     }
-    assert metrics_of(counted, "twins") == dict.fromkeys(names, 0.0)
-    assert metrics_of(counted, "few") == dict.fromkeys({*names, "open_streams"}, 0.0)
+    assert metrics_of(counted, "twins") == {**dict.fromkeys(names, 0.0), "model_starts_total": 2}
+    few = dict.fromkeys({*names, "open_streams"}, 0.0)
+    assert metrics_of(counted, "few") == {**few, "model_starts_total": 1}
 
 
 def test_audio_padding_and_outcomes_of_a_batch_are_what_was_sent(counted: TritonServer, client: RawClient) -> None:

@@ -3,6 +3,7 @@
 Those clients take the first element of `TRANSCRIPTS` for the text, or join its elements, so it must have one axis.
 """
 
+import pickle
 import queue
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -126,6 +127,33 @@ def test_a_second_client_with_the_same_id_is_refused_and_the_first_goes_on(raw: 
     for index, each in enumerate(others, start=1):
         said = ask(raw.grpc, "streaming_wenet", tensors(*each), sequence_id=ID, sequence_end=index == len(others))
     assert said.tolist() == [TEXTS[2].encode()]
+
+
+def test_an_error_cannot_leave_a_process_of_upstreams_pool_which_then_waits_for_ever() -> None:
+    """What docs/serving.md says of `client.py`: its workers' errors are pickled, and this one cannot be read again."""
+    with pytest.raises(TypeError, match="msg"):
+        pickle.loads(pickle.dumps(triton.InferenceServerException(msg="refused")))
+
+
+def test_what_makes_an_offline_client_of_upstream_meet_an_error(raw: RawClient) -> None:
+    """Stereo becomes a tensor of three axes, and what is longer than --max-audio-s is refused with the numbers."""
+    stereo = np.zeros((1, 16000, 2), np.float32)
+    with pytest.raises(triton.InferenceServerException, match="unexpected shape for input 'WAV'"):
+        ask(raw.grpc, "attention_rescoring", tensors(stereo, 16000))
+    long = np.zeros((1, 121 * SAMPLE_RATE), np.float32)
+    with pytest.raises(triton.InferenceServerException, match="120"):
+        ask(raw.grpc, "attention_rescoring", tensors(long, long.size))
+
+
+def test_more_streams_than_slots_are_refused_at_their_first_piece(raw: RawClient) -> None:
+    """As `--num-tasks 300` is by a model with the 256 slots of a default build; this one has 4."""
+    (piece, true), *_ = pieces(toy_waveform(TEXTS[2]))
+    for number in range(4):
+        ask(raw.grpc, "streaming_wenet", tensors(piece, true), sequence_id=ID + number, sequence_start=True)
+    with pytest.raises(triton.InferenceServerException, match=r"all 4 streams .* are taken"):
+        ask(raw.grpc, "streaming_wenet", tensors(piece, true), sequence_id=ID + 4, sequence_start=True)
+    for number in range(4):
+        ask(raw.grpc, "streaming_wenet", tensors(piece, true), sequence_id=ID + number, sequence_end=True)
 
 
 def test_a_stream_of_requests_on_one_connection_as_perf_analyzer_sends_it(server: TritonServer) -> None:

@@ -28,11 +28,17 @@ HOP = ("host", "content-length", "connection", "transfer-encoding", "content-typ
 
 @dataclass(frozen=True)
 class Refuse:
-    """A refusal of an inference: gRPC's name of the status, message, and in how many seconds there may be room."""
+    """A refusal of an inference: gRPC's name of the status, message, and in how many seconds there may be room.
+
+    `DROP` breaks the connection in place of an answer.
+    """
 
     status: str
     message: str = "no room"
     after_s: float | None = None
+
+
+DROP = Refuse("UNAVAILABLE", "Socket closed")  # as gRPC says it
 
 
 @dataclass(frozen=True)
@@ -157,6 +163,8 @@ class Front:
         self.seen.append(Seen(request.path, headers, header.get("parameters", {})))
         if is_inference and self.refusals:
             refusal = self.refusals.pop(0)
+            if refusal is DROP and request.transport is not None:
+                request.transport.abort()
             hint = {} if refusal.after_s is None else {"Retry-After": f"{refusal.after_s:g}"}
             status = HTTP_STATUS[refusal.status]
             return web.json_response({"error": refusal.message}, status=status, headers=hint)

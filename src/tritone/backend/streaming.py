@@ -68,6 +68,8 @@ class OpenStream:
 class TritonPythonModel:
     """Triton's interface; the names are its own."""
 
+    _draining: Path | None = None  # while this file exists no stream may begin
+
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
         instance = read_instance(args)
@@ -91,8 +93,8 @@ class TritonPythonModel:
             capacity=instance.settings.max_streams,
             idle_timeout_s=instance.settings.idle_timeout_s,
         )
-        draining = os.environ.get(DRAINING)
-        self._draining = Path(draining) if draining else None
+        if DRAINING in os.environ:
+            self._draining = Path(os.environ[DRAINING])
 
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch of chunks, each of its own stream."""

@@ -8,6 +8,7 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from tritone.client.tls import TlsFiles
+from tritone.keys import GRPC_HEADER, HTTP_HEADER
 
 Protocol = Literal["grpc", "http"]
 
@@ -20,11 +21,7 @@ SCHEMES: dict[str, tuple[Protocol, bool, int]] = {
     "http": ("http", False, 8000),
     "https": ("http", True, 443),
 }
-KEY_HEADERS: dict[Protocol, str] = {
-    # Triton takes a key by gRPC in metadata of this prefix alone.
-    "grpc": "triton-grpc-protocol-tritone-key",
-    "http": "tritone-key",
-}
+KEY_HEADERS: dict[Protocol, str] = {"grpc": GRPC_HEADER, "http": HTTP_HEADER}
 
 
 @dataclass(frozen=True, kw_only=True)

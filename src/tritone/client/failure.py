@@ -100,12 +100,12 @@ def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s:
     if DEAD_MODEL.search(message):
         busy = ServerBusyError(
             f"{endpoint}: {task}: its process on the server ended, and with it what it was computing. `tritone serve` "
-            f"starts it again; try again soon ({message})"
+            f"starts it again; try again soon ({message.rstrip('.')})"
         )
     elif GONE_MODEL.search(message):
         busy = ServerBusyError(
             f"{endpoint}: {task}: it is not ready any more: it is being loaded again, or the server is stopping. Try "
-            f"again soon ({message})"
+            f"again soon ({message.rstrip('.')})"
         )
     elif status == "UNAVAILABLE":
         # gRPC has one code for "could not connect" and for a server's own refusal, and only words tell them apart.
@@ -156,7 +156,7 @@ def _unreachable(endpoint: Endpoint, task: str, message: str) -> TritoneError:
         own = (
             "the client certificate may not be one that the server trusts"
             if endpoint.files.certificate
-            else "the server may want a client certificate: give certificate and private_key"
+            else "the server may want one of yours: give certificate and private_key (--certificate, --private-key)"
         )
         hint = f"It closed the connection after the TLS handshake: {own}."
     elif scheme == "grpc" and ("http1" in message.lower() or "http/1" in message.lower()):

@@ -58,7 +58,7 @@ def told(error: TritoneError, attempts: int) -> TritoneError:
     """The error, saying how often it was tried if that was more than once."""
     if attempts < 2:
         return error
-    longer = type(error)(f"{error} Tried {attempts} times.")
+    longer = type(error)(f"{str(error).rstrip('.')}. Tried {attempts} times.")
     longer.__cause__ = error
     if isinstance(longer, RetryError) and isinstance(error, RetryError):
         longer.retry_after_s = error.retry_after_s

@@ -322,8 +322,27 @@ class TritonServer:
         if process.poll() is not None:
             raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
         self._is_up = True
+        self._hide_key()
         if self._interrupted is not None:  # the signal came after the last look at it
             raise SystemExit(128 + self._interrupted)
+
+    def _hide_key(self) -> None:
+        """Blank out the key among the arguments of the process, which every user of this machine can list.
+
+        Triton takes it in no other way, and has its own copy by now.
+        """
+        key = self.options.key.encode()
+        try:
+            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, the 48th and 49th of all
+            with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
+                memory.seek(begin)
+                arguments = memory.read(end - begin)
+                for match in re.finditer(re.escape(key), arguments):
+                    memory.seek(begin + match.start())
+                    memory.write(b"*" * len(key))
+        except (OSError, IndexError, ValueError) as error:
+            self._say(f"warning: the key of this server can be seen in the list of processes ({error})\n")
 
     def _explain_exit(self, code: int) -> str:
         failures: dict[str, str] = {}

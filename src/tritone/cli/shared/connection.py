@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tritone.client.client import DEFAULT_RETRIES
+from tritone.keys import find_key
 
 if TYPE_CHECKING:
     from tritone.client import Client
 
 FILES = {"ca": "TRITONE_CA", "certificate": "TRITONE_CERTIFICATE", "private_key": "TRITONE_PRIVATE_KEY"}
-KEY = "TRITONE_KEY"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Connection:
     """The options of all commands that have --url; None is not given.
 
-    Files may also be named in the environment, where all that use TLS find them. The key is only there: a command line
-    can be read by every user of the machine.
+    Files may also be named in the environment, where all that use TLS find them. The key is only there, or where a
+    server of this user keeps it: a command line can be read by every user of the machine.
     """
 
     ca: Annotated[
@@ -63,10 +63,15 @@ class Connection:
         Raises:
             ValueError: it is no address of a server, or a file cannot be used.
         """
-        from tritone.client import Client
+        # gRPC writes lines of its own to stderr about connections whose errors we tell.
+        os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+        from tritone.client import Client, Endpoint
 
+        server = Endpoint.parse(url, options.get("protocol"))
         files = {name: getattr(self, name) for name in FILES}
-        if url.startswith(("grpcs://", "https://")):
+        if server.tls:
             files = {name: file or os.environ.get(FILES[name]) or None for name, file in files.items()}
         retries = DEFAULT_RETRIES if self.retries is None else self.retries
-        return Client(url, **files, key=os.environ.get(KEY) or None, retries=retries, **options)
+        # The key of a server on this machine is for nobody else.
+        key = find_key(server.port if server.is_loopback else None)
+        return Client(url, **files, key=key, retries=retries, **options)
