@@ -4,6 +4,7 @@ name  ->  arguments, made in an empty folder  ->  Run(exit code, seconds, memory
 """
 
 import gzip
+import hashlib
 import json
 import os
 import resource
@@ -234,20 +235,31 @@ def _silence(hours: float, *options: str) -> Callable[[Path], Sequence[str]]:
     return make
 
 
-def _bundle(change: Callable[[Path], None], *arguments: str) -> Callable[[Path], Sequence[str]]:
+def _bundle(change: Callable[[Path], None]) -> Callable[[Path], Sequence[str]]:
     """`tritone transcribe` with a copy of demo-asr that was changed."""
 
     def make(folder: Path) -> Sequence[str]:
         copy = folder / "bundle"
         shutil.copytree(BUNDLES / "demo-asr", copy)
         change(copy)
-        return (
-            ["transcribe", "--bundle", str(copy), str(CLIP)]
-            if not arguments
-            else [each.format(bundle=copy, folder=folder) for each in arguments]
-        )
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            _seal(copy)
+        return ["transcribe", "--bundle", str(copy), str(CLIP)]
 
     return make
+
+
+def _seal(bundle: Path) -> None:
+    """Write the checksums of a changed bundle anew: who makes a hostile one can do that, too."""
+    path = bundle / "manifest.json"
+    if not path.is_file():
+        return
+    fields = json.loads(path.read_text(encoding="utf-8"))
+    for graph in fields["artifacts"]:
+        files = [bundle / name for name in graph["files"]]
+        if all(each.is_file() for each in files):
+            graph["sha256"] = [hashlib.sha256(each.read_bytes()).hexdigest() for each in files]
+    path.write_text(json.dumps(fields), encoding="utf-8")
 
 
 def _manifest(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
@@ -460,9 +472,6 @@ def cases() -> Mapping[str, Case]:
         ),
         "build: full disk": Case(make=_build(lambda folder: []), fsize=SMALL_DISK),
         "bundle: endless loop in the encoder": Case(make=_bundle(_endless_loop)),
-        "bundle: build of an endless loop": Case(
-            make=_bundle(_endless_loop, "build", "{bundle}", "--output", "{folder}/repository")
-        ),
         "bundle: manifest 100,000 deep": Case(make=_bundle(_overwrite("manifest.json", b"[" * 100_000))),
         "bundle: manifest not UTF-8": Case(make=_bundle(_overwrite("manifest.json", b'{"\xff": 1}'))),
         "bundle: manifest with a lone surrogate": Case(make=_bundle(_manifest(lambda m: m.update(name="\ud800")))),

@@ -59,6 +59,8 @@ class Connection:
             verdict, message = type(error).__name__, str(error)
             if isinstance(error, ServerUnreachableError):
                 self.close()
+        except Exception as error:  # nothing but a TritoneError should come: it is told by its name, and load goes on
+            verdict, message = type(error).__name__, repr(error)
         answered = time.monotonic()
         return Outcome(
             model=task.model, protocol=self.protocol, sent=sent, answered=answered, verdict=verdict, message=message

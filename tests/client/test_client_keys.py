@@ -22,14 +22,8 @@ HEADERS = {"grpc": "triton-grpc-protocol-tritone-key", "http": "tritone-key"}
 @pytest.fixture(scope="module")
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """A server with the index of models behind a key; of its models, "broken" failed to load."""
-    extra = (
-        "--model-control-mode=explicit",
-        "--load-model=*",
-        f"--http-restricted-api=model-repository:tritone-key={KEY}",
-        f"--grpc-restricted-protocol=model-repository:tritone-key={KEY}",
-    )
     folder = tmp_path_factory.mktemp("repository")
-    with toy_server(folder, "count", "running", extra=extra) as server:
+    with toy_server(folder, "count", "running") as server:
         shutil.copytree(folder / "count", folder / "broken")
         (folder / "broken" / "config.pbtxt").write_text('name: "broken" backend: "python"')
         (folder / "broken" / "1" / "model.py").write_text("raise RuntimeError('no weights')")
@@ -37,7 +31,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
             triton.InferenceServerClient(server.http_address) as control,
             pytest.raises(InferenceServerException, match="no weights"),
         ):
-            control.load_model("broken", headers={"tritone-key": KEY})
+            control.load_model("broken", headers={"tritone-key": server.options.key})
         yield server
 
 
@@ -57,7 +51,7 @@ def test_why_a_model_is_not_ready_is_told_to_those_with_the_key(locked: TritonSe
     for key, complaint in (
         (None, "no ready model 'broken'. Ready models: count (offline), running (streaming)"),
         ("wrong", "no ready model 'broken'. Ready models: count"),
-        (KEY, "no ready model 'broken' (Internal: RuntimeError: no weights). Ready models: count"),
+        (locked.options.key, "no ready model 'broken' (Internal: RuntimeError: no weights). Ready models: count"),
     ):
         with Client(url, key=key) as client, pytest.raises(InputError) as caught:
             client.model("broken")

@@ -132,8 +132,8 @@ def _locked(endpoint: Endpoint, task: str, message: str) -> InputError:
     need = f"the server's key in {KEY_HEADERS[endpoint.protocol]}"
     seen = f"the key that was sent does not fit; {need} is" if endpoint.key is not None else f"{need} is"
     return InputError(
-        f"{endpoint}: {task}: {seen} needed ({message}). `tritone serve` prints it; give it as TRITONE_KEY, or "
-        "Client(key=...)"
+        f"{endpoint}: {task}: {seen} needed ({message}). `tritone serve` names the file that has it; give it as "
+        "TRITONE_KEY, or Client(key=...)"
     )
 
 

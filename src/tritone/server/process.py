@@ -34,7 +34,7 @@ from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import backends_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
-from tritone.server.control import Control
+from tritone.server.control import UNREADY, Control
 from tritone.server.guard import Guard
 from tritone.server.installation import Installation
 from tritone.server.options import ServerOptions
@@ -49,6 +49,7 @@ FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<r
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
 # What Triton says at start about a GPU that is not there.
 NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
+DRAINED = re.compile(rf"'{UNREADY}'|model_config_content_name_ is empty")
 PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+@%=:,-]+")
 TABLE = re.compile(r"^[+|]|^\s*$")
 
@@ -289,10 +290,16 @@ class TritonServer:
         limit = LineLimit()
         with self._process.stdout as lines:
             for line in lines:
-                if not GPU.exists() and self.options.log_level != "verbose" and NO_GPU.search(line):
+                if self.options.log_level != "verbose" and self._is_noise(line):
                     continue
                 for each in limit.passed(line):
                     self._say(each)
+
+    def _is_noise(self, line: str) -> bool:
+        """Whether a line is about a GPU that is not there, or the model that makes a server unready on purpose."""
+        return (not GPU.exists() and bool(NO_GPU.search(line))) or (
+            self._draining.exists() and bool(DRAINED.search(line))
+        )
 
     def _say(self, line: str) -> None:
         self._tail.append(line.rstrip("\n"))
