@@ -8,6 +8,7 @@
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
         wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
         fronts, certificates                            a proxy that refuses and remembers; files of TLS
+        killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process

@@ -7,9 +7,17 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-from tritone.errors import InputError, TritoneError
+from tritone.errors import InputError, OperatorError, TritoneError
 
 ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")
+ADVICE = {
+    errno.ENOSPC: "Free space on that disk (df -h shows how much there is), or choose a place on another one.",
+    errno.EDQUOT: "Free some of what you keep on that disk, or choose a place on another one.",
+    errno.EFBIG: "Choose a place on another disk.",
+    errno.EROFS: "Choose a place that can be written.",
+    errno.ENAMETOOLONG: "A name has at most 255 bytes, a path 4095. Choose a shorter one.",
+}
+"""What to do about errors of the system that any file may cause."""
 OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # what pathlib makes of it
 
@@ -43,6 +51,13 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         raise OSError(errno.EINVAL, "it is not a file (a pipe or a device?)", os.fspath(path))
     return os.fdopen(descriptor, "rb")
+
+
+def explained(error: OSError, doing: str) -> OperatorError:
+    """An error of the system in words: what could not be done, why, and what to do."""
+    reason = error.strerror or str(error)
+    advice = ADVICE.get(error.errno or 0, "")
+    return OperatorError(f"{doing}: {reason}. {advice}".rstrip())
 
 
 def not_supported(text: str, scheme: str) -> str:

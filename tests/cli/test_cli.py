@@ -1,6 +1,7 @@
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -58,3 +59,25 @@ def test_the_command_starts_without_the_heavy_imports():
     heavy = {"torch", "onnx", "onnxruntime", "grpc", "gevent", "tritonclient", "scipy"}
     code = f"import sys, tritone.cli.main; print(sorted({heavy} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["build", "demo-asr", "--output", "NAME"],
+        ["build", "demo-asr", "--output", "repo", "--search", "prefix-beam", "--hotwords", "NAME"],
+        ["serve", "NAME"],
+        ["transcribe", "--bundle", "demo-asr", "NAME"],
+    ],
+)
+def test_a_name_too_long_for_a_file_is_an_error_in_one_line(
+    arguments: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(tmp_path)
+    name = str(tmp_path / ("n" * 300))
+    result = CliRunner().invoke(app, [name if each == "NAME" else each for each in arguments])
+    assert isinstance(result.exception, SystemExit)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("error: cannot use ")
+    assert "File name too long. A name has at most 255 bytes" in result.stderr
+    assert len(result.stderr) < 300

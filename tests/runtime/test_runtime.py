@@ -118,6 +118,34 @@ def test_weights_of_constants_in_branches_are_looked_at_too(tmp_path: Path) -> N
         open_graph(tmp_path / "g.onnx")
 
 
+def looping(path: Path) -> None:
+    """A graph that adds 1 to `x` as often as `n` says."""
+    kinds = {"n": TensorProto.INT64, "i": TensorProto.INT64, "c": TensorProto.BOOL, "c2": TensorProto.BOOL}
+
+    def info(name: str) -> Any:
+        return helper.make_tensor_value_info(name, kinds.get(name, TensorProto.FLOAT), [])
+
+    one = helper.make_tensor("one", TensorProto.FLOAT, [], [1.0])
+    always = helper.make_tensor("always", TensorProto.BOOL, [], [True])
+    steps = [helper.make_node("Identity", ["c"], ["c2"]), helper.make_node("Add", ["v", "one"], ["v2"])]
+    body = helper.make_graph(steps, "body", [info("i"), info("c"), info("v")], [info("c2"), info("v2")], [one])
+    loop = helper.make_node("Loop", ["n", "always", "x"], ["y"], body=body)
+    graph = helper.make_graph([loop], "g", [info("x"), info("n")], [info("y")], [always])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path.write_bytes(model.SerializeToString())
+
+
+def test_a_loop_without_end_is_stopped_and_others_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    looping(tmp_path / "g.onnx")
+    graph = open_graph(tmp_path / "g.onnx")
+    x = np.array(2, np.float32)
+    assert graph({"x": x, "n": np.array(3)}, ["y"]) == [5.0]
+    monkeypatch.setattr("tritone.runtime.onnx.graph.LOOP_LIMIT_S", 0.2)
+    with pytest.raises(BundleError, match="has a loop that did not end within 0 s"):
+        graph({"x": x, "n": np.array(2**62)}, ["y"])
+    assert graph({"x": x, "n": np.array(4)}, ["y"]) == [6.0]
+
+
 @pytest.mark.parametrize("storage", [np.int8, np.float16])
 def test_narrow_weights_are_widened_once_when_the_graph_is_opened(
     tmp_path: Path, storage: type, monkeypatch: pytest.MonkeyPatch

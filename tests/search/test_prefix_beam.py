@@ -1,8 +1,10 @@
 """CTC prefix beam search against upstream's results, its definition, brute force and numpy."""
 
 import ast
+import errno
 import itertools
 import math
+import os
 import shutil
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -13,6 +15,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numba.core.caching import FunctionCache
 
 from arpa_oracle import Bonus, Oracle
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
@@ -528,6 +531,23 @@ def test_a_search_that_cannot_be_cached_is_compiled_all_the_same(
     monkeypatch.setattr(compiled.numba, "njit", nowhere)
     assert compiled.compiled(lambda number: 2 * number)(21) == 42
     assert "NUMBA_CACHE_DIR" in caplog.text
+
+
+def test_a_full_disk_under_the_cache_costs_compiling_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(FunctionCache, "save_overload", full)
+    monkeypatch.setattr(FunctionCache, "load_overload", lambda *_: None)
+    compiled._warn_of_the_cache.cache_clear()
+    assert compiled.compiled(_double)(21) == 42
+    assert "No space left on device. Free space there, or set NUMBA_CACHE_DIR" in caplog.text
+
+
+def _double(number: int) -> int:
+    return 2 * number
 
 
 @pytest.mark.parametrize("name", ["beam/records.py", "scoring/alphabet.py", "ctc/prefix_kernel.py"])

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc
 import tritonclient.http
+import tritonclient.utils
 
 from serving import Ask, RawClient, Refusal, quiet_options
 from toy import FRAME, TOKENS, toy_waveform, write_toy_bundle
@@ -230,6 +231,19 @@ def test_the_client_of_nvidias_jasper_works_by_http_and_one_that_is_mended_by_gr
     pieces = ask_as_nvidia(module, address, JASPER, [toy_waveform(each) for each in words])
     assert ["".join(row)[: len(text)] for row, text in zip(pieces, words, strict=True)] == words
     assert "".join(pieces[1]) == words[1], "of the others, noise is heard as it always was"
+
+
+def test_errors_name_the_tensors_that_the_client_has(server: TritonServer) -> None:
+    client = tritonclient.grpc.InferenceServerClient(server.grpc_address)
+    inputs = [
+        tritonclient.grpc.InferInput("AUDIO_SIGNAL", (1, 3), "FP32"),
+        tritonclient.grpc.InferInput("NUM_SAMPLES", (1, 1), "INT32"),
+    ]
+    inputs[0].set_data_from_numpy(np.zeros((1, 3), np.float32))
+    inputs[1].set_data_from_numpy(np.array([[4]], np.int32))
+    with pytest.raises(tritonclient.utils.InferenceServerException, match="NUM_SAMPLES is 4, but AUDIO_SIGNAL has 3"):
+        client.infer(JASPER, inputs)
+    client.close()
 
 
 def test_a_repository_knows_its_stages_and_keeps_weights_once(bundles: dict[str, Path], tmp_path: Path) -> None:

@@ -49,9 +49,15 @@ class PlayedRequest:
         wav = np.full((1, 8), value, np.float32)
         self._inputs = [PlayedTensor("WAV", wav), PlayedTensor("WAV_LENS", np.array([[8]], np.int32))]
         self._stream, self._flags, self._id, self._parameters = stream, flags, request_id, parameters
+        self.cancelled = False
+        self.asked = 0
 
     def inputs(self) -> list[PlayedTensor]:
         return self._inputs
+
+    def is_cancelled(self) -> bool:
+        self.asked += 1
+        return self.cancelled
 
     def parameters(self) -> str:
         return played_or_raised(self._parameters)
@@ -119,7 +125,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
         error.told if error else output_tensors[0].as_numpy()[0].decode()
     )
     monkeypatch.setitem(sys.modules, "triton_python_backend_utils", module)
-    names = [f"tritone.backend.{name}" for name in ("replies", "metrics", "batch", "offline", "streaming")]
+    names = [f"tritone.backend.{name}" for name in ("replies", "metrics", "given_up", "batch", "offline", "streaming")]
     for name in names:
         monkeypatch.delitem(sys.modules, name, raising=False)
     yield logged
@@ -326,3 +332,53 @@ def test_no_refused_request_is_kept_in_memory(mode: str) -> None:
                 del answers
     finally:
         gc.enable()
+
+
+def given_up(*args: Any, **more: Any) -> PlayedRequest:
+    request = PlayedRequest(*args, **more)
+    request.cancelled = True
+    return request
+
+
+@pytest.mark.usefixtures("played")
+@pytest.mark.parametrize("mode", ["offline", "streaming"])
+def test_what_nobody_waits_for_is_dropped_after_a_long_batch_and_not_asked_about_after_a_short_one(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, pipeline = model(mode)
+    now = 0.0
+    monkeypatch.setattr("tritone.backend.given_up.time.monotonic", lambda: now)
+    seconds = 0.1
+
+    def passing(result: Any) -> Any:
+        nonlocal now
+        now += seconds
+        return result
+
+    run = Fragile.run
+    monkeypatch.setattr(pipeline, "run", lambda *args: passing(run(pipeline, *args)))
+    good, dropped = PlayedRequest(1, 1, START | END), given_up(2, 2, START | END)
+    made.execute([PlayedRequest(1, 1, START | END)])
+    assert made.execute([good, dropped]) == ["1", "2"], "the batch before was short: it is not worth asking"
+    assert good.asked == dropped.asked == 0
+    seconds = 0.5
+    made.execute([PlayedRequest(1, 1, START | END)])
+    first, (code, told) = made.execute([good, dropped])
+    assert (first, code) == ("1", "UNAVAILABLE")
+    assert "cancelled, or its deadline passed" in told
+    assert pipeline.calls[-1] == 1
+    now += 1
+    assert made.execute([dropped]) == ["2"], "the queue was empty, so it did not wait"
+
+
+@pytest.mark.usefixtures("played")
+def test_a_chunk_that_was_given_up_ends_its_stream_and_a_start_opens_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    streaming, pipeline = model("streaming")
+    streaming.execute([PlayedRequest(n, stream=n, flags=START) for n in (1, 2)])
+    monkeypatch.setattr("tritone.backend.given_up.ASK_AFTER_S", 0.0)
+    monkeypatch.setattr("tritone.backend.given_up.IDLE_S", 60.0)
+    answers = streaming.execute([given_up(1, 1), given_up(2, 2, START), given_up(3, 3, START), PlayedRequest(4, 2)])
+    assert [answer[0] for answer in answers[:3]] == ["UNAVAILABLE"] * 3
+    assert answers[3] == "4", "whoever gave up START on an open stream was not its owner"
+    assert pipeline.closed == [0]
+    assert len(streaming._streams) == 1

@@ -1,5 +1,7 @@
 """Writing repositories: what Triton is told, and what is never overwritten."""
 
+import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from tritone.repository import (
     read_repository,
     shared_memory_bytes,
 )
+from tritone.repository.folder import FolderWriter
 
 
 def config_of(model: BuiltModel) -> pb.ModelConfig:
@@ -212,6 +215,21 @@ def test_a_broken_bundle_leaves_the_repository_as_it_was(toy_bundle: Path, tmp_p
     with pytest.raises(BundleError, match=r"weights\.bin"):
         build_repository([toy_bundle, broken], tmp_path / "repo", names=["good", "bad"])
     assert not (tmp_path / "repo").exists()
+
+
+def test_a_full_disk_is_told_and_leaves_the_repository_as_it_was(
+    toy_bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    build_repository([toy_bundle], tmp_path / "repo")
+    before = sorted(path for path in (tmp_path / "repo").rglob("*"))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "a", None, "b")
+
+    monkeypatch.setattr(FolderWriter, "write", full)
+    with pytest.raises(OperatorError, match=r"cannot write the repository .*: No space left on device\. Free space"):
+        build_repository([toy_bundle], tmp_path / "repo")
+    assert sorted(path for path in (tmp_path / "repo").rglob("*")) == before
 
 
 def test_what_is_no_repository_is_explained(toy_bundle: Path, tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, Generic, TypeVar
 
 from tritone.backend import heartbeat
+from tritone.backend.given_up import Patience
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
@@ -24,6 +25,9 @@ class BatchModel(ABC, Generic[Job, Result]):
 
     _pipeline: Any  # with a `work: WorkLog`
     _metrics: Metrics
+
+    def __init__(self) -> None:
+        self._patience = Patience()
 
     @abstractmethod
     def parse(self, request: Any) -> Job:
@@ -40,16 +44,22 @@ class BatchModel(ABC, Generic[Job, Result]):
     def execute(self, requests: Sequence[Any]) -> list[Any]:
         """Answer a batch: good requests share one call, bad ones get an error each."""
         start = time.perf_counter()
+        self._patience.begin()
         with heartbeat.batch():
-            outcomes = prepared(self.parse, self.run, requests)
+            outcomes = prepared(self._parse, self.run, requests)
         answered = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         told = [outcome for _, outcome in answered]
         self._metrics.count(told, self._pipeline.work.take(), time.perf_counter() - start)
+        self._patience.end()
         return [answer for answer, _ in answered]
 
     def finalize(self) -> None:
         """Report the last numbers."""
         self._metrics.tell()
+
+    def _parse(self, request: Any) -> Job:
+        self._patience.check(request)
+        return self.parse(request)
 
     def _answer(self, request: Any, outcome: Result | TritoneError) -> tuple[Any, Outcome]:
         answer = outcome if isinstance(outcome, TritoneError) else attempt(partial(self.answer, request), outcome)

@@ -37,7 +37,10 @@ class TritonPythonModel(BatchModel[Sequence[Waveform], Tensors]):
 
     def parse(self, request: Any) -> Sequence[Waveform]:
         rows = read_waveforms(
-            tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
+            tensors_of(request),
+            sample_rate=self._settings.sample_rate,
+            max_audio_s=self._settings.max_audio_s,
+            names=self._settings.tensor_names,
         )
         for row in rows:
             self._pipeline.check(row)

@@ -15,6 +15,7 @@ from typing import Any, Literal, get_args, get_type_hints
 from tritone.errors import InputError
 from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
 from tritone.pipelines.kinds.base import Stage
+from tritone.pipelines.wire import WAV, WAV_LENS
 from tritone.search.options import MODEL_PARAMETERS, SearchFields, SearchParameters
 
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -63,11 +64,13 @@ class Settings(ModelParameters):
     process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
     be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an
     ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least.
+    `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
     sample_rate: int
     stage: str = ""
     min_padded_s: float = 0.0
+    tensors: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -101,7 +104,7 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", "memory_mb", "max_queued_s", *(each.name for each in fields(EmbedFields))}
+        usual |= {"min_padded_s", "tensors", "memory_mb", "max_queued_s", *(each.name for each in fields(EmbedFields))}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 
@@ -131,6 +134,12 @@ class Settings(ModelParameters):
     def from_model_config(cls, config: Mapping[str, Any]) -> "Settings":
         """Read settings from Triton's model configuration in its JSON form."""
         return cls.from_parameters({k: v["string_value"] for k, v in config.get("parameters", {}).items()})
+
+    @property
+    def tensor_names(self) -> tuple[str, str]:
+        """What clients call the audio and its length."""
+        wav, _, lens = self.tensors.partition(",")
+        return wav or WAV, lens or WAV_LENS
 
     def threads_of(self, instances: int) -> int:
         """Threads of each of `instances` instances on this machine, at least 1."""

@@ -2,7 +2,8 @@
 
 A chunk that cannot be used gets an error and is ignored, as if it had not been sent: its stream stays open and goes on
 with the next chunk. START opens and END closes the stream even on such a chunk. How to search is said with START; where
-that cannot be done, the stream is not opened.
+that cannot be done, the stream is not opened. A chunk that its client has given up before it was computed ends the
+stream.
 
 Two clients may send the same stream id. START on an open stream is refused, and the stream goes on. Chunks that the
 second client has sent after its START all the same have the first one's id; they are refused where their request id
@@ -19,6 +20,7 @@ from typing import Any
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend import heartbeat
+from tritone.backend.given_up import GivenUpError, Patience
 from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.replies import StepError, error_reply, reply
@@ -70,6 +72,9 @@ class TritonPythonModel:
 
     _draining: Path | None = None  # while this file exists no stream may begin
 
+    def __init__(self) -> None:
+        self._patience = Patience()
+
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
         instance = read_instance(args)
@@ -104,11 +109,13 @@ class TritonPythonModel:
         waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
         if expired := self._streams.expire(keep=waited):
             pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
+        self._patience.begin()
         with heartbeat.batch():
             answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
         outcomes, self._outcomes = self._outcomes, []
         work = self._pipeline.work.take()
         self._metrics.count(outcomes, work, time.perf_counter() - start, len(self._streams))
+        self._patience.end()
         return answers
 
     def finalize(self) -> None:
@@ -131,7 +138,7 @@ class TritonPythonModel:
         """The answer to a chunk, after closing its stream where it has ended."""
         if isinstance(outcome, TritoneError):
             # After END Triton lets no chunk of the id through, not even to a stream that END was not meant for.
-            if chunk.final or isinstance(outcome, StepError):
+            if chunk.final or isinstance(outcome, StepError) or (isinstance(outcome, GivenUpError) and not chunk.start):
                 self._streams.close(chunk.stream)
             return outcome
         if chunk.final:
@@ -158,7 +165,11 @@ class TritonPythonModel:
             pb_utils.Logger.log_error(f"a stream could not be closed: {failure}")
 
     def _parse(self, chunk: Chunk) -> Step:
+        if chunk.start:
+            self._patience.check(chunk.request)
         opened = self._start(chunk) if chunk.start else self._continue(chunk)
+        if not chunk.start:
+            self._patience.check(chunk.request)
         try:
             if not chunk.start:
                 self._check_unchanged(chunk.request, opened.options)

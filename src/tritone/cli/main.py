@@ -11,7 +11,9 @@ from typer.core import TyperGroup
 
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
+from tritone.paths import ADVICE, explained
 
+MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
     *("export", "engine", "build", "serve"),
     *("transcribe", "embed", "evaluate"),
@@ -52,6 +54,13 @@ class Commands(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             typer.echo(f"error: {error}", err=True)
+            raise typer.Exit(1) from error
+        except OSError as error:
+            if error.errno not in ADVICE or ctx.params.get("debug"):
+                raise
+            name = str(error.filename2 or error.filename or "a file")
+            shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
+            typer.echo(f"error: {explained(error, f'cannot use {shown}')}", err=True)
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error

@@ -1,21 +1,25 @@
 """`tritone serve`: run Triton on a repository until it ends or is stopped."""
 
 import sys
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from signal import SIGKILL
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.keys import key_file
+from tritone.keys import HTTP_HEADER, key_file
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import compiled_searches, read_repository
 from tritone.server import ServerOptions, Supervisor, TritonServer
 from tritone.server.options import DOORS
+from tritone.server.ports import is_loopback
+
+if TYPE_CHECKING:
+    from tritone.proxy import Proxy
 
 
 @takes_option_classes()
@@ -28,6 +32,16 @@ def serve(
     *,
     options: ServerOptions,
     server: Annotated[Path | None, typer.Option(help="tritonserver to run; searched if not given.")] = None,
+    proxy: Annotated[
+        bool | None, typer.Option(help="Put a proxy in front of Triton. If not given: unless --host is this machine.")
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM format: the proxy listens with TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key in PEM format.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority in PEM format: clients must show a certificate that it signed.")
+    ] = None,
 ) -> None:
     """Run Triton on a model repository.
 
@@ -35,6 +49,12 @@ def serve(
     The exit code is then 0; if the server could not be kept alive, its own.
     """
     options = replace(options, extra=tuple(extra or ()))
+    behind, front = options, None
+    if proxy or (proxy is None and not is_loopback(options.host)):
+        behind = ServerOptions.on_free_ports(**_own(options) | {"host": "127.0.0.1"})
+        front = _front(options, behind, tls_certificate, tls_key, tls_client_ca)
+    elif tls_certificate or tls_key or tls_client_ca:
+        raise typer.BadParameter("TLS needs the proxy: add --proxy.")
     modes = {model.name: model.mode for model in read_repository(repo)}
     for kind, search in sorted(compiled_searches(repo)):
         compile_search(kind, search)  # once on a machine: else each model would do it while the server waits for them
@@ -53,10 +73,47 @@ def serve(
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         console.print(_doors(options), highlight=False)
 
-    code = Supervisor(repo, options, server=server, log=sys.stderr, on_ready=show).run()
+    code = Supervisor(repo, behind, server=server, log=sys.stderr, on_ready=show, front=front).run()
     if code:
         typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
     raise typer.Exit(code)
+
+
+def _own(options: ServerOptions) -> dict[str, Any]:
+    """The options but for addresses."""
+    where = ("host", "http_port", "grpc_port", "metrics_port")
+    return {each.name: getattr(options, each.name) for each in fields(options) if each.name not in where}
+
+
+def _front(
+    options: ServerOptions, behind: ServerOptions, certificate: Path | None, key: Path | None, client_ca: Path | None
+) -> "Proxy":
+    from tritone.proxy import Proxy, ProxyOptions, Tls  # gRPC and aiohttp take a second to load
+
+    tls = None
+    if certificate and key:
+        try:
+            tls = Tls(certificate=certificate, key=key, client_ca=client_ca)
+        except ValueError as error:
+            raise typer.BadParameter(str(error)) from error
+    elif certificate or key or client_ca:
+        raise typer.BadParameter("TLS needs both --tls-certificate and --tls-key.")
+    return Proxy(
+        ProxyOptions(
+            host=options.host,
+            http_port=options.http_port,
+            grpc_port=options.grpc_port,
+            metrics_port=options.metrics_port,
+            upstream_http=behind.address("http"),
+            upstream_grpc=behind.address("grpc"),
+            upstream_metrics=behind.address("metrics"),
+            key_header=HTTP_HEADER,
+            key=options.key,
+            tls=tls,
+            drain_hint_s=float(options.drain_s) or 1.0,
+            open_apis=frozenset(options.open_doors),
+        )
+    )
 
 
 def _doors(options: ServerOptions) -> str:

@@ -23,7 +23,7 @@ from typing import Literal
 from tritone.backend.settings import STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
-from tritone.paths import local
+from tritone.paths import explained, local
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.memory import measured
@@ -113,8 +113,14 @@ def build_repository(
         output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OperatorError(f"cannot make the folder {output}: {error.strerror}. Choose another one.") from error
+    try:
+        return _write(folders, output, FolderWriter(link=link), overcommit=overcommit)
+    except OSError as error:
+        raise explained(error, f"cannot write the repository {output}") from error
+
+
+def _write(folders: Sequence[ModelFolder], output: Path, writer: FolderWriter, *, overcommit: bool) -> list[BuiltModel]:
     built = []
-    writer = FolderWriter(link=link)
     # Everything is written beside its place first: a failure leaves the repository as it was.
     with tempfile.TemporaryDirectory(prefix=".tritone-build-", dir=output) as temporary:
         for folder in folders:

@@ -145,7 +145,12 @@ def ensemble(name: str, bundle: Bundle, options: ModelOptions, layout: EnsembleO
             name=names["features"],
             mode="features",
             config=features_config(
-                names["features"], features, places["features"], bundle, min_padded_s=limits.least_s
+                names["features"],
+                features,
+                places["features"],
+                bundle,
+                min_padded_s=limits.least_s,
+                tensors=layout.tensors,
             ),
             module="features",
             bundle=bundle,

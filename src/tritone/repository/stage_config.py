@@ -42,10 +42,17 @@ class Signature:
 
 
 def features_config(
-    name: str, options: ModelOptions, instances: Instances, bundle: Bundle, *, min_padded_s: float = 0.0
+    name: str,
+    options: ModelOptions,
+    instances: Instances,
+    bundle: Bundle,
+    *,
+    min_padded_s: float = 0.0,
+    tensors: str = "triton",
 ) -> Any:
-    """Waveforms to features; `min_padded_s` as of `Settings`."""
-    settings = replace(_settings("features", options, bundle), min_padded_s=min_padded_s)
+    """Waveforms to features; `min_padded_s` as of `Settings`, `tensors` as of `ensemble_config`."""
+    named = ",".join(JASPER[:2]) if tensors == "jasper" else ""
+    settings = replace(_settings("features", options, bundle), min_padded_s=min_padded_s, tensors=named)
     return pb.ModelConfig(
         name=name,
         backend="python",

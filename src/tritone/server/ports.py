@@ -1,6 +1,7 @@
 """TCP ports: which are free, and who holds the others."""
 
 import errno
+import ipaddress
 import socket
 
 import psutil
@@ -24,6 +25,14 @@ def is_free(host: str, port: int) -> bool:
                 return False
             raise
     return True
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches `host`."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def holder(port: int) -> str:

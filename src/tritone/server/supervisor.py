@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
-from typing import TextIO
+from typing import Protocol, TextIO
 
 from tritone import keys
 from tritone.errors import ServerSetupError, ServerUnreachableError
@@ -27,6 +27,19 @@ SILENT_S = 30.0  # a server that does not answer for so long is ended
 FAREWELL_S = 2.0  # of a server without models, which only waits for connections that nobody uses
 
 
+class Front(Protocol):
+    """What stands between clients and the server, as `tritone.proxy.Proxy` does. `ports`: where clients connect."""
+
+    @property
+    def ports(self) -> tuple[int, ...]: ...
+    def start(self) -> None: ...
+    def set_ready(self, ready: bool, reason: str = "") -> None: ...
+    def lose_streams(self, model: str | None, reason: str) -> None: ...
+    def drain(self) -> None: ...
+    def wait_idle(self, timeout_s: float) -> bool: ...
+    def stop(self) -> None: ...
+
+
 class Supervisor:
     """Runs a server until a signal comes, or until it cannot be kept alive."""
 
@@ -38,16 +51,19 @@ class Supervisor:
         server: str | Path | None = None,
         log: TextIO | None = None,
         on_ready: Callable[[TritonServer], None] = lambda server: None,
+        front: Front | None = None,
     ) -> None:
         """Args:
         repository, options, server, log: see `TritonServer`.
         on_ready: called when the server is ready for the first time.
+        front: started and stopped with the server, and told what becomes of it.
         """
         self._repository = repository
         self._options = options
         self._server = server
         self._log = log
         self._on_ready = on_ready
+        self._front = front
         self._signals = 0
         self._running: TritonServer | None = None
 
@@ -61,7 +77,7 @@ class Supervisor:
             ServerSetupError: it could not be started for the first time.
             SystemExit: a signal came before it was ready.
         """
-        with self._handling_signals():
+        with self._handling_signals(), self._fronted():
             failures = Failures()
             while True:
                 try:
@@ -80,14 +96,20 @@ class Supervisor:
                     self._say(f"the server ended {failures.count} times in a row; it is not started again")
                     return code or 1
                 self._say(f"the server ended with exit code {code}; it is started again")
+                if self._front is not None:
+                    self._front.set_ready(False, "the server is started again")
+                    self._front.lose_streams(None, "the server ended and is started again")
                 if self._pause(failures.pause_s):
                     return 0
 
     def _serve(self, first: bool) -> int:
         running = self._running = TritonServer(self._repository, self._options, server=self._server, log=self._log)
         with running:
-            paths = keys.publish(self._options.key, (self._options.http_port, self._options.grpc_port))
+            ports = {self._options.http_port, self._options.grpc_port, *(self._front.ports if self._front else ())}
+            paths = keys.publish(self._options.key, ports)
             try:
+                if self._front is not None:
+                    self._front.set_ready(True)
                 if first:
                     self._on_ready(running)
                 else:
@@ -98,7 +120,9 @@ class Supervisor:
                     path.unlink(missing_ok=True)
 
     def _watch(self, running: TritonServer) -> int:
-        watch = ModelWatch(running, self._say) if self._options.restart and self._options.has_control else None
+        watch = None
+        if self._options.restart and self._options.has_control:
+            watch = ModelWatch(running, self._say, self._lost)
         heard = time.monotonic()
         while not self._signals:
             with suppress(TimeoutError):
@@ -120,10 +144,15 @@ class Supervisor:
         Returns:
             0, or the server's exit code where a second signal ended it.
         """
+        self._say("ending: requests and streams in flight go on, new ones are refused")
+        if self._front is not None:
+            self._front.drain()
+            deadline = time.monotonic() + self._options.drain_s
+            while self._signals == 1 and not self._front.wait_idle(LOOK_S) and time.monotonic() < deadline:
+                pass
         if not self._options.has_control:
             running.terminate()
             return running.wait()
-        self._say("ending: requests and streams in flight go on, new ones are refused")
         with suppress(ServerUnreachableError):
             running.refuse_streams()
             running.control.refuse_readiness()
@@ -160,6 +189,22 @@ class Supervisor:
         while not self._signals and time.monotonic() < end:
             time.sleep(LOOK_S)
         return self._signals > 0
+
+    def _lost(self, model: str) -> None:
+        if self._front is not None:
+            self._front.lose_streams(model, f"model '{model}' lost its process")
+
+    @contextmanager
+    def _fronted(self) -> Iterator[None]:
+        if self._front is None:
+            yield
+            return
+        self._front.start()
+        self._front.set_ready(False, "the server starts")
+        try:
+            yield
+        finally:
+            self._front.stop()
 
     @contextmanager
     def _handling_signals(self) -> Iterator[None]:

@@ -51,10 +51,16 @@ class Failures:
 class ModelWatch:
     """Watches the models of a server. `hopeless`: why the server must be started again; empty if it need not."""
 
-    def __init__(self, running: TritonServer, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        running: TritonServer,
+        say: Callable[[str], None],
+        lost: Callable[[str], None] = lambda model: None,
+    ) -> None:
         self.hopeless = ""
         self._running = running
         self._say = say
+        self._lost = lost
         self._failures: defaultdict[str, Failures] = defaultdict(Failures)
         self._loading: dict[str, threading.Thread] = {}
         self._leftovers = 0
@@ -81,6 +87,7 @@ class ModelWatch:
         failures.add()
         self._leftovers += 1
         self._say(f"model '{model}' lost its process {pids}; its requests fail until it is loaded again")
+        self._lost(model)
         if failures.too_many:
             self.hopeless = f"model '{model}' lost its process {failures.count} times in a row"
         elif self._leftovers > MOST_LEFTOVERS:

@@ -15,7 +15,7 @@ from onnx import numpy_helper
 
 from tritone.errors import BundleError
 from tritone.runtime.graph import EVEN_ROWS
-from tritone.runtime.onnx.external_data import check_external_data
+from tritone.runtime.onnx.external_data import inspect
 
 # Operators of precision int8, which the exporter makes: activations become uint8 as they go.
 QUANTISED = {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"}
@@ -69,7 +69,7 @@ def with_wide_weights(path: Path, folder: Path) -> Path:
 
 def _read(path: Path) -> onnx.ModelProto:
     """The graph without the weights that lie beside it."""
-    check_external_data(path)
+    inspect(path)
     try:
         return onnx.load(path, load_external_data=False)
     except Exception as error:  # protobuf's errors have no base of their own

@@ -18,7 +18,7 @@ from onnx import TensorProto
 
 from tritone.bundle.manifest import MAX_COUNT
 from tritone.errors import BundleError, ExportError
-from tritone.runtime.onnx.external_data import check_external_data, locations
+from tritone.runtime.onnx.external_data import inspect, locations
 
 MAX_BYTES = 2**31 - 1
 """Largest size of a graph with its weights in bytes: what one protobuf message, and so one ONNX file, can hold."""
@@ -123,7 +123,7 @@ def read_source(path: Path) -> Source:
     """
     try:
         _check_size(path, path.stat().st_size)
-        check_external_data(path)
+        inspect(path)
         beside = {path.parent / name for name in locations(path)}
         _check_size(path, sum(file.stat().st_size for file in (path, *beside)))
         model = onnx.load(path)

@@ -1,6 +1,6 @@
-"""Which files an ONNX graph takes its weights from.
+"""What is to be known of an ONNX file before it is opened: the files that its weights are in, and whether it has loops.
 
-encoder.onnx  ->  {"weights.bin"}
+encoder.onnx  ->  GraphFile(weights=["weights.bin"], loops=False)
 
 An ONNX file may name any path for its external data, and older versions of onnxruntime (1.23, the last for Python 3.10)
 read whatever is named. So the names are checked before a graph is opened. The `onnx` package is not part of the light
@@ -9,7 +9,7 @@ install; this describes the few fields of its schema that matter here (onnx/onnx
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
@@ -29,11 +29,13 @@ SCHEMA: dict[str, dict[str, tuple[int, str | None]]] = {
         "sparse_tensor": (22, "SparseTensor"),
         "sparse_tensors": (23, "SparseTensor"),
     },
-    "Node": {"attribute": (5, "Attribute")},
+    "Node": {"op_type": (4, None), "attribute": (5, "Attribute")},
     "Graph": {"node": (1, "Node"), "initializer": (5, "Tensor"), "sparse_initializer": (15, "SparseTensor")},
     "Function": {"node": (7, "Node"), "attribute_proto": (11, "Attribute")},
     "Model": {"graph": (7, "Graph"), "functions": (25, "Function")},
 }
+
+LOOPS = (b"Loop", b"Scan", b"SequenceMap")  # operators that run a graph as often as a tensor says
 
 
 def _model_class() -> Any:
@@ -53,14 +55,22 @@ def _model_class() -> Any:
     return message_factory.GetMessageClass(pool.FindMessageTypeByName("tritone_onnx.Model"))
 
 
-def check_external_data(path: Path) -> list[Path]:
-    """Make sure that a graph's weights lie in the graph's own folder; returns their files.
+class GraphFile(NamedTuple):
+    """The weights that lie beside a graph, and whether it has a loop, whose end only running it tells."""
+
+    weights: list[Path]
+    loops: bool
+
+
+def inspect(path: Path) -> GraphFile:
+    """Read what is to be known of a graph, and make sure that its weights lie in its own folder.
 
     Raises:
         BundleError: the file is no ONNX graph, or names weights outside of its folder.
     """
+    model = _parsed(path)
     folder, files = path.parent.resolve(), []
-    for location in sorted(locations(path)):
+    for location in sorted(_locations(model)):
         target = (folder / location).resolve() if "\0" not in location else None
         if target is None or target.parent != folder:
             raise BundleError(
@@ -68,31 +78,38 @@ def check_external_data(path: Path) -> list[Path]:
                 "Do not use this bundle unless you know who made it; export the model again."
             )
         files.append(target)
-    return files
+    return GraphFile(files, any(name in LOOPS for node in _below(model, "Node") for name in node.op_type))
 
 
 def locations(path: Path) -> set[str]:
     """The names of all files that the graph at `path` takes tensors from."""
+    return _locations(_parsed(path))
+
+
+def _parsed(path: Path) -> Any:
     model = _model_class()()
     try:
         model.ParseFromString(path.read_bytes())
     except (DecodeError, OSError) as error:
         raise BundleError(f"cannot open {path}: it is not an ONNX graph ({error}). Export the bundle again.") from error
+    return model
+
+
+def _locations(model: Any) -> set[str]:
     return {
         bytes(value).decode("utf-8", "surrogateescape")
-        for entry in _entries(model)
+        for entry in _below(model, "Entry")
         if b"location" in entry.key
         for value in entry.value
     }
 
 
-def _entries(message: Any) -> Iterator[Any]:
-    """All external data entries below a message."""
+def _below(message: Any, kind: str) -> Iterator[Any]:
+    """All messages of a kind below a message."""
     for field, values in message.ListFields():
         if field.message_type is None:
             continue
         for value in values:
-            if field.message_type.name == "Entry":
+            if field.message_type.name == kind:
                 yield value
-            else:
-                yield from _entries(value)
+            yield from _below(value, kind)

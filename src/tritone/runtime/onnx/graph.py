@@ -6,6 +6,7 @@ Weights in a file beside the graph are found by onnxruntime; names that lead out
 """
 
 import os
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
-from tritone.runtime.onnx.external_data import check_external_data
+from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.slots import HostSlots
 
 DTYPES = {
@@ -34,6 +35,9 @@ DTYPES = {
 # Calls at once each read all weights. Those of a network beyond this are no longer in the caches by then, and two such
 # calls take longer at once than one after the other (docs/performance/notes.md).
 ALONE_BYTES = 64 * 2**20
+# A call of a graph with loops ends after so long, and a second more for so many numbers: as long as audio lasts.
+LOOP_LIMIT_S = 8.0
+LOOP_SAMPLES_PER_S = 16_000
 ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites nobody can act on
 
 
@@ -58,7 +62,7 @@ class OnnxGraph:
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
-        weights = check_external_data(path)
+        weights, self._loops = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
         if split_calls and sum(file.stat().st_size for file in (path, *weights) if file.is_file()) >= ALONE_BYTES:
@@ -84,15 +88,41 @@ class OnnxGraph:
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""
-        results: list[Array] = self._session.run(list(outputs), dict(inputs))
-        return results
+        return self._run(inputs, list(outputs))
+
+    def _run(
+        self,
+        inputs: Mapping[str, Array],
+        outputs: list[str] | None,
+        options: onnxruntime.RunOptions | None = None,
+    ) -> list[Array]:
+        """A call; that of a graph with loops, of which a tensor says how long they are, has a time limit."""
+        if not self._loops:
+            results: list[Array] = self._session.run(outputs, dict(inputs), options)
+            return results
+        limit_s = LOOP_LIMIT_S + sum(array.size for array in inputs.values()) / LOOP_SAMPLES_PER_S
+        options = options or onnxruntime.RunOptions()
+        clock = threading.Timer(limit_s, setattr, (options, "terminate", True))
+        clock.daemon = True
+        clock.start()
+        try:
+            return list(self._session.run(outputs, dict(inputs), options))
+        except Exception as error:
+            if not options.terminate:
+                raise
+            raise BundleError(
+                f"{self.path} has a loop that did not end within {limit_s:.0f} s. Do not use this bundle unless you "
+                "know who made it; export the model again, without operators that loop."
+            ) from error
+        finally:
+            clock.cancel()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; on the CPU alone, where the arena keeps whatever its largest calls took."""
         if self.device == "cpu":
             options = onnxruntime.RunOptions()
             options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0")
-            self._session.run(None, dict(inputs), options)
+            self._run(inputs, None, options)
         trim_heap()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:

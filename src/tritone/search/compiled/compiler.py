@@ -50,11 +50,33 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     # function, so each state of the sources has files of its own.
     function.__qualname__ += f"_{sources_stamp()}"
     try:
-        return numba.njit(function, nogil=True, cache=True)
+        dispatcher = numba.njit(function, nogil=True, cache=True)
     except RuntimeError as error:
         # Never a shared folder such as /tmp instead: anyone who can write there could have us load their code.
         LOG.warning("search is compiled anew in this process; set NUMBA_CACHE_DIR to a folder of yours: %s", error)
         return numba.njit(function, nogil=True)
+    kept: Any = dispatcher._cache  # type: ignore[attr-defined]
+    save = kept.save_overload
+
+    def save_if_there_is_room(signature: Any, code: Any) -> None:
+        try:
+            save(signature, code)
+        except OSError as error:  # a full disk, as a rule
+            _warn_of_the_cache(error.strerror or str(error), kept.cache_path)
+
+    kept.save_overload = save_if_there_is_room
+    return dispatcher
+
+
+@cache
+def _warn_of_the_cache(reason: str, folder: str) -> None:
+    """Say once that compiled code cannot be kept: it works, but each process compiles for up to 15 s."""
+    LOG.warning(
+        "search is compiled anew in each process, because compiled code cannot be kept in %s: %s. Free space there, or "
+        "set NUMBA_CACHE_DIR to a folder of yours on another disk",
+        folder,
+        reason,
+    )
 
 
 @cache

@@ -1,0 +1,128 @@
+"""Connections of clients, counted and bounded by the file descriptors that this process may have.
+
+gRPC has no limit on connections, so both ports are watched from outside: every second, the sockets of this process
+are looked through, and those that are idle, or too many, are shut down, the longest idle first. Who connects anew, like
+a health check, is thus answered also while somebody holds on to all connections that there are.
+"""
+
+import os
+import resource
+import socket
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from tritone.proxy.options import Limits
+
+RESERVE = 128  # descriptors for files, upstream connections of gRPC, and what else the process opens
+LEAST = 8
+MOST = 8192
+DESCRIPTORS = Path("/proc/self/fd")
+
+Peer = tuple[str, int]
+
+
+def connections_allowed(ports: int) -> int:
+    """How many connections each port may have: an equal share of the free descriptors, and one share for upstream."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = soft - len(os.listdir(DESCRIPTORS)) - min(RESERVE, soft // 4)
+    return min(MOST, max(LEAST, free // (ports + 1)))
+
+
+class Connections:
+    """Connections to this process on some ports."""
+
+    def __init__(self, limits: Limits, ports: tuple[int, ...], *, only_ipv4: bool) -> None:
+        self.limit = limits.max_connections or connections_allowed(len(ports))
+        self._idle_s = limits.idle_s
+        self._ports = ports
+        self._only_ipv4 = only_ipv4  # gRPC binds 0.0.0.0 as [::]
+        self._busy: Counter[Peer] = Counter()
+        self._active: dict[Peer, float] = {}  # when it was busy last, or seen first
+        self.open = 0
+        self.closed = 0  # by us, in all
+        self._sweep_at = self.limit
+
+    def is_foreign(self, peer: Peer) -> bool:
+        """Whether a client came by IPv6 to a server that was told to listen on IPv4."""
+        return self._only_ipv4 and ":" in peer[0]
+
+    def begin(self, peer: Peer) -> None:
+        """A request of a connection begins."""
+        self._busy[peer] += 1
+
+    def end(self, peer: Peer) -> None:
+        self._busy[peer] -= 1
+        if not self._busy[peer]:
+            del self._busy[peer]
+        self._active[peer] = time.monotonic()
+
+    def opened(self, peer: Peer) -> None:
+        """A connection was accepted. So that a burst of them cannot take all descriptors before the next sweep."""
+        self._active[peer] = time.monotonic()
+        self.open += 1
+        if self.open > self._sweep_at:
+            self.sweep()
+
+    def is_open(self, peer: Peer) -> bool:
+        """Whether it was at the last sweep, or has been heard of since."""
+        return peer in self._active or peer in self._busy
+
+    def sweep(self) -> None:
+        """Look through the connections, and shut down what is idle or too many."""
+        now = time.monotonic()
+        found = self._sockets()
+        live = {peer: self._active.get(peer, now) for peers in found.values() for peer in peers}
+        for peers in found.values():
+            idle = sorted((peer for peer in peers if peer not in self._busy), key=lambda peer: live[peer])
+            # Room for some more, so that not every connection from now on costs a sweep.
+            excess = len(peers) - self.limit
+            excess += max(1, self.limit // 10) if excess > 0 else 0
+            for index, peer in enumerate(idle):
+                if index < excess or self.is_foreign(peer) or now - live[peer] > self._idle_s:
+                    self._shut(peers[peer], peer)
+                    del live[peer]
+        self._active = live
+        self.open = len(live)
+        self._sweep_at = self.open + max(LEAST, self.limit // 10)
+
+    def _shut(self, number: int, peer: Peer) -> None:
+        self.closed += 1
+        with suppress(OSError), _borrowed(number) as each:
+            if as_peer(each.getpeername()) == peer:  # the number may be another connection's by now
+                each.shutdown(socket.SHUT_RDWR)
+
+    def _sockets(self) -> dict[int, dict[Peer, int]]:
+        """Descriptors of the connections to each port, by who is connected."""
+        try:
+            numbers: Iterable[int] = map(int, os.listdir(DESCRIPTORS))
+        except OSError:  # no descriptor is left for the list itself
+            numbers = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        found: dict[int, dict[Peer, int]] = {port: {} for port in self._ports}
+        for number in numbers:
+            with suppress(OSError):  # closed, listening, or no socket of the internet
+                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                    with _borrowed(number) as each:
+                        if each.family in (socket.AF_INET, socket.AF_INET6):
+                            port = each.getsockname()[1]
+                            if port in found:
+                                found[port][as_peer(each.getpeername())] = number
+        return found
+
+
+@contextmanager
+def _borrowed(number: int) -> Iterator[socket.socket]:
+    """A descriptor of somebody else as a socket, which stays open. It is no copy: there may be none left for it."""
+    each = socket.socket(fileno=number)
+    try:
+        yield each
+    finally:
+        each.detach()
+
+
+def as_peer(address: tuple[object, ...]) -> Peer:
+    """Host and port of a socket's address; IPv4 in IPv6's clothes as IPv4."""
+    return str(address[0]).removeprefix("::ffff:"), int(str(address[1]))

@@ -1,0 +1,198 @@
+"""What every inference request passes, whatever its protocol: state of the server, checks, admission, its stream.
+
+passage = await gate.enter(inference, owner)     raises RefusedError
+try:     ... send passage.message upstream, within passage.remaining_s() ...
+finally: gate.leave(passage, failed=...)
+"""
+
+import asyncio
+import hmac
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from tritone.proxy.admission import Admission
+from tritone.proxy.checks import ModelFacts, check_classification, check_inference
+from tritone.proxy.connections import Connections
+from tritone.proxy.inference import Inference
+from tritone.proxy.models import Models
+from tritone.proxy.options import ProxyOptions
+from tritone.proxy.owners import Owner, Stream, Streams
+from tritone.proxy.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
+
+
+@dataclass(eq=False, slots=True)
+class Passage:
+    """A request on its way: its model, its audio, its stream, and until when its answer matters."""
+
+    inference: Inference
+    facts: ModelFacts
+    audio_s: float
+    stream: Stream | None
+    deadline: float  # of time.monotonic()
+    over: bool = field(default=False)
+
+    def remaining_s(self) -> float:
+        return self.deadline - time.monotonic()
+
+    def expired(self) -> RefusedError:
+        """What its client is told when the deadline has passed."""
+        return RefusedError(
+            DEADLINE,
+            f"the deadline of this request to '{self.facts.name}' has passed. Allow more time.",
+            retry_after_s=1,
+        )
+
+    def told(self, message: str) -> str:
+        """Triton's message with the client's name of the stream in place of ours."""
+        if self.stream is None:
+            return message
+        return message.replace(str(self.stream.upstream_id), str(self.stream.client_id))
+
+
+class Gate:
+    """The rules for one server, and what is counted."""
+
+    def __init__(
+        self, options: ProxyOptions, models: Models, connections: Connections, release: Callable[[Stream], None]
+    ) -> None:
+        self.options = options
+        self.models = models
+        self.connections = connections
+        self.admission = Admission(options.limits, options.retry_after_s)
+        self.streams = Streams(options.limits, options.retry_after_s, release)
+        self.draining = False
+        self.not_ready: str | None = None  # why
+        self.buffered_bytes = 0
+        self.outcomes: Counter[tuple[str, str]] = Counter()  # protocol, outcome -> requests
+        self._changed = asyncio.Event()
+
+    @property
+    def why_not_ready(self) -> str | None:
+        return "the server is ending" if self.draining else self.not_ready
+
+    @property
+    def in_flight(self) -> int:
+        return self.admission.requests
+
+    def has_key(self, shown: str | None) -> bool:
+        """Whether a client has shown the key of locked APIs."""
+        key = self.options.key
+        return bool(key) and shown is not None and hmac.compare_digest(shown.encode("utf-8", "replace"), key.encode())
+
+    def require_key(self, api: str, shown: str | None) -> None:
+        """Refuse a client that has not shown the key, unless the API is open."""
+        if api not in self.options.open_apis and not self.has_key(shown):
+            raise RefusedError(LOCKED, "this API is locked: it needs the key that the operator of the server has")
+
+    def may_share_memory(self, shown: str | None) -> bool:
+        """Whether the tensors of a client's request may lie in shared memory."""
+        return "shared-memory" in self.options.open_apis or self.has_key(shown)
+
+    async def enter(
+        self,
+        inference: Inference,
+        owner: Owner,
+        *,
+        trusted: bool = False,
+        tail_bytes: int | None = None,
+        timeout_s: float | None = None,
+    ) -> Passage:
+        """Let a request pass.
+
+        Args:
+            trusted: its client has shown the key.
+            tail_bytes: see `check_inference`.
+            timeout_s: the client's own time limit, beside the request's `timeout` in microseconds.
+
+        Raises:
+            RefusedError: it may not.
+        """
+        limits = self.options.limits
+        begun = time.monotonic()
+        check_inference(inference, limits, trusted=trusted, tail_bytes=tail_bytes)
+        goes_on = inference.stream is not None and not inference.starts
+        if self.draining and not goes_on:
+            raise RefusedError(DRAINING, "the server is ending. Try again later.", self.options.drain_hint_s)
+        allowed_s = [limits.request_s if timeout_s is None else min(timeout_s, limits.request_s)]
+        if timeout := inference.parameters.get("timeout", 0):
+            allowed_s.append(timeout / 1e6)
+        facts = await self.models.facts(inference.model)
+        check_classification(inference, facts)
+        audio_s = facts.audio_s(inference)
+        self.admission.enter(facts, audio_s, always=goes_on)
+        try:
+            stream = None if inference.stream is None else self.streams.take(owner, inference)
+        except BaseException:
+            self._left(facts, audio_s)
+            raise
+        passage = Passage(inference, facts, audio_s, stream, begun + min(allowed_s))
+        if passage.remaining_s() <= 0:
+            self.leave(passage, failed=True)
+            raise passage.expired()
+        return passage
+
+    def leave(self, passage: Passage, *, failed: bool) -> None:
+        """The request was answered, refused by Triton, or given up; the second call does nothing."""
+        if passage.over:
+            return
+        passage.over = True
+        if passage.stream is not None:
+            self.streams.done(passage.stream, passage.inference, failed=failed)
+        self._left(passage.facts, passage.audio_s)
+
+    def buffer(self, num_bytes: int) -> None:
+        """Count bytes of a body that is being read.
+
+        Raises:
+            RefusedError: all bodies together are too large.
+        """
+        self.buffered_bytes += num_bytes
+        if self.buffered_bytes > self.options.limits.max_buffered_bytes:
+            raise RefusedError(
+                BUSY,
+                f"{self.buffered_bytes >> 20} MB of requests are being received, the most that are taken. Try again.",
+                self.options.retry_after_s,
+            )
+
+    def tick(self) -> None:
+        """What must happen now and then."""
+        self.connections.sweep()
+        self.streams.expire(self.connections.is_open)
+        self._changed.set()
+
+    async def idle(self) -> None:
+        """Return when nothing is in flight and no stream is open."""
+        while self.admission.requests or len(self.streams):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def metrics(self) -> str:
+        """In the text format of Prometheus."""
+        lines = ["# TYPE tritone_proxy_requests_total counter"]
+        for (protocol, outcome), count in sorted(self.outcomes.items()):
+            lines.append(f'tritone_proxy_requests_total{{protocol="{protocol}",outcome="{outcome}"}} {count}')
+        gauges: dict[str, Any] = {
+            "requests_in_flight": self.admission.requests,
+            "open_streams": len(self.streams),
+            "connections": self.connections.open,
+            "connections_limit": self.connections.limit,
+            "buffered_bytes": self.buffered_bytes,
+            "ready": int(self.why_not_ready is None),
+        }
+        for name, value in gauges.items():
+            lines += [f"# TYPE tritone_proxy_{name} gauge", f"tritone_proxy_{name} {value}"]
+        lines += [
+            "# TYPE tritone_proxy_connections_closed_total counter",
+            f"tritone_proxy_connections_closed_total {self.connections.closed}",
+            "# TYPE tritone_proxy_audio_seconds_in_flight gauge",
+        ]
+        for model, load in sorted(self.admission.loads.items()):
+            lines.append(f'tritone_proxy_audio_seconds_in_flight{{model="{model}"}} {load.in_flight_s:.3f}')
+        return "\n".join(lines) + "\n"
+
+    def _left(self, facts: ModelFacts, audio_s: float) -> None:
+        self.admission.leave(facts, audio_s)
+        self._changed.set()

@@ -1,0 +1,430 @@
+"""The gRPC side: the calls of Triton's inference service as bytes; only requests for inference are looked into.
+
+bytes  ->  (inference: gate)  ->  Triton  ->  bytes
+"""
+
+import asyncio
+import logging
+import re
+from collections import deque
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+import grpc
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2 as pb
+
+from tritone.proxy.checks import check_name, outward
+from tritone.proxy.connections import Peer, as_peer
+from tritone.proxy.gate import Gate, Passage
+from tritone.proxy.options import ProxyOptions, Tls
+from tritone.proxy.owners import CLIENT_HEADER, MAX_CLIENT_LENGTH, Owner, Stream
+from tritone.proxy.protobuf_message import plain, read_inference
+from tritone.proxy.refusal import BAD_REQUEST, DOWN, LOCKED, NOT_PASSED, RefusedError
+from tritone.proxy.tls import server_credentials
+
+SERVICE = "/inference.GRPCInferenceService/"
+HEALTH_CHECK = "/grpc.health.v1.Health/Check"
+SERVING, NOT_SERVING = b"\x08\x01", b"\x08\x02"  # grpc.health.v1.HealthCheckResponse
+KEY_PREFIX = "triton-grpc-protocol-"  # what Triton puts before the name of the key
+# Open to everybody; those with a model's name are checked for it.
+OF_MODELS = {
+    "ModelReady": pb.ModelReadyRequest,
+    "ModelMetadata": pb.ModelMetadataRequest,
+    "ModelConfig": pb.ModelConfigRequest,
+    "ModelStatistics": pb.ModelStatisticsRequest,
+}
+OPEN = {"ServerMetadata", *OF_MODELS}
+LOCKED_CALLS = {
+    **{
+        f"{kind}SharedMemory{call}": "shared-memory"
+        for kind in ("System", "Cuda")
+        for call in ("Status", "Register", "Unregister")
+    },
+    **dict.fromkeys(("RepositoryIndex", "RepositoryModelLoad", "RepositoryModelUnload"), "control"),
+    "TraceSetting": "trace",
+    "LogSettings": "logging",
+}
+ERROR_MESSAGE = b"\x0a"  # a ModelStreamInferResponse that begins so is an error
+GOODBYE_TIMEOUT_S = 5.0
+STOP_GRACE_S = 1.0
+
+# gRPC's own words when a connection is missing or breaks; Triton's refusals speak of queues and models.
+CONNECTION = re.compile(r"connect|socket|stream removed|broken pipe|goaway|transport|recvmsg|sendmsg", re.IGNORECASE)
+LOG = logging.getLogger(__name__)
+
+Metadata = Mapping[str, str]
+Context = Any  # grpc.aio.ServicerContext
+
+
+class GrpcUpstream:
+    """The connection to Triton's gRPC service."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        limit = ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)
+        quick = ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)
+        self._channel = grpc.aio.insecure_channel(options.upstream_grpc, [*limit, *quick])
+        self._key = {KEY_PREFIX + options.key_header: options.key} if options.key else {}
+        self._calls: dict[str, Any] = {}
+        self.stream_infer = self._channel.stream_stream(SERVICE + "ModelStreamInfer")
+        self._goodbyes: set[asyncio.Task[Any]] = set()
+
+    async def call(self, name: str, message: bytes, *, timeout_s: float, with_key: bool = False) -> bytes:
+        """Make a call that has one answer. If the caller is cancelled, so is the call."""
+        method = self._calls.get(name)
+        if method is None:
+            method = self._calls[name] = self._channel.unary_unary(SERVICE + name)
+        metadata = tuple(self._key.items()) if with_key else None
+        return await method(message, timeout=timeout_s, metadata=metadata)
+
+    def end(self, stream: Stream) -> None:
+        """End a stream whose client does not, in the background."""
+
+        async def goodbye() -> None:
+            with suppress(grpc.RpcError):  # a stream that Triton does not know any more has ended
+                await self.call("ModelInfer", stream.goodbye, timeout_s=GOODBYE_TIMEOUT_S)
+
+        task = asyncio.get_running_loop().create_task(goodbye())
+        self._goodbyes.add(task)
+        task.add_done_callback(self._goodbyes.discard)
+
+    async def close(self) -> None:
+        if self._goodbyes:
+            await asyncio.wait(self._goodbyes, timeout=STOP_GRACE_S)
+        await self._channel.close()
+
+
+class GrpcSide(grpc.GenericRpcHandler):
+    """A server for gRPC clients, in a running event loop."""
+
+    def __init__(self, gate: Gate, upstream: GrpcUpstream) -> None:
+        self._gate = gate
+        self._upstream = upstream
+        self._server: Any = None
+
+    async def start(self, host: str, port: int, tls: Tls | None) -> None:
+        limits = self._gate.options.limits
+        self._server = grpc.aio.server(
+            options=[
+                ("grpc.max_receive_message_length", limits.max_body_bytes),
+                ("grpc.max_send_message_length", -1),
+                ("grpc.per_message_decompression", 0),  # it knows no limit; `plain` does it
+                ("grpc.server_handshake_timeout_ms", round(1000 * limits.body_grace_s)),
+                ("grpc.keepalive_time_ms", 30_000),  # finds clients that are gone without a word
+                ("grpc.keepalive_timeout_ms", 10_000),
+                ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+                ("grpc.max_concurrent_streams", 1024),  # of one connection
+                ("grpc.so_reuseport", 0),  # a second server on the port is an error
+            ],
+            maximum_concurrent_rpcs=2 * limits.max_requests,
+        )
+        self._server.add_generic_rpc_handlers((self,))
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        try:
+            bound = (
+                self._server.add_insecure_port(address)
+                if tls is None
+                else self._server.add_secure_port(address, server_credentials(tls))
+            )
+        except RuntimeError as error:
+            raise OSError(f"gRPC cannot listen on {address}: {error}") from error
+        if not bound:
+            raise OSError(f"gRPC cannot listen on {address}")
+        await self._server.start()
+
+    async def stop(self) -> None:
+        if self._server is not None:
+            await self._server.stop(STOP_GRACE_S)
+
+    def service(self, handler_call_details: Any) -> Any:
+        """gRPC's interface: who handles a call."""
+        path = handler_call_details.method
+        metadata = _texts(handler_call_details.invocation_metadata)
+        name = path.removeprefix(SERVICE)
+        if name == "ModelStreamInfer":
+            return grpc.stream_stream_rpc_method_handler(self._stream_infer)
+
+        async def unary(message: bytes, context: Context) -> bytes:
+            return await self._unary(name, metadata, message, context)
+
+        return grpc.unary_unary_rpc_method_handler(unary)
+
+    async def _unary(self, name: str, metadata: Metadata, message: bytes, context: Context) -> bytes:
+        gate, peer = self._gate, peer_of(context)
+        outcome = "cancelled"
+        gate.connections.begin(peer)
+        try:
+            self._require_family(peer)
+            if name == "ModelInfer":
+                answer = await self._infer(metadata, message, context, peer)
+            else:
+                answer = await self._other(name, metadata, plain(message, gate.options.limits))
+            outcome = "ok"
+            return answer
+        except Exception as error:
+            outcome = error.reason.name if isinstance(error, RefusedError) else "failed"
+            await _abort(context, error, gate.options)
+        finally:
+            gate.connections.end(peer)
+            gate.outcomes["grpc", outcome] += 1
+        raise AssertionError  # _abort has raised
+
+    async def _infer(self, metadata: Metadata, message: bytes, context: Context, peer: Peer) -> bytes:
+        gate = self._gate
+        message = plain(message, gate.options.limits)
+        inference = read_inference(message, gate.options.limits)
+        with self._buffered(message):
+            passage = await gate.enter(
+                inference,
+                _owner(metadata, peer),
+                trusted=self._may_share_memory(metadata),
+                timeout_s=context.time_remaining(),
+            )
+            failed = True
+            try:
+                if passage.stream is not None:
+                    message = inference.renamed(passage.stream.upstream_id)
+                answer = await self._upstream.call("ModelInfer", message, timeout_s=passage.remaining_s())
+                failed = False
+                return answer
+            except grpc.aio.AioRpcError as error:
+                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+                    raise passage.expired() from error
+                raise _UpstreamError(error, gate.options, passage) from error
+            finally:
+                gate.leave(passage, failed=failed)
+
+    async def _other(self, name: str, metadata: Metadata, message: bytes) -> bytes:
+        gate = self._gate
+        if name == "ServerLive":
+            return _bytes(pb.ServerLiveResponse(live=True))
+        if name in ("ServerReady", HEALTH_CHECK):
+            ready = gate.why_not_ready is None and await self._is_ready()
+            if name == HEALTH_CHECK:
+                return SERVING if ready else NOT_SERVING
+            return _bytes(pb.ServerReadyResponse(ready=ready))
+        if name in OF_MODELS:
+            try:
+                asked = OF_MODELS[name].FromString(message)
+            except DecodeError as error:
+                raise RefusedError(BAD_REQUEST, f"the message is no {name}Request") from error
+            if asked.name or name != "ModelStatistics":  # which are of all models then
+                check_name(asked.name, asked.version)
+            if name == "ModelReady" and gate.why_not_ready is not None:
+                return _bytes(pb.ModelReadyResponse(ready=False))
+        elif name in LOCKED_CALLS:
+            gate.require_key(LOCKED_CALLS[name], metadata.get(KEY_PREFIX + gate.options.key_header))
+            if name.startswith("RepositoryModel"):
+                gate.models.forget()
+        elif name not in OPEN:
+            raise RefusedError(NOT_PASSED, f"{name[:200]!r} is not served here")
+        limit = gate.options.limits.request_s
+        return await self._upstream.call(name, message, timeout_s=limit, with_key=name in LOCKED_CALLS)
+
+    async def _is_ready(self) -> bool:
+        try:
+            answer = await self._upstream.call("ServerReady", b"", timeout_s=5)
+        except grpc.RpcError:
+            return False
+        return bool(pb.ServerReadyResponse.FromString(answer).ready)
+
+    async def _stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        gate, peer = self._gate, peer_of(context)
+        metadata = _texts(context.invocation_metadata())
+        gate.connections.begin(peer)
+        upstream = self._upstream.stream_infer(timeout=context.time_remaining())
+        relay = None
+        try:
+            self._require_family(peer)
+            relay = _Relay(gate, upstream, context, _owner(metadata, peer), self._may_share_memory(metadata))
+            await relay.run(requests)
+        except Exception as error:
+            await _abort(context, error, gate.options)
+        finally:
+            upstream.cancel()
+            if relay is not None:
+                relay.close()
+            gate.connections.end(peer)
+
+    def _require_family(self, peer: Peer) -> None:
+        if self._gate.connections.is_foreign(peer):
+            raise RefusedError(LOCKED, f"this server listens on {self._gate.options.host} only, which is IPv4")
+
+    def _may_share_memory(self, metadata: Metadata) -> bool:
+        return self._gate.may_share_memory(metadata.get(KEY_PREFIX + self._gate.options.key_header))
+
+    @contextmanager
+    def _buffered(self, message: bytes) -> Iterator[None]:
+        self._gate.buffer(len(message))
+        try:
+            yield
+        finally:
+            self._gate.buffer(-len(message))
+
+
+class _Relay:
+    """One call of ModelStreamInfer: requests go up one by one, Triton answers in their order."""
+
+    def __init__(self, gate: Gate, upstream: Any, context: Context, owner: Owner, trusted: bool) -> None:
+        self._gate = gate
+        self._upstream = upstream
+        self._context = context
+        self._owner = owner
+        self._trusted = trusted
+        self._waiting: deque[Passage | bytes] = deque()  # not answered yet; bytes: a refusal that waits for its turn
+        self._streams: set[Stream] = set()
+        self._writing = asyncio.Lock()
+        self._finished = False
+        self._late: set[asyncio.Task[None]] = set()
+
+    async def run(self, requests: AsyncIterator[bytes]) -> None:
+        sending = asyncio.ensure_future(self._send(requests))
+        try:
+            async for response in self._upstream:
+                await self._answer(response)
+            await sending
+            self._finished = True
+        finally:
+            sending.cancel()
+            await asyncio.wait((sending,))
+            if not sending.cancelled():
+                sending.exception()  # looked at, else asyncio complains
+
+    def close(self) -> None:
+        """Leave with what is unanswered. A client that went away without a word leaves no stream open."""
+        for each in self._waiting:
+            if isinstance(each, Passage):
+                self._gate.leave(each, failed=True)
+        if not self._finished:
+            for stream in self._streams:
+                self._gate.streams.end(stream)
+
+    async def _send(self, requests: AsyncIterator[bytes]) -> None:
+        try:
+            async for message in requests:
+                await self._pass(message)
+            await self._upstream.done_writing()
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass  # upstream has ended: its answers tell why
+        except BaseException:
+            self._upstream.cancel()
+            raise
+
+    async def _pass(self, message: bytes) -> None:
+        limits, request_id = self._gate.options.limits, ""
+        try:
+            message = plain(message, limits)
+            inference = read_inference(message, limits)
+            request_id = inference.id
+            passage = await self._gate.enter(inference, self._owner, trusted=self._trusted)
+        except RefusedError as refusal:
+            self._gate.outcomes["grpc", refusal.reason.name] += 1
+            response = _stream_error(str(refusal), request_id)
+            if self._waiting:
+                self._waiting.append(response)
+            else:
+                await self._write(response)
+            return
+        if passage.stream is not None:
+            message = inference.renamed(passage.stream.upstream_id)
+            self._streams = {each for each in self._streams if each.busy or not each.ending} | {passage.stream}
+        if passage.facts.decoupled:  # any number of answers
+            self._gate.leave(passage, failed=False)
+        else:
+            self._waiting.append(passage)
+            if "timeout" in inference.parameters:
+                asyncio.get_running_loop().call_later(passage.remaining_s(), self._expire, passage)
+        await self._upstream.write(message)
+
+    async def _answer(self, response: bytes) -> None:
+        failed = response.startswith(ERROR_MESSAGE)
+        passage = self._waiting.popleft() if self._waiting else None
+        assert not isinstance(passage, bytes)
+        if failed:
+            told = pb.ModelStreamInferResponse.FromString(response)
+            text = outward(told.error_message)
+            told.error_message = text if passage is None else passage.told(text)
+            response = _bytes(told)
+        if passage is None or not passage.over:
+            self._gate.outcomes["grpc", "failed" if failed else "ok"] += 1
+            if passage is not None:
+                self._gate.leave(passage, failed=failed)
+            await self._write(response)
+        while self._waiting and isinstance(self._waiting[0], bytes):
+            refused = self._waiting.popleft()
+            assert isinstance(refused, bytes)
+            await self._write(refused)
+
+    def _expire(self, passage: Passage) -> None:
+        if not passage.over:
+            self._gate.leave(passage, failed=True)
+            response = _stream_error(str(passage.expired()), passage.inference.id)
+            task = asyncio.get_running_loop().create_task(self._write(response))
+            self._late.add(task)
+            task.add_done_callback(self._late.discard)
+
+    async def _write(self, response: bytes) -> None:
+        async with self._writing:
+            await self._context.write(response)
+
+
+class _UpstreamError(Exception):
+    """An error of Triton, or of the way to it, as a client is told."""
+
+    def __init__(self, error: Any, options: ProxyOptions, passage: Passage | None = None) -> None:
+        details, self.code = error.details() or "", error.code()
+        busy = self.code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.RESOURCE_EXHAUSTED)
+        if self.code is grpc.StatusCode.UNAVAILABLE and CONNECTION.search(details):
+            details = "the server does not answer now; it may be restarting. Try again."
+        super().__init__(outward(details if passage is None else passage.told(details)))
+        self.hints = RefusedError(DOWN, "", options.retry_after_s if busy else None).hints
+
+
+async def _abort(context: Context, error: Exception, options: ProxyOptions) -> None:
+    """End a call with an error; always raises."""
+    if isinstance(error, grpc.aio.AbortError):
+        raise error
+    if isinstance(error, RefusedError):
+        await context.abort(error.reason.grpc, str(error), tuple(error.hints.items()))
+    if isinstance(error, grpc.aio.AioRpcError):
+        error = _UpstreamError(error, options)
+    if isinstance(error, _UpstreamError):
+        await context.abort(error.code, str(error), tuple(error.hints.items()))
+    LOG.error("the proxy failed", exc_info=error)
+    await context.abort(grpc.StatusCode.INTERNAL, "the proxy failed; its log says more")
+
+
+def _stream_error(message: str, request_id: str) -> bytes:
+    return _bytes(
+        pb.ModelStreamInferResponse(error_message=message, infer_response=pb.ModelInferResponse(id=request_id))
+    )
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    return {key: value for key, value in metadata or () if isinstance(value, str)}
+
+
+def _owner(metadata: Metadata, peer: Peer) -> Owner:
+    mark = metadata.get(CLIENT_HEADER, "")
+    if len(mark) > MAX_CLIENT_LENGTH:
+        raise RefusedError(BAD_REQUEST, f"{CLIENT_HEADER} has {len(mark)} characters, at most {MAX_CLIENT_LENGTH}")
+    return Owner(peer[0], mark) if mark else Owner(peer[0], connection=peer)
+
+
+def peer_of(context: Context) -> Peer:
+    """Host and port of a call's client."""
+    return _as_peer(context.peer())
+
+
+@lru_cache(maxsize=4096)
+def _as_peer(text: str) -> Peer:
+    # ipv4:127.0.0.1:50051, ipv6:%5B::1%5D:50051
+    host, _, port = unquote(text).partition(":")[2].rpartition(":")
+    return as_peer((host.strip("[]"), port if port.isdigit() else 0))
+
+
+def _bytes(message: Any) -> bytes:
+    return message.SerializeToString()

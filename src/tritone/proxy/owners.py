@@ -1,0 +1,157 @@
+"""Streams and who owns them: the sequence ids of clients, mapped to ids that nobody can guess.
+
+Triton has one space of ids for all clients of a model, so two who count alike would be mixed. Here each owner has a
+space of its own. An owner is a gRPC connection, or for HTTP, where a client may use several connections for one
+stream, the client's address; a client that sends the header `tritone-client` (metadata for gRPC) is told apart from
+others at its address by that value, over all of its connections.
+"""
+
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from tritone.proxy.inference import Inference, StreamId
+from tritone.proxy.options import Limits
+from tritone.proxy.protobuf_message import end_of
+from tritone.proxy.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, RefusedError
+
+CLIENT_HEADER = "tritone-client"
+MAX_CLIENT_LENGTH = 256
+LOSS_TOLD_S = 120.0  # for how long after a loss an unknown stream is told that it was lost
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who sends: address, and the connection's port or the value of the client's own header, or nothing."""
+
+    host: str
+    mark: str = ""
+    connection: tuple[str, int] | None = None  # the stream ends with it
+
+
+@dataclass(eq=False, slots=True)
+class Stream:
+    """An open stream. `goodbye`: the gRPC message that ends it upstream."""
+
+    owner: Owner
+    model: str
+    client_id: StreamId
+    upstream_id: StreamId
+    goodbye: bytes
+    at: float = field(default_factory=time.monotonic)
+    busy: int = 0
+    ending: bool = False  # END was sent
+    broken: bool = False  # a chunk failed or was cancelled: the client may begin again
+
+    @property
+    def key(self) -> tuple[Owner, str, StreamId]:
+        return self.owner, self.model, self.client_id
+
+
+class Streams:
+    """The open streams of all clients.
+
+    Args:
+        release: ends a stream upstream that its client will not end.
+    """
+
+    def __init__(self, limits: Limits, retry_after_s: float, release: Callable[[Stream], None]) -> None:
+        self._limits = limits
+        self._retry_after_s = retry_after_s
+        self._release = release
+        self._open: dict[tuple[Owner, str, StreamId], Stream] = {}
+        self._lost_at = -LOSS_TOLD_S
+        self._lost_why = ""
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __iter__(self) -> Iterator[Stream]:
+        return iter(list(self._open.values()))
+
+    def take(self, owner: Owner, inference: Inference) -> Stream:
+        """The stream of a request, opened if it has START. `done` must follow.
+
+        Raises:
+            RefusedError: no such stream is open, or one is and shall be opened again, or there are too many.
+        """
+        assert inference.stream is not None
+        found = self._open.get((owner, inference.model, inference.stream))
+        if found is not None and found.ending:
+            found = None  # its END is on the way, and the id is free again
+        if inference.starts:
+            if found is not None:
+                if not found.broken:
+                    raise RefusedError(
+                        CONFLICT,
+                        f"stream {inference.stream} on '{inference.model}' is open already. Another client may use the "
+                        f"same id: take a random one, or send a header '{CLIENT_HEADER}' of your own.",
+                    )
+                self.end(found)
+            if len(self._open) >= self._limits.max_streams:
+                raise RefusedError(
+                    BUSY,
+                    f"{len(self._open)} streams are open, the most that are taken. Try again.",
+                    self._retry_after_s,
+                )
+            unguessable = secrets.randbits(62) + 1 if isinstance(inference.stream, int) else secrets.token_hex(16)
+            goodbye = end_of(inference, unguessable)
+            found = Stream(owner, inference.model, inference.stream, unguessable, goodbye)
+            self._open[found.key] = found
+        elif found is None:
+            if time.monotonic() - self._lost_at < LOSS_TOLD_S:
+                raise RefusedError(
+                    DOWN,
+                    f"stream {inference.stream} on '{inference.model}' was lost: {self._lost_why}. Start it again.",
+                    self._retry_after_s,
+                )
+            raise RefusedError(
+                BAD_REQUEST,
+                f"stream {inference.stream} on '{inference.model}' is not open: its first request must have "
+                "sequence_start (START), and after END or a long pause it is over. Start it again.",
+            )
+        found.ending |= inference.ends
+        found.busy += 1
+        return found
+
+    def done(self, stream: Stream, inference: Inference, *, failed: bool) -> None:
+        """A request of the stream was answered, or given up."""
+        stream.busy -= 1
+        stream.at = time.monotonic()
+        stream.broken |= failed
+        if failed and inference.starts:  # it was not opened, but Triton may keep a place for it
+            self.end(stream)
+        elif stream.ending and not stream.busy:
+            if stream.broken:
+                self.end(stream)  # END may not have arrived
+            else:
+                self._forget(stream)
+
+    def end(self, stream: Stream) -> None:
+        """Forget a stream and end it upstream."""
+        if self._forget(stream):
+            self._release(stream)
+
+    def expire(self, alive: Callable[[tuple[str, int]], bool]) -> int:
+        """End streams that nobody continues: idle for too long, or of a connection that is gone."""
+        now, ended = time.monotonic(), 0
+        for each in self:
+            gone = each.owner.connection is not None and not alive(each.owner.connection)
+            if not each.busy and (gone or now - each.at > self._limits.stream_idle_s):
+                self.end(each)
+                ended += 1
+        return ended
+
+    def lose(self, model: str | None, why: str) -> None:
+        """Forget the streams of a model, or all: its process is gone, and they with it."""
+        for each in self:
+            if model in (None, each.model):
+                self._forget(each)
+        self._lost_at, self._lost_why = time.monotonic(), why
+
+    def _forget(self, stream: Stream) -> bool:
+        if self._open.get(stream.key) is stream:
+            del self._open[stream.key]
+            return True
+        return False

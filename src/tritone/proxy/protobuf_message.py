@@ -1,0 +1,185 @@
+"""A gRPC message `ModelInferRequest`, read without its tensor data, which may be megabytes.
+
+bytes  ->  Inference; the data stays where it is, also when the sequence id is changed
+"""
+
+from typing import Any
+
+from google.protobuf.message import DecodeError
+from tritonclient.grpc import service_pb2 as pb
+
+from tritone.proxy.inference import Inference, StreamId, TensorHead
+from tritone.proxy.json_body import unpacked
+from tritone.proxy.options import Limits
+from tritone.proxy.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
+
+RAW_INPUT_CONTENTS = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
+MAX_FIELDS = 4096  # at the top: inputs, outputs, parameters and raw contents together
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
+GZIP, ZLIB = b"\x1f\x8b", b"\x78"  # no message that Triton knows begins so
+
+
+def plain(message: bytes, limits: Limits) -> bytes:
+    """Unpack a message that was compressed. gRPC's own unpacking, which has no limit, is switched off.
+
+    Raises:
+        RefusedError: it is damaged, or too large.
+    """
+    if message.startswith(GZIP):
+        return unpacked(message, "gzip", limits.max_body_bytes)
+    if message.startswith(ZLIB):
+        return unpacked(message, "deflate", limits.max_body_bytes)
+    return message
+
+
+def read_inference(message: bytes, limits: Limits) -> Inference:
+    """Read a request.
+
+    Raises:
+        RefusedError: it is damaged, or its text is not UTF-8.
+    """
+    head, raw = _split(message)
+    if len(head) > limits.max_json_bytes:
+        raise RefusedError(
+            TOO_LARGE,
+            f"tensors in 'contents' take {len(head)} bytes, {limits.max_json_bytes} are allowed. "
+            "Send them as raw_input_contents.",
+        )
+    try:
+        request = pb.ModelInferRequest.FromString(head)
+    except DecodeError as error:
+        raise RefusedError(BAD_REQUEST, f"the message cannot be read: {str(error)[:200]}") from error
+    sizes: list[int | None] = [len(each) for each in raw] if raw else [None] * len(request.inputs)
+    shared = any("shared_memory_region" in each.parameters for each in request.inputs)
+    if len(sizes) != len(request.inputs) and not shared:
+        raise RefusedError(
+            BAD_REQUEST, f"{len(request.inputs)} inputs need as many raw_input_contents, there are {len(sizes)}"
+        )
+
+    def renamed(stream: StreamId) -> bytes:
+        parameter = request.parameters["sequence_id"]
+        if isinstance(stream, str):
+            parameter.string_param = stream
+        else:
+            parameter.int64_param = stream
+        parts = [request.SerializeToString()]
+        for each in raw:
+            parts += (bytes((RAW_INPUT_CONTENTS << 3 | BYTES,)), _as_varint(len(each)), each)
+        return b"".join(parts)
+
+    return Inference(
+        model=request.model_name,
+        version=request.model_version,
+        id=request.id,
+        parameters=_parameters(request),
+        inputs=[
+            TensorHead(
+                name=each.name,
+                datatype=each.datatype,
+                shape=each.shape,
+                parameters=_parameters(each) if each.parameters else {},
+                num_bytes=None if shared else size,
+            )
+            for each, size in zip(request.inputs, sizes, strict=False)
+        ],
+        outputs=[
+            TensorHead(name=each.name, parameters=_parameters(each) if each.parameters else {})
+            for each in request.outputs
+        ],
+        renamed=renamed,
+    )
+
+
+def end_of(inference: Inference, stream: StreamId) -> bytes:
+    """A request that ends a stream: its last one again, without samples."""
+    message = pb.ModelInferRequest(model_name=inference.model, model_version=inference.version)
+    if isinstance(stream, str):
+        message.parameters["sequence_id"].string_param = stream
+    else:
+        message.parameters["sequence_id"].int64_param = stream
+    message.parameters["sequence_end"].bool_param = True
+    for each in inference.inputs:
+        # audio is the input whose last axis is long; lengths and the like have one value for each row
+        shape = [1, *each.shape[1:]] if len(each.shape) > 1 else list(each.shape)
+        if each.datatype == "FP32":
+            shape[-1:] = [0]
+        message.inputs.add(name=each.name, datatype=each.datatype, shape=shape)
+        elements = 1
+        for size in shape:
+            elements *= size
+        message.raw_input_contents.append(bytes(elements * ITEM_SIZES.get(each.datatype, 4)))
+    return bytes(message.SerializeToString())
+
+
+# Bytes of one element; BYTES has 4 for the length of an empty one, but no fixed size.
+ITEM_SIZES = {
+    **dict.fromkeys(("BOOL", "INT8", "UINT8"), 1),
+    **dict.fromkeys(("INT16", "UINT16", "FP16", "BF16"), 2),
+    **dict.fromkeys(("INT32", "UINT32", "FP32"), 4),
+    **dict.fromkeys(("INT64", "UINT64", "FP64"), 8),
+}
+
+
+def _split(message: bytes) -> tuple[bytes, list[memoryview]]:
+    """Separate a message into everything else and its raw contents."""
+    view, head, raw = memoryview(message), bytearray(), []
+    position, count = 0, 0
+    while position < len(message):
+        count += 1
+        if count > MAX_FIELDS:
+            raise RefusedError(BAD_REQUEST, f"the message has more than {MAX_FIELDS} fields")
+        start = position
+        tag, position = _varint(message, position)
+        wire = tag & 7
+        size = 0
+        if wire == BYTES:
+            size, position = _varint(message, position)
+        elif wire == VARINT:
+            _, position = _varint(message, position)
+        elif wire in (FIXED32, FIXED64):
+            size = 4 if wire == FIXED32 else 8
+        else:
+            raise _damaged()
+        end = position + size
+        if end > len(message):
+            raise _damaged()
+        if tag >> 3 == RAW_INPUT_CONTENTS:
+            if wire != BYTES:
+                raise _damaged()
+            raw.append(view[position:end])
+        else:
+            head += view[start:end]
+        position = end
+    return bytes(head), raw
+
+
+def _varint(message: bytes, position: int) -> tuple[int, int]:
+    value, shift = 0, 0
+    while position < len(message) and shift < 64:
+        byte = message[position]
+        value |= (byte & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+        if byte < 0x80:
+            return value, position
+    raise _damaged()
+
+
+def _as_varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    found.append(value)
+    return bytes(found)
+
+
+def _damaged() -> RefusedError:
+    return RefusedError(BAD_REQUEST, "the message is not a ModelInferRequest")
+
+
+def _parameters(message: Any) -> dict[str, Any]:
+    found = {}
+    for name, value in message.parameters.items():
+        chosen = value.WhichOneof("parameter_choice")
+        found[name] = None if chosen is None else getattr(value, chosen)
+    return found

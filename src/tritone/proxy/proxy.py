@@ -1,0 +1,223 @@
+"""A proxy in front of a Triton that listens on this machine only.
+
+    proxy = Proxy(ProxyOptions(upstream_http="127.0.0.1:9000", upstream_grpc="127.0.0.1:9001"))
+    proxy.start()  ...  proxy.drain()  ...  proxy.wait_idle(10)  ...  proxy.stop()
+
+One thread with one event loop does all of it. Each method may be called from any other thread.
+"""
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+from aiohttp import web
+
+from tritone.client.loop_thread import LoopThread
+from tritone.errors import ServerSetupError
+from tritone.proxy.connections import Connections
+from tritone.proxy.gate import Gate
+from tritone.proxy.grpc import GrpcSide, GrpcUpstream
+from tritone.proxy.http import WHO, HttpSide, peer_of
+from tritone.proxy.models import Models
+from tritone.proxy.options import ProxyOptions
+from tritone.proxy.refusal import RefusedError
+from tritone.proxy.tls import server_context
+from tritone.proxy.upstream import HttpUpstream
+
+TICK_S = 1.0
+START_TIMEOUT_S = 10.0
+LOG = logging.getLogger(__name__)
+
+
+class Proxy:
+    """Listens for clients, and passes on to Triton what its rules allow."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        self.options = options
+        self._thread: LoopThread | None = None
+        self._parts: _Parts | None = None
+
+    def __enter__(self) -> "Proxy":
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """Where clients connect: HTTP and gRPC."""
+        return self.options.http_port, self.options.grpc_port
+
+    def start(self) -> None:
+        """Return when both ports listen.
+
+        Raises:
+            ServerSetupError: a port is taken, or the TLS files are unfit.
+        """
+        if self._thread is not None:
+            raise RuntimeError("this proxy was started already")
+        self._thread = LoopThread("tritone-proxy")
+        self._thread.loop.set_exception_handler(_quiet)
+        try:
+            self._parts = self._run(_Parts.make(self.options), START_TIMEOUT_S)
+        except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+            self.stop()
+            raise ServerSetupError(
+                f"the proxy cannot listen on {self.options.host}, ports {self.options.http_port} and "
+                f"{self.options.grpc_port}: {error}. Choose other ports, or check the TLS files."
+            ) from error
+        except BaseException:
+            self.stop()
+            raise
+
+    def set_ready(self, ready: bool, reason: str = "") -> None:
+        """Say from now on whether the server is ready; requests pass all the same."""
+        self._gate.not_ready = None if ready else reason or "the server is not ready"
+
+    def drain(self) -> None:
+        """Be not ready, and refuse new requests and streams; what is open goes on."""
+        self._gate.draining = True
+
+    def lose_streams(self, model: str | None, reason: str) -> None:
+        """Forget the open streams of a model, or of all: its process has ended. Their clients are told `reason`."""
+
+        async def lose() -> None:
+            self._gate.streams.lose(model, reason)
+            self._gate.models.forget()
+
+        self._run(lose())
+
+    def wait_idle(self, timeout_s: float) -> bool:
+        """Wait until no request is in flight and no stream is open; False if `timeout_s` passes before."""
+
+        async def wait() -> bool:
+            try:
+                await asyncio.wait_for(self._gate.idle(), timeout_s)
+            except asyncio.TimeoutError:
+                return False
+            return True
+
+        return self._run(wait(), timeout_s + START_TIMEOUT_S)
+
+    @property
+    def in_flight(self) -> int:
+        """Requests for inference that are not answered yet."""
+        return self._gate.in_flight
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._gate.streams)
+
+    def metrics(self) -> str:
+        """The proxy's own metrics, in the text format of Prometheus."""
+        return self._gate.metrics()
+
+    def stop(self) -> None:
+        """End at once; the second call does nothing."""
+        thread, self._thread = self._thread, None
+        parts, self._parts = self._parts, None
+        if thread is not None:
+            with suppress(FutureTimeoutError):
+                thread.close(_nothing() if parts is None else parts.close())
+
+    @property
+    def _gate(self) -> Gate:
+        if self._parts is None:
+            raise RuntimeError("the proxy does not run")
+        return self._parts.gate
+
+    def _run(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+        assert self._thread is not None
+        return self._thread.submit(work).result(timeout_s)
+
+
+class _Parts:
+    """What lives in the event loop."""
+
+    def __init__(self, options: ProxyOptions) -> None:
+        key = {options.key_header: options.key} if options.key else {}
+        self._options = options
+        self._upstream_http = HttpUpstream(options.upstream_http, options.retry_after_s)
+        self._upstream_grpc = GrpcUpstream(options)
+        ports = [options.http_port, options.grpc_port]
+        if options.metrics_port is not None:
+            ports.append(options.metrics_port)
+        connections = Connections(options.limits, tuple(ports), only_ipv4=options.host == "0.0.0.0")
+        self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
+        self._http = HttpSide(self.gate, self._upstream_http)
+        self._grpc = GrpcSide(self.gate, self._upstream_grpc)
+        self._metrics: asyncio.Server | None = None
+        self._ticking: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def make(cls, options: ProxyOptions) -> "_Parts":
+        parts = cls(options)
+        try:
+            await parts._start()
+        except BaseException:
+            await parts.close()
+            raise
+        return parts
+
+    async def _start(self) -> None:
+        options = self._options
+        await self._http.start(options.host, options.http_port, server_context(options.tls))
+        await self._grpc.start(options.host, options.grpc_port, options.tls)
+        if options.metrics_port is not None:
+            server = web.Server(self._tell_metrics, access_log=None, keepalive_timeout=options.limits.idle_s)
+            loop = asyncio.get_running_loop()
+            self._metrics = await loop.create_server(server, options.host, options.metrics_port)
+        self._ticking = asyncio.ensure_future(self._tick())
+
+    async def close(self) -> None:
+        if self._ticking is not None:
+            self._ticking.cancel()
+        if self._metrics is not None:
+            self._metrics.close()
+        await self._http.stop()
+        await self._grpc.stop()
+        for stream in self.gate.streams:
+            self.gate.streams.end(stream)
+        await self._upstream_grpc.close()
+        self._upstream_http.close()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            try:
+                self.gate.tick()
+            except Exception:  # once more in a second; without it nothing would ever expire again
+                LOG.exception("the proxy could not look after its connections")
+
+    async def _tell_metrics(self, request: web.BaseRequest) -> web.Response:
+        if (request.method, request.raw_path) != ("GET", "/metrics"):
+            return web.Response(status=404, headers=WHO)
+        peer = peer_of(request)
+        self.gate.connections.begin(peer)
+        text = self.gate.metrics()
+        try:
+            if self._options.upstream_metrics is not None:
+                upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
+                with suppress(RefusedError):
+                    text += (await upstream.request("GET", "/metrics", {})).body.decode()
+                upstream.close()
+        finally:
+            self.gate.connections.end(peer)
+        return web.Response(text=text, headers=WHO)
+
+
+async def _nothing() -> None:
+    pass
+
+
+def _quiet(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Keep what clients cause out of the log: broken connections, failed handshakes, no descriptor for one more."""
+    if not isinstance(context.get("exception"), (OSError, asyncio.CancelledError)):
+        loop.default_exception_handler(context)

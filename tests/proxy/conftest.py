@@ -1,0 +1,50 @@
+"""One Triton of toy models with locked doors, and proxies in front of it as tests need them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from proxied import KEY, Start
+from tritone.proxy import Proxy, ProxyOptions
+from tritone.server import ServerOptions, TritonServer, free_ports
+from wire_toys import write_models
+
+
+@pytest.fixture(scope="session")
+def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    repository = write_models(tmp_path_factory.mktemp("proxied"), "count", "running", "slow", "speaker", "narrow")
+    for name in ("slow", "narrow"):
+        config = repository / name / "config.pbtxt"
+        config.write_text(config.read_text() + 'parameters { key: "sample_rate" value: { string_value: "1000" } }')
+    config = repository / "slow" / "config.pbtxt"
+    config.write_text(config.read_text() + 'parameters { key: "max_queued_s" value: { string_value: "10" } }')
+    options = ServerOptions.on_free_ports(drain_s=0, key=KEY)
+    with TritonServer(repository, options) as server:
+        yield server
+
+
+@pytest.fixture
+def start(upstream: TritonServer) -> Iterator[Start]:
+    """Starts proxies in front of `upstream`."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> Proxy:
+            http_port, grpc_port = free_ports(2)
+            told = {
+                "host": "127.0.0.1",
+                "http_port": http_port,
+                "grpc_port": grpc_port,
+                "upstream_http": upstream.http_address,
+                "upstream_grpc": upstream.grpc_address,
+                "key": KEY,
+            }
+            return stack.enter_context(Proxy(ProxyOptions(**told | options)))
+
+        yield start
+
+
+@pytest.fixture
+def proxy(start: Start) -> Proxy:
+    return start()

@@ -1,0 +1,150 @@
+"""Connections in numbers, and TLS."""
+
+import json
+import socket
+import ssl
+import subprocess
+import sys
+import textwrap
+import time
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+import tritonclient.grpc as triton
+
+from proxied import KEY, Start, get, inputs, text
+from tritone.errors import ServerSetupError
+from tritone.proxy import Limits, Tls
+from tritone.server import TritonServer, free_ports
+
+
+def test_health_is_answered_while_somebody_holds_all_connections(upstream: TritonServer) -> None:
+    """In a process of its own with few descriptors, as the number of connections follows from them."""
+    http_port, grpc_port = free_ports(2)
+    code = f"""
+        import resource, sys
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        from tritone.proxy import Proxy, ProxyOptions
+        with Proxy(ProxyOptions(
+            host="127.0.0.1", http_port={http_port}, grpc_port={grpc_port},
+            upstream_http="{upstream.http_address}", upstream_grpc="{upstream.grpc_address}",
+        )):
+            print("ready", flush=True)
+            sys.stdin.read()
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == "ready\n"
+        with ExitStack() as stack:
+            for port in (http_port, grpc_port):
+                for _ in range(300):
+                    stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            begun = time.monotonic()
+            assert get(http_port, "/v2/health/ready")[0] == 200
+            with triton.InferenceServerClient(f"127.0.0.1:{grpc_port}") as client:
+                assert client.is_server_ready(client_timeout=10)
+            assert time.monotonic() - begun < 8
+    finally:
+        _, log = process.communicate(timeout=20)
+    assert len(log) < 2000, log
+
+
+def test_a_server_on_ipv4_is_not_open_by_ipv6(start: Start) -> None:
+    """gRPC binds 0.0.0.0 as [::], where a firewall for IPv4 does not look."""
+    proxy = start(host="0.0.0.0")
+    try:
+        socket.create_connection(("::1", proxy.options.grpc_port), 5).close()
+    except OSError:
+        return  # a machine without IPv6
+    foreign = triton.InferenceServerClient(f"[::1]:{proxy.options.grpc_port}")
+    with foreign, pytest.raises(Exception, match=r"IPv4|UNAVAILABLE"):
+        foreign.is_server_live()
+    with triton.InferenceServerClient(f"127.0.0.1:{proxy.options.grpc_port}") as client:
+        assert client.is_server_live()
+
+
+def test_an_idle_connection_is_closed(start: Start) -> None:
+    proxy = start(limits=Limits(idle_s=0.2))
+    for port in (proxy.options.http_port, proxy.options.grpc_port):
+        with socket.create_connection(("127.0.0.1", port), 10) as idle:
+            idle.sendall(b"GET /v2 HT")  # an unfinished head is idle too
+            while idle.recv(1000):  # gRPC greets, then it closes
+                pass
+
+
+def test_a_port_that_is_taken_is_told(start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        for name in ("http_port", "grpc_port"):
+            with pytest.raises(ServerSetupError, match="cannot listen"):
+                start(**{name: taken.getsockname()[1]})
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of an authority `ca`, and what it signed: `server` and `client`."""
+    folder = tmp_path_factory.mktemp("certificates")
+
+    def openssl(*arguments: str) -> None:
+        subprocess.run(["openssl", *arguments], cwd=folder, check=True, capture_output=True)
+
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2")
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    for name in ("server", "client"):
+        openssl(*new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signed = ("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
+        openssl(*signed, "-out", f"{name}.pem", "-days", "2", "-extfile", "names")
+    return folder
+
+
+@pytest.mark.parametrize("mutual", [False, True])
+def test_tls_protects_both_protocols(start: Start, certificates: Path, mutual: bool) -> None:
+    authority = certificates / "ca.pem"
+    proxy = start(
+        tls=Tls(
+            certificate=certificates / "server.pem",
+            key=certificates / "server.key",
+            client_ca=authority if mutual else None,
+        )
+    )
+    url = f"https://127.0.0.1:{proxy.options.http_port}/v2"
+    target = f"127.0.0.1:{proxy.options.grpc_port}"
+    stranger = ssl.create_default_context(cafile=authority)
+    known = ssl.create_default_context(cafile=authority)
+    known.load_cert_chain(certificates / "client.pem", certificates / "client.key")
+    own = {"private_key": str(certificates / "client.key"), "certificate_chain": str(certificates / "client.pem")}
+    with urllib.request.urlopen(url, context=known, timeout=10) as answer:
+        assert json.load(answer)["name"] == "triton"
+    with triton.InferenceServerClient(target, ssl=True, root_certificates=str(authority), **own) as client:
+        assert text(client.infer("count", inputs())) == "2 0.8"
+    if mutual:
+        with pytest.raises(OSError):  # noqa: PT011  # as the handshake or the first read fails
+            urllib.request.urlopen(url, context=stranger, timeout=10).read()
+    else:
+        with urllib.request.urlopen(url, context=stranger, timeout=10) as answer:
+            assert answer.status == 200
+    with triton.InferenceServerClient(target, ssl=True, root_certificates=str(authority)) as client:
+        if mutual:
+            with pytest.raises(Exception, match="UNAVAILABLE"):
+                client.is_server_ready(client_timeout=5)
+        else:
+            assert client.is_server_ready()
+
+
+def test_unfit_certificates_are_told(start: Start, tmp_path: Path, certificates: Path) -> None:
+    with pytest.raises(ValueError, match="is not a file"):
+        Tls(certificate=tmp_path / "none.pem", key=certificates / "server.key")
+    with pytest.raises(ServerSetupError, match="TLS"):
+        start(tls=Tls(certificate=certificates / "server.pem", key=certificates / "client.key"))
+
+
+def test_the_key_is_in_no_representation(start: Start) -> None:
+    assert KEY not in repr(start().options)

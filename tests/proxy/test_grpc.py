@@ -1,0 +1,227 @@
+import queue
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.grpc import service_pb2 as pb
+from tritonclient.utils import InferenceServerException
+
+from proxied import KEY, Start, inputs, text
+from tritone.proxy import Limits, Proxy
+from tritone.server import TritonServer
+
+Client = triton.InferenceServerClient
+
+
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[Any]:
+    with Client(f"127.0.0.1:{proxy.options.grpc_port}") as client:
+        yield client
+
+
+def refusal(call: Any, *arguments: Any, **named: Any) -> tuple[str, str]:
+    with pytest.raises(InferenceServerException) as refused:
+        call(*arguments, **named)
+    return str(refused.value.status()).removeprefix("StatusCode."), str(refused.value.message())
+
+
+def raw(port: int, name: str, message: bytes, **how: Any) -> Any:
+    """A call as bytes."""
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        return channel.unary_unary(name)(message, timeout=10, **how)
+
+
+def test_the_apis_of_the_protocol_pass(client: Any, proxy: Proxy) -> None:
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("count")
+    assert client.get_server_metadata().name == "triton"
+    assert client.get_model_metadata("count").name == "count"
+    assert client.get_model_config("count").config.name == "count"
+    assert {each.name for each in client.get_inference_statistics().model_stats} >= {"count", "slow"}
+    assert raw(proxy.options.grpc_port, "/grpc.health.v1.Health/Check", b"") == b"\x08\x01"
+    assert text(client.infer("count", inputs(), request_id="mine")) == "2 0.8"
+    assert refusal(client.infer, "nobody", inputs())[0] == "NOT_FOUND"
+    with pytest.raises(grpc.RpcError) as refused:
+        raw(proxy.options.grpc_port, "/other.Service/Call", b"")
+    assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_locked_apis_need_the_key(client: Any) -> None:
+    locked = (
+        client.get_model_repository_index,
+        client.get_system_shared_memory_status,
+        client.get_cuda_shared_memory_status,
+        client.get_log_settings,
+        client.get_trace_settings,
+        lambda headers: client.load_model("count", headers=headers),
+        lambda headers: client.unload_model("count", headers=headers),
+        lambda headers: client.register_system_shared_memory("x", "/x", 1, headers=headers),
+    )
+    for call in locked:
+        for headers in ({}, {"triton-grpc-protocol-tritone-key": "guess"}):
+            assert refusal(call, headers=headers)[0] == "PERMISSION_DENIED"
+    key = {"triton-grpc-protocol-tritone-key": KEY}
+    assert len(client.get_model_repository_index(headers=key).models) >= 4
+    assert client.get_log_settings(headers=key).settings
+    shared = inputs()
+    shared[0].set_shared_memory("x", 8)
+    assert refusal(client.infer, "count", shared)[0] == "PERMISSION_DENIED"
+    status, told = refusal(client.infer, "count", shared, headers=key)
+    assert (status, "x" in told) == ("NOT_FOUND", True)
+
+
+def test_classification_of_text_is_refused_and_of_numbers_is_not(client: Any) -> None:
+    ranked = [triton.InferRequestedOutput("TRANSCRIPTS", class_count=1)]
+    assert refusal(client.infer, "count", inputs(), outputs=ranked)[0] == "INVALID_ARGUMENT"
+    numbers = client.infer("speaker", inputs(), outputs=[triton.InferRequestedOutput("EMBEDDINGS", class_count=1)])
+    assert numbers.as_numpy("EMBEDDINGS").dtype == object
+
+
+def test_damaged_and_large_messages_are_refused(start: Start) -> None:
+    port = start(limits=Limits(max_body_bytes=100_000)).options.grpc_port
+    call = "/inference.GRPCInferenceService/ModelInfer"
+    for message, code in (
+        (b"\x0a\x05count\x0b", grpc.StatusCode.INVALID_ARGUMENT),
+        (b"\x0a\x02\xff\xff", grpc.StatusCode.INVALID_ARGUMENT),
+        (bytes(200_000), grpc.StatusCode.RESOURCE_EXHAUSTED),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            raw(port, call, message)
+        assert refused.value.code() is code
+    bomb = pb.ModelInferRequest(model_name="count", raw_input_contents=[bytes(10_000_000)]).SerializeToString()
+    with pytest.raises(grpc.RpcError) as refused:
+        raw(port, call, bomb, compression=grpc.Compression.Gzip)
+    assert "when it is unpacked" in refused.value.details()
+    with Client(f"127.0.0.1:{port}") as client:
+        for packed in ("gzip", "deflate"):
+            assert text(client.infer("count", inputs([0.0] * 9000), compression_algorithm=packed)) == "9000 0.0"
+
+
+def test_deadlines_are_kept_and_nobody_waits_for_what_was_cancelled(client: Any, proxy: Proxy) -> None:
+    begun = time.monotonic()
+    status, told = refusal(client.infer, "slow", inputs([1.0]), timeout=200_000)
+    assert (status, "deadline" in told) == ("UNAVAILABLE", True)
+    assert refusal(client.infer, "slow", inputs([1.0]), client_timeout=0.2)[0] == "DEADLINE_EXCEEDED"
+    answers: queue.Queue[Any] = queue.Queue()
+    call = client.async_infer("slow", inputs([1.0]), lambda result, error: answers.put(error))
+    while not proxy.in_flight:
+        time.sleep(0.01)
+    call.cancel()
+    assert "CANCELLED" in str(answers.get(timeout=5).status())
+    assert proxy.wait_idle(5)
+    assert time.monotonic() - begun < 1
+
+
+def test_audio_in_flight_is_bounded(client: Any, proxy: Proxy) -> None:
+    answers: queue.Queue[Any] = queue.Queue()
+    client.async_infer("slow", inputs([0.7] + [0.0] * 7999), lambda result, error: answers.put(error))
+    while not proxy.in_flight:
+        time.sleep(0.01)
+    with grpc.insecure_channel(f"127.0.0.1:{proxy.options.grpc_port}") as channel:
+        request = pb.ModelInferRequest(model_name="slow", raw_input_contents=[bytes(16_000), bytes(4)])
+        request.inputs.add(name="WAV", datatype="FP32", shape=[1, 4000])
+        request.inputs.add(name="WAV_LENS", datatype="INT32", shape=[1, 1])
+        with pytest.raises(grpc.RpcError) as refused:
+            channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")(request.SerializeToString())
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    assert "8.0 s of audio in flight and takes 10 s; this one has 4.0 s" in refused.value.details()
+    hints = dict(refused.value.trailing_metadata())
+    assert int(hints["retry-after-ms"]) >= 100
+    assert answers.get(timeout=5) is None
+
+
+def test_a_stream_belongs_to_its_connection_and_ends_with_it(proxy: Proxy) -> None:
+    address = f"127.0.0.1:{proxy.options.grpc_port}"
+    ann, bob = (Client(address, channel_args=[("grpc.use_local_subchannel_pool", 1)]) for _ in range(2))
+
+    def say(client: Any, samples: int, **flags: bool) -> str:
+        return text(client.infer("running", inputs([0.0] * samples), sequence_id=10086, **flags))
+
+    assert say(ann, 10, sequence_start=True).startswith("1 10 ")
+    assert say(bob, 100, sequence_start=True).startswith("1 100 ")
+    assert say(ann, 10).startswith("2 20 ")
+    status, _ = refusal(ann.infer, "running", inputs(), sequence_id=10086, sequence_start=True)
+    assert status == "ALREADY_EXISTS"
+    assert say(bob, 100).startswith("2 200 ")
+    ann.close()
+    deadline = time.monotonic() + 5
+    while proxy.open_streams > 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    assert say(bob, 100, sequence_end=True) == "3 300 of 1"  # ann's was ended upstream
+    bob.close()
+
+
+class Conversation:
+    """A call of ModelStreamInfer through tritonclient."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.answers: queue.Queue[Any] = queue.Queue()
+        client.start_stream(lambda result, error: self.answers.put((result, error)))
+
+    def send(self, model: str, samples: list[float], **how: Any) -> None:
+        self.client.async_stream_infer(model, inputs(samples), **how)
+
+    def next(self) -> str:
+        result, error = self.answers.get(timeout=10)
+        return f"error: {error.message()}" if error else text(result)
+
+
+def test_the_bidirectional_call_passes_in_order_with_the_same_rules(client: Any, proxy: Proxy) -> None:
+    talk = Conversation(client)
+    for number in range(1, 4):
+        talk.send("running", [0.0] * 10, sequence_id=5, sequence_start=number == 1, sequence_end=number == 3)
+    talk.send("running", [0.0], sequence_id=5)
+    talk.send("count", [0.5])
+    told = [talk.next() for _ in range(5)]
+    assert [each.split(" of ")[0] for each in told[:3]] == ["1 10", "2 20", "3 30"]
+    assert "not open" in told[3]
+    assert told[4] == "1 0.5"
+    talk.send("slow", [0.5], timeout=100_000)
+    assert "deadline" in talk.next()
+    talk.send("count", [-0.9])
+    assert talk.next().endswith("the first sample is too low")  # and not the answer that came too late
+    proxy.drain()
+    talk.send("count", [0.5])
+    assert "is ending" in talk.next()
+    assert proxy.in_flight == 0
+    client.stop_stream()
+
+
+def test_a_client_that_breaks_off_its_call_leaves_no_stream_open(client: Any, proxy: Proxy) -> None:
+    talk = Conversation(client)
+    talk.send("running", [0.0] * 10, sequence_id=5, sequence_start=True)
+    assert talk.next().startswith("1 10 ")
+    client.stop_stream(cancel_requests=True)
+    assert proxy.wait_idle(5)
+    again = text(client.infer("running", inputs([0.0]), sequence_id=6, sequence_start=True, sequence_end=True))
+    assert again == "1 1 of 1"
+
+
+def test_a_server_that_is_gone_is_told_with_a_hint(start: Start) -> None:
+    proxy = start(upstream_grpc="127.0.0.1:9")
+    with Client(f"127.0.0.1:{proxy.options.grpc_port}") as client:
+        status, told = refusal(client.infer, "count", inputs())
+        assert (status, "may be restarting" in told) == ("UNAVAILABLE", True)
+        assert not client.is_server_ready()
+
+
+def test_health_follows_draining(client: Any, proxy: Proxy) -> None:
+    proxy.drain()
+    assert client.is_server_live()
+    assert not client.is_server_ready()
+    assert not client.is_model_ready("count")
+    assert raw(proxy.options.grpc_port, "/grpc.health.v1.Health/Check", b"") == b"\x08\x02"
+
+
+def test_answers_do_not_depend_on_the_way(client: Any, upstream: TritonServer) -> None:
+    samples = np.random.default_rng(0).normal(0, 0.1, 20_000).tolist()
+    with Client(upstream.grpc_address) as direct:
+        ours, theirs = (each.infer("count", inputs(samples)).get_response() for each in (client, direct))
+    assert ours == theirs

@@ -1,0 +1,115 @@
+"""`tritone serve --proxy` as a process: the proxy in front, the key for commands, ends and restarts."""
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from killers import killer, send
+from proxied import body, get, infer
+from serving import descendants
+from tritone.keys import find_key
+from tritone.server import free_ports
+from wire_toys import write_models
+
+WAIT_S = 60
+
+
+class Served:
+    """A running `tritone serve --proxy`, and its ports."""
+
+    def __init__(self, repository: Path, *more: str) -> None:
+        self.http, self.grpc, self.metrics = free_ports(3)
+        ports = (f"--http-port={self.http}", f"--grpc-port={self.grpc}", f"--metrics-port={self.metrics}")
+        command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(repository)]
+        self.process = subprocess.Popen(
+            [*command, "--proxy", *ports, *more],
+            text=True,
+            env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
+        self.said = ""
+        for line in self.process.stdout:
+            self.said += line
+            if line.startswith("Serving on"):
+                return
+        raise AssertionError(self.process.communicate()[1])
+
+    def triton(self) -> psutil.Process:
+        return next(each for each in descendants(self.process.pid) if each.name().startswith("tritonserver"))
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            for child in [*descendants(self.process.pid), psutil.Process(self.process.pid)]:
+                child.kill()
+        self.process.communicate()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    repository = write_models(tmp_path, "count", "running", "slow")
+    served = Served(repository)
+    yield served
+    served.close()
+
+
+def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) -> None:
+    assert re.search(rf"http 127.0.0.1:{served.http} +grpc 127.0.0.1:{served.grpc}", served.said)
+    triton = served.triton()
+    listening = {each.laddr for each in triton.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
+    assert {address.ip.removeprefix("::ffff:") for address in listening} == {"127.0.0.1"}
+    assert not {address.port for address in listening} & {served.http, served.grpc, served.metrics}
+
+    assert send(f"127.0.0.1:{served.http}", killer("classification of text")).startswith(b"HTTP/1.1 400 ")
+    assert infer(served.http, "count", body()) == (200, "2 0.8")
+    assert get(served.http, "/v2/logging")[0] == 403
+    key = find_key(served.grpc)
+    assert get(served.http, "/v2/logging", {"tritone-key": key})[0] == 200
+    told = get(served.metrics, "/metrics")[1].decode()
+    assert "tritone_proxy_ready 1" in told
+    assert "nv_inference_count" in told
+
+    stream = body(parameters={"sequence_id": 5, "sequence_start": True})
+    assert infer(served.http, "running", stream)[0] == 200
+    triton.kill()
+    deadline = time.monotonic() + WAIT_S
+    while get(served.http, "/v2/health/ready")[0] == 200:
+        assert time.monotonic() < deadline
+    while get(served.http, "/v2/health/ready")[0] != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert infer(served.http, "count", body()) == (200, "2 0.8")
+    status, told = infer(served.http, "running", body(parameters={"sequence_id": 5}))
+    assert (status, "was lost" in told) == (503, True)
+
+    # what is in flight ends, what is new is refused
+    busy = http.client.HTTPConnection("127.0.0.1", served.http, timeout=20)
+    busy.request("POST", "/v2/models/slow/infer", json.dumps(body([1.0])))
+    while "tritone_proxy_requests_in_flight 1" not in get(served.metrics, "/metrics")[1].decode():
+        pass
+    served.process.send_signal(signal.SIGTERM)
+    while get(served.http, "/v2/health/ready")[0] == 200:
+        pass
+    status, told = infer(served.http, "count", body())
+    assert (status, "is ending" in told) == (503, True)
+    assert busy.getresponse().status == 200
+    busy.close()
+    _, log = served.process.communicate(timeout=WAIT_S)
+    assert served.process.returncode == 0, log
+
+
+def test_tls_without_a_proxy_is_wrong_usage(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(tmp_path), "--no-proxy"]
+    done = subprocess.run([*command, "--tls-key", "k"], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "--proxy" in done.stderr

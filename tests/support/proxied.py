@@ -1,0 +1,67 @@
+"""Asking a proxy, or Triton itself, by plain HTTP and by tritonclient: the toy models of words."""
+
+import http.client
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tritonclient.grpc as triton
+
+from tritone.proxy import Proxy
+
+KEY = "a-key-for-tests"
+
+Start = Callable[..., Proxy]
+
+
+def post(
+    port: int, path: str, body: bytes = b"", headers: dict[str, str] | None = None, *, method: str = "POST"
+) -> tuple[int, Any, dict[str, str]]:
+    """Status, JSON or bytes of the body, and headers of an answer by HTTP."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=20)
+    try:
+        connection.request(method, path, body, headers or {})
+        answer = connection.getresponse()
+        told = answer.read()
+        try:
+            return answer.status, json.loads(told), dict(answer.getheaders())
+        except ValueError:
+            return answer.status, told, dict(answer.getheaders())
+    finally:
+        connection.close()
+
+
+def get(port: int, path: str, headers: dict[str, str] | None = None) -> tuple[int, Any, dict[str, str]]:
+    return post(port, path, headers=headers, method="GET")
+
+
+def body(samples: list[float] | None = None, **more: Any) -> dict[str, Any]:
+    """An inference request in JSON for the models of words."""
+    samples = [0.5, 0.25] if samples is None else samples
+    return {
+        "inputs": [
+            {"name": "WAV", "datatype": "FP32", "shape": [1, len(samples)], "data": samples},
+            {"name": "WAV_LENS", "datatype": "INT32", "shape": [1, 1], "data": [len(samples)]},
+        ],
+        "outputs": [{"name": "TRANSCRIPTS"}],
+        **more,
+    }
+
+
+def infer(port: int, model: str, request: dict[str, Any], headers: dict[str, str] | None = None) -> tuple[int, Any]:
+    status, answer, _ = post(port, f"/v2/models/{model}/infer", json.dumps(request).encode(), headers)
+    return status, answer["outputs"][0]["data"][0] if status == 200 else answer["error"]
+
+
+def inputs(samples: list[float] | None = None) -> list[Any]:
+    """The same request for tritonclient's gRPC."""
+    wav = np.asarray([[0.5, 0.25] if samples is None else samples], dtype=np.float32)
+    tensors = [triton.InferInput("WAV", wav.shape, "FP32"), triton.InferInput("WAV_LENS", [1, 1], "INT32")]
+    tensors[0].set_data_from_numpy(wav)
+    tensors[1].set_data_from_numpy(np.array([[wav.shape[1]]], dtype=np.int32))
+    return tensors
+
+
+def text(result: Any) -> str:
+    return str(result.as_numpy("TRANSCRIPTS").ravel()[0].decode())
