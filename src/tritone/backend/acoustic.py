@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tritone.backend.batch import BatchModel
-from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
+from tritone.backend.process import start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import tensors_of
 from tritone.errors import TritoneError
@@ -23,7 +23,7 @@ class TritonPythonModel(BatchModel[Tensors, Tensors]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        instance = read_instance(args)
+        instance = start_instance(args)
         outputs = [output["name"] for output in json.loads(args["model_config"])["output"]]
         self._pipeline = AcousticPipeline(instance.bundle, outputs, placement=instance.placement)
         self._pipeline.warm_up(instance.settings.max_audio_s)

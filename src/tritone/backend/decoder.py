@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tritone.backend.batch import BatchModel
-from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
+from tritone.backend.process import start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.errors import TritoneError
@@ -35,7 +35,7 @@ class TritonPythonModel(BatchModel[Job, tuple[Job, list[Transcript]]]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        instance = read_instance(args)
+        instance = start_instance(args)
         self._kind = speech_kind(instance.bundle)
         names = [each["name"] for each in json.loads(args["model_config"])["input"]]
         self._taken = [name for name in names if name != WAV_LENS]

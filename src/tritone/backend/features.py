@@ -8,8 +8,8 @@ from typing import Any
 
 from tritone.audio.waveform import Waveform
 from tritone.backend.batch import BatchModel
-from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics
+from tritone.backend.process import start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.errors import InputError, TritoneError
@@ -23,7 +23,7 @@ class TritonPythonModel(BatchModel[Sequence[Waveform], Tensors]):
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle and warm up. An error here is why the model does not load."""
-        instance = read_instance(args)
+        instance = start_instance(args)
         self._settings = instance.settings
         self._kind = kind_of(instance.bundle)
         self._pipeline = FeaturePipeline(

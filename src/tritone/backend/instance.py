@@ -6,9 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import triton_python_backend_utils as pb_utils
-
-from tritone.backend import heartbeat
 from tritone.backend.settings import Settings
 from tritone.bundle.bundle import Bundle
 from tritone.pipelines.embed_options import EmbedOptions
@@ -49,8 +46,6 @@ def read_instance(args: Mapping[str, str]) -> Instance:
         LanguageModelError: the hotwords cannot be read.
         ValueError: a parameter in `config.pbtxt` is unknown or unfit.
     """
-    heartbeat.start()
-    _hide_shared_memory()
     config = json.loads(args["model_config"])
     settings = Settings.from_model_config(config)
     folder = Path(args["model_repository"]) / args["model_version"]
@@ -73,18 +68,6 @@ def read_instance(args: Mapping[str, str]) -> Instance:
         max_batch=max(1, config["max_batch_size"]),
         warmups=sum(max(1, sample.get("count", 1)) for sample in config.get("model_warmup", [])),
     )
-
-
-def _hide_shared_memory(arguments: Path = Path("/proc/self/cmdline"), folder: Path = Path("/dev/shm")) -> None:
-    """Take the region through which this process gets requests from all other users.
-
-    Triton makes it readable for everybody, whatever the umask. Nothing opens it by its name any more.
-    """
-    try:
-        name = arguments.read_bytes().split(b"\0")[2].decode()
-        (folder / Path(name).name).chmod(0o600)
-    except (OSError, IndexError, UnicodeDecodeError) as error:
-        pb_utils.Logger.log_warn(f"the model's shared memory stays readable for other users of this machine: {error}")
 
 
 def _search(settings: Settings, folder: Path) -> SearchSettings:

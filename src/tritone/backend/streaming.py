@@ -21,8 +21,8 @@ import triton_python_backend_utils as pb_utils
 
 from tritone.backend import heartbeat
 from tritone.backend.given_up import GivenUpError, Patience
-from tritone.backend.instance import read_instance
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
+from tritone.backend.process import start_instance
 from tritone.backend.replies import StepError, error_reply, reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.backend.settings import DRAINING
@@ -77,7 +77,7 @@ class TritonPythonModel:
 
     def initialize(self, args: Mapping[str, str]) -> None:
         """Load the bundle, make the slots and warm up. An error here is why the model does not load."""
-        instance = read_instance(args)
+        instance = start_instance(args)
         self._settings = instance.settings
         self._kind = kind_of(instance.bundle)
         self._pipeline = self._kind.open_streaming(

@@ -1,0 +1,28 @@
+"""What the process of a served model does first, whatever the model."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import triton_python_backend_utils as pb_utils
+
+from tritone.backend import heartbeat
+from tritone.backend.instance import Instance, read_instance
+
+
+def start_instance(args: Mapping[str, str]) -> Instance:
+    """Guard this process against pauses and its requests against other users; errors as of `read_instance`."""
+    heartbeat.start()
+    _hide_shared_memory()
+    return read_instance(args)
+
+
+def _hide_shared_memory(arguments: Path = Path("/proc/self/cmdline"), folder: Path = Path("/dev/shm")) -> None:
+    """Take the region through which this process gets requests from all other users.
+
+    Triton makes it readable for everybody, whatever the umask. Nothing opens it by its name any more.
+    """
+    try:
+        name = arguments.read_bytes().split(b"\0")[2].decode()
+        (folder / Path(name).name).chmod(0o600)
+    except (OSError, IndexError, UnicodeDecodeError) as error:
+        pb_utils.Logger.log_warn(f"the model's shared memory stays readable for other users of this machine: {error}")
