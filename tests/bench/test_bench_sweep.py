@@ -275,6 +275,7 @@ def test_the_winners_command_line_builds_exactly_its_options(monkeypatch: pytest
 
     monkeypatch.setattr("tritone.cli.build.build_repository", build)
     monkeypatch.setattr("tritone.cli.build.compiled_searches", lambda path: set())
+    monkeypatch.setattr("tritone.cli.build.facts", lambda path, names: [])
     line = options.build_command("my model", "some where")
     assert shlex.split(line)[:5] == ["tritone", "build", "my model", "--output", "some where"]
     with pytest.raises(SystemExit) as ended:

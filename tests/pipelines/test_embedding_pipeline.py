@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from serving import backend_module
 from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_embedding, toy_voice, write_toy_speaker
+from tritone.backend.settings import Settings
 from tritone.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError
 from tritone.pipelines import EmbeddingPipeline, EmbedOptions, open_offline, open_streaming
@@ -272,7 +273,7 @@ class TestStages:
                 path = write_toy_speaker(tmp_path / str(equal_lengths), stages=True, equal_lengths=equal_lengths)
                 model = features.TritonPythonModel()
                 model._pipeline = FeaturePipeline(Bundle.open(path), max_audio_s=10.0, placement=Placement(threads=1))
-                model._settings = SimpleNamespace(sample_rate=SAMPLE_RATE, max_audio_s=10.0)
+                model._settings = Settings(sample_rate=SAMPLE_RATE, max_audio_s=10.0)
                 model._kind = kind_of(Bundle.open(path))
                 assert [len(row) for row in model.parse(request(2000, 2000))] == [2000, 2000]
                 if equal_lengths:
