@@ -21,6 +21,7 @@ LINK = re.compile(r"\]\((?!\w+:)([^)\s]*)\)")
 CODE = re.compile(r"`([^`\n]+)`")
 PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)*/?")
 MODULE = re.compile(r"python -m ((?:benchmarks|training)(?:\.\w+)*)")
+CONFLICT = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
 TARGET = re.compile(r"^make ([a-z][a-z-]*)", re.MULTILINE)
 
 
@@ -53,6 +54,11 @@ def test_every_link_leads_to_a_file_and_a_heading(document: Path) -> None:
         if not file.exists() or (anchor and anchor not in anchors(file)):
             wrong.append(target)
     assert wrong == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=named)
+def test_no_merge_was_left_half_done(document: Path) -> None:
+    assert not CONFLICT.search(document.read_text(encoding="utf-8"))
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)

@@ -65,7 +65,7 @@ def draw(part: str, samples: Sequence[Mapping[str, Any]]) -> bytes:
     label_axes(descriptors, "minutes", "descriptors")
     for axes in (memory, descriptors):
         axes.set_ylim(bottom=0)
-    legend(memory, columns=4, below=True)
+    legend(memory, columns=3, below=True)
     return png(figure)
 
 
