@@ -123,6 +123,7 @@ def test_streams_are_measured_in_real_time(served_toy: TritonServer, speech: Pat
     assert "first" in out
 
 
+@pytest.mark.slow
 def test_a_search_tells_the_largest_load_within_the_limit(served_toy: TritonServer, tmp_path: Path):
     code, _, err = run(
         *(
@@ -239,6 +240,7 @@ def test_options_that_do_not_fit_are_wrong_usage(options: Sequence[str], complai
     assert complaint in unframed(err)
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_toy: TritonServer, tmp_path: Path):
     command = [*COMMAND, "--url", served_toy.grpc_address, *ASR, "--seconds", "0.5", "--concurrency", "1:50"]
     command += [*map(str, QUICK), "--output", str(tmp_path / "partial")]
@@ -261,6 +263,7 @@ def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_to
     assert (tmp_path / "partial" / "report.html").is_file()
 
 
+@pytest.mark.slow
 def test_a_bundle_is_served_for_the_time_and_a_terminated_command_leaves_no_server(toy_bundle: Path, tmp_path: Path):
     command = [*COMMAND, "--bundle", str(toy_bundle), "--build", "max-batch-size=4", "--seconds", "0.5"]
     command += ["--concurrency", "1:50", *map(str, QUICK), "--json", str(tmp_path / "r.json")]
@@ -283,6 +286,7 @@ def test_a_bundle_is_served_for_the_time_and_a_terminated_command_leaves_no_serv
     assert report.measurements[0].server.audio_s is not None
 
 
+@pytest.mark.slow
 def test_a_sweep_ranks_its_settings_prints_the_command_and_can_be_gone_on_with(toy_bundle: Path, tmp_path: Path):
     options = ["sweep", toy_bundle, "--concurrency", "2", "--seconds", "0.5", *QUICK, "--output", tmp_path / "s"]
     code, out, err = run(*options, "--max-batch-size", "1", "--queue-delay-ms", "0,50")
@@ -299,6 +303,7 @@ def test_a_sweep_ranks_its_settings_prints_the_command_and_can_be_gone_on_with(t
     assert (code, "cannot be gone on with" in err) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_sweep_serves_an_ensemble_where_its_layout_is_varied(tmp_path: Path):
     bundle = write_toy_bundle(tmp_path / "staged", streaming=False, stages=True)
     code, out, err = run(

@@ -115,6 +115,7 @@ def test_a_terminal_of_80_columns_shows_the_texts_in_full(monkeypatch: pytest.Mo
     assert [(row.count("hello world"), "0.050" in row) for row in rows] == [(2, True), (2, True)]
 
 
+@pytest.mark.slow
 def test_a_clip_that_cannot_be_read_fails_the_demo_and_not_the_others(toy_bundle: Path, clips: Path, tmp_path: Path):
     (clips / "one.flac").write_bytes(b"no audio")
     speaker = write_toy_speaker(tmp_path / "speaker")
@@ -232,6 +233,7 @@ def test_other_signals_end_the_demo_as_ctrl_c_does(monkeypatch: pytest.MonkeyPat
     assert len(ended_with) == 1
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Path):
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--realtime"]
     with subprocess.Popen(

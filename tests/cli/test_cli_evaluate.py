@@ -320,6 +320,7 @@ def test_the_python_example_of_the_document_runs(
     assert capsys.readouterr().out.startswith("0.2 Interval(low=")
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_partial_report_and_a_journal_to_go_on_with(tmp_path: Path, toys: list[str | Path]):
     # The toy server sleeps as long as the first sample says: the third file keeps it busy until the interrupt.
     for name, seconds in (("hello", 0), ("seven", 0), ("tri", 1.5)):

@@ -17,6 +17,7 @@ from serving import RawClient, Serve, descendants, quiet_options
 from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
+from tritone.backend import heartbeat
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository
 from tritone.search.options import TRANSDUCER_MODES
@@ -119,6 +120,7 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TritonServer]:
     # once, and not in three models at the same time
+    heartbeat.prepare()
     compile_search("ctc", "prefix-beam")
     for search in TRANSDUCER_MODES:
         compile_search("transducer", search)

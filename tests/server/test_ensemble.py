@@ -263,6 +263,7 @@ def test_a_repository_knows_its_stages_and_keeps_weights_once(bundles: dict[str,
     shutil.rmtree(tmp_path / "words")
 
 
+@pytest.mark.slow
 def test_a_load_test_finds_queue_and_batches_of_an_ensemble_in_its_stages(server: TritonServer) -> None:
     metrics = f"http://{server.options.address('metrics')}/metrics"
     plan = WindowPlan(warmup_s=0.2, window_s=1.0, max_windows=2, tolerance=0.9)

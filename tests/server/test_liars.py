@@ -154,6 +154,7 @@ def test_bench_counts_errors_by_their_message(
     assert f"{found.failed} of {found.requests} requests failed" in err
 
 
+@pytest.mark.slow
 def test_bench_ends_early_on_a_server_that_stalls(server: TritonServer, speech: Path, tmp_path: Path) -> None:
     evaluate(server, "stalling", speech, tmp_path, "--timeout-s", 0.1)  # lest this is the first test that asks it
     code, found, out, _ = bench(server, "stalling", speech, tmp_path)
@@ -164,6 +165,7 @@ def test_bench_ends_early_on_a_server_that_stalls(server: TritonServer, speech: 
     assert "no request succeeded" in out
 
 
+@pytest.mark.slow
 def test_bench_tells_how_slow_a_server_is(server: TritonServer, speech: Path, tmp_path: Path) -> None:
     code, found, _, _ = bench(server, "crawling", speech, tmp_path)
     assert (code, found.failed) == (0, 0)
@@ -191,6 +193,7 @@ def test_streams_that_end_in_another_text_are_scored_with_it(
     assert summary["wer"] == pytest.approx(lies / len(TEXTS))
 
 
+@pytest.mark.slow
 def test_live_streams_on_a_server_that_crawls_are_not_in_time(
     streams: TritonServer, speech: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +206,7 @@ def test_live_streams_on_a_server_that_crawls_are_not_in_time(
     assert found.streaming.in_time < 0.5
 
 
+@pytest.mark.slow
 def test_live_streams_on_a_server_that_stalls_end_early(streams: TritonServer, speech: Path, tmp_path: Path) -> None:
     live = ("--streaming", "--streams", 2, "--chunk-ms", 100)
     code, found, out, _ = bench(streams, "stalling", speech, tmp_path, *live)

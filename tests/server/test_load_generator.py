@@ -252,6 +252,7 @@ def test_a_sender_answers_everything_when_it_is_closed(target: Target):
     }
 
 
+@pytest.mark.slow
 def test_a_server_that_is_killed_ends_the_measurement_with_its_errors(tmp_path: Path):
     with toy_server(tmp_path, "moods") as server:
         windows: list[Tick] = []

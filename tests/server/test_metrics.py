@@ -146,6 +146,7 @@ def test_streams_are_counted_open_and_refused_and_their_steps_are_padded(
     assert values["padding_seconds_total"] == pytest.approx((WINDOW - rest) / SAMPLE_RATE)
 
 
+@pytest.mark.slow
 def test_counters_go_on_when_instances_come_and_go(counted: TritonServer, client: RawClient) -> None:
     before = settled(counted, "twins", nudge_offline(client, "twins"), _total(metrics_of(counted, "twins")))
     config = client.grpc.get_model_config("twins", as_json=True)["config"]

@@ -177,6 +177,7 @@ def test_no_server_at_all_is_an_error_of_every_stream():
     assert "the server gave no statistics of its own" in found.notes
 
 
+@pytest.mark.slow
 def test_streams_beyond_the_slots_are_refused_and_counted_and_no_slot_stays_taken(server: TritonServer, raw: RawClient):
     target = target_of(server, model="toy-chunks", rate=raw_rate(raw, "toy-chunks"))
     waveform = np.random.default_rng(0).uniform(-0.5, 0.5, target.sample_rate).astype(np.float32)

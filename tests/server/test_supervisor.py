@@ -128,6 +128,7 @@ def test_a_model_that_pauses_gives_nobody_another_s_text_and_is_served_again(
     assert re.search(rf"'toy' lost its process {paused.pid}.*'toy' is ready again", errors, re.DOTALL)
 
 
+@pytest.mark.slow
 def test_a_model_without_its_process_is_not_ready_until_it_is_loaded_again(repository: Path) -> None:
     said: list[str] = []
     with TritonServer(repository, quiet_options(drain_s=0)) as server:
@@ -149,6 +150,7 @@ def test_a_model_without_its_process_is_not_ready_until_it_is_loaded_again(repos
         assert not watch.hopeless
 
 
+@pytest.mark.slow
 def test_a_model_that_somebody_unloads_is_not_taken_for_lost(repository: Path) -> None:
     said: list[str] = []
     with TritonServer(repository, quiet_options(drain_s=0)) as server:
@@ -200,6 +202,7 @@ def test_a_server_that_died_is_started_again(serve: Serve, repository: Path) -> 
     assert RawClient(address_of(options)).ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_the_server_at_once(serve: Serve, repository: Path) -> None:
     options = quiet_options(drain_s=600)
     process = serve(repository, *ports(options), "--drain-s", 600)
@@ -214,25 +217,29 @@ def test_a_second_signal_ends_the_server_at_once(serve: Serve, repository: Path)
     assert process.returncode == 128 + signal.SIGKILL
 
 
-def test_management_asks_for_the_key_unless_it_is_opened(repository: Path) -> None:
-    options = quiet_options(drain_s=0, open="trace")
-    with TritonServer(repository, options) as server:
-        assert {each["name"] for each in server.models()} == {"toy", "toy-streaming"}
-        stranger = Control(ServerOptions(**{name: getattr(options, name) for name in ("http_port", "grpc_port")}))
-        for path, status in (("/v2/systemsharedmemory/status", 403), ("/v2/logging", 403), ("/v2/trace/setting", 200)):
-            assert stranger._ask("GET", path)[0] == status
-        assert stranger._ask("POST", "/v2/repository/index", "{}")[0] == 403
-        arguments = Path(f"/proc/{server.pid}/cmdline").read_text()
-        assert "tritone-key=***" in arguments
-        assert options.key not in arguments
-        assert RawClient(server.grpc_address).ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
+@pytest.fixture(scope="module")
+def locked(repository: Path) -> Iterator[TritonServer]:
+    with TritonServer(repository, quiet_options(drain_s=0, open="trace")) as server:
+        yield server
 
 
-def test_regions_of_shared_memory_are_the_user_s_own(repository: Path) -> None:
-    with TritonServer(repository, quiet_options(drain_s=0)) as server:
-        regions = list(Path("/dev/shm").glob(f"{server._region_prefix}*"))
-        assert len(regions) == 2
-        assert {path.stat().st_mode & 0o777 for path in regions} == {0o600}
+def test_management_asks_for_the_key_unless_it_is_opened(locked: TritonServer) -> None:
+    assert {each["name"] for each in locked.models()} == {"toy", "toy-streaming"}
+    options = locked.options
+    stranger = Control(ServerOptions(**{name: getattr(options, name) for name in ("http_port", "grpc_port")}))
+    for path, status in (("/v2/systemsharedmemory/status", 403), ("/v2/logging", 403), ("/v2/trace/setting", 200)):
+        assert stranger._ask("GET", path)[0] == status
+    assert stranger._ask("POST", "/v2/repository/index", "{}")[0] == 403
+    arguments = Path(f"/proc/{locked.pid}/cmdline").read_text()
+    assert "tritone-key=***" in arguments
+    assert options.key not in arguments
+    assert RawClient(locked.grpc_address).ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"
+
+
+def test_regions_of_shared_memory_are_the_user_s_own(locked: TritonServer) -> None:
+    regions = list(Path("/dev/shm").glob(f"{locked._region_prefix}*"))
+    assert len(regions) == 2
+    assert {path.stat().st_mode & 0o777 for path in regions} == {0o600}
 
 
 def test_failures_in_a_row_wait_longer_and_longer_and_then_give_up():

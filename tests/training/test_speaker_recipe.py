@@ -170,6 +170,7 @@ def trained(decoded: material.Material, tmp_path_factory: pytest.TempPathFactory
     return folders
 
 
+@pytest.mark.slow
 def test_a_short_run_learns_to_tell_voices_apart(trained: list[Path]) -> None:
     rows = [json.loads(line) for line in (trained[0] / "train_log.jsonl").read_text().splitlines()]
     *means, last = rows

@@ -66,10 +66,14 @@ def start(batch_limit_s: float = BATCH_LIMIT_S) -> None:
     event = _Event(signal=signal.SIGKILL, notify=SIGEV_SIGNAL)
     if libc.timer_create(CLOCK_REALTIME, ctypes.byref(event), ctypes.byref(timer)):
         raise OperatorError(f"this process cannot be guarded against pauses: {os.strerror(ctypes.get_errno())}")
-    # Compiled here, not in the thread: the model must not be ready before.
-    _beat.compile((types.int64, types.int64[::1], types.int64))
+    prepare()  # here, not in the thread: the model must not be ready before
     arguments = (timer.value or 0, _batch, int(batch_limit_s * NANOSECONDS))
     threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
+
+
+def prepare() -> None:
+    """Compile the heartbeat, or load it from the cache: once on a machine, before many processes want it at once."""
+    _beat.compile((types.int64, types.int64[::1], types.int64))
 
 
 @contextmanager

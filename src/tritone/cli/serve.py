@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tritone.backend import heartbeat
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.keys import HTTP_HEADER, key_file
 from tritone.pipelines.kinds import compile_search
@@ -56,6 +57,7 @@ def serve(
     elif tls_certificate or tls_key or tls_client_ca:
         raise typer.BadParameter("TLS needs the proxy: add --proxy.")
     modes = {model.name: model.mode for model in read_repository(repo)}
+    heartbeat.prepare()
     for kind, search in sorted(compiled_searches(repo)):
         compile_search(kind, search)  # once on a machine: else each model would do it while the server waits for them
 

@@ -67,6 +67,7 @@ def contents(draw: st.DrawFn) -> dict[str, Any]:
 @given(contents(), st.lists(st.integers(0, 60), min_size=1, max_size=3), st.integers(0, 99))
 @settings(max_examples=20)
 @torch.no_grad()
+@pytest.mark.slow
 def test_each_row_of_a_ragged_batch_is_what_upstream_gives_it_alone(
     content: dict[str, Any], more: list[int], seed: int
 ) -> None:
@@ -80,6 +81,7 @@ def test_each_row_of_a_ragged_batch_is_what_upstream_gives_it_alone(
 
 @pytest.mark.parametrize("lengths", [[400, 201, 198, 5], [203, 399, 601]])
 @torch.no_grad()
+@pytest.mark.slow
 def test_context_of_segments_ends_with_the_row(lengths: list[int]) -> None:
     content = small_content("campplus", feat_dim=8)
     network = network_of(content).double()
