@@ -2,8 +2,9 @@
 
 import asyncio
 import json
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import quote
 
@@ -51,7 +52,7 @@ class HttpTransport:
         )
 
     def infer(self, call: Call[Answer]) -> Future[Answer]:
-        return self._submit(self._infer(call), f"model '{call.model}'", call.timeout_s)
+        return self._submit(partial(self._infer, call), f"model '{call.model}'", call.timeout_s)
 
     async def _infer(self, call: Call[Answer]) -> Answer:
         inputs = []
@@ -99,15 +100,17 @@ class HttpTransport:
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
         path = f"models/{quote(model, safe='')}/stats" if model else "models/stats"
         task = f"read the statistics of model '{model}'" if model else "list the models"
-        return list(self._submit(self._json("GET", path), task, timeout_s).result()["model_stats"])
+        return list(self._submit(partial(self._json, "GET", path), task, timeout_s).result()["model_stats"])
 
     def model_index(self, timeout_s: float) -> list[dict[str, Any]]:
-        return list(self._submit(self._json("POST", "repository/index"), "list the models", timeout_s).result())
+        return list(
+            self._submit(partial(self._json, "POST", "repository/index"), "list the models", timeout_s).result()
+        )
 
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
         task = f"read the configuration of model '{model}'"
         path = f"models/{quote(model, safe='')}/config"
-        return dict(self._submit(self._json("GET", path), task, timeout_s).result())
+        return dict(self._submit(partial(self._json, "GET", path), task, timeout_s).result())
 
     def close(self) -> None:
         self._thread.close(self._shut())
@@ -119,16 +122,16 @@ class HttpTransport:
         await asyncio.gather(*others, return_exceptions=True)
         await self._session.close()
 
-    def _submit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> "Future[Reply]":
+    def _submit(self, work: Callable[[], Coroutine[Any, Any, Reply]], task: str, timeout_s: float) -> "Future[Reply]":
         with self._thread.lock:
             if self._thread.closed:
-                work.close()
                 raise ServerUnreachableError(f"{self._endpoint}: {task}: this client has been closed")
             return self._thread.submit(self._limit(work, task, timeout_s))
 
-    async def _limit(self, work: Coroutine[Any, Any, Reply], task: str, timeout_s: float) -> Reply:
+    async def _limit(self, work: Callable[[], Coroutine[Any, Any, Reply]], task: str, timeout_s: float) -> Reply:
+        # The coroutine is made here: the caller's would never be awaited if this is cancelled before it begins.
         try:
-            return await asyncio.wait_for(work, timeout_s)
+            return await asyncio.wait_for(work(), timeout_s)
         except (Refusal, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
 
