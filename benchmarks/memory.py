@@ -10,6 +10,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import psutil
@@ -23,6 +24,7 @@ from tritone.client import Client
 from tritone.loadtest.workload.speech import Tape
 from tritone.repository import ModelOptions
 from tritone.repository.memory import fitted
+from tritone.result import Result
 from tritone.server import TritonServer
 
 REQUESTS = 5000
@@ -98,11 +100,12 @@ def budget_kept(bundle: Bundle, setup: Setup, requests: int) -> list[Finding]:
 
         def send(waveforms: Iterator[Waveform], concurrency: int, what: str, search: str | None = None) -> None:
             audio_s = 0.0
+            results: Iterator[Result[Any]]
             if beam is None and bundle.manifest.embedding:
                 results = client.embed_iter(waveforms, MODEL, concurrency=concurrency)
             else:
-                options = {} if search is None else {"search": {"search": search}}
-                results = client.transcribe_iter(waveforms, MODEL, concurrency=concurrency, **options)
+                asked = None if search is None else {"search": search}
+                results = client.transcribe_iter(waveforms, MODEL, concurrency=concurrency, search=asked)
             for result in results:
                 audio_s += result.audio_s
                 if result.error is not None:
