@@ -242,7 +242,7 @@ def _bundle(change: Callable[[Path], None]) -> Callable[[Path], Sequence[str]]:
         copy = folder / "bundle"
         shutil.copytree(BUNDLES / "demo-asr", copy)
         change(copy)
-        with suppress(OSError, ValueError, TypeError, KeyError):
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
             _seal(copy)
         return ["transcribe", "--bundle", str(copy), str(CLIP)]
 
