@@ -70,7 +70,7 @@ def toy_bundle_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Toy models that answer with arithmetic."""
-    models = ("count", "running", "other", "scale", "speaker", "lone")
+    models = ("count", "running", "other", "scale", "speaker", "lone", "either", "either-chunks")
     with toy_server(tmp_path_factory.mktemp("repository"), *models) as server:
         yield server
 
