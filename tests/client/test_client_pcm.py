@@ -62,7 +62,7 @@ def test_what_has_16_bits_at_the_model_s_rate_is_sent_as_pcm(url: str, files: di
         assert texts["slow"].startswith("WAV 32000 ")
         assert texts["stereo"] == f"WAV {total(stereo)}"
         assert client.transcribe(TONE, "either").text == f"PCM {total(TONE)}"
-        assert client.transcribe(TONE[:, None], "either").text == f"PCM {total(TONE)}"
+        assert client.transcribe([TONE[:, None]], "either")[0].text == f"PCM {total(TONE)}"
         assert client.transcribe((TONE / 32768).astype(np.float32), "either").text == f"WAV {total(TONE)}"
 
 
@@ -151,9 +151,11 @@ def test_the_key_of_a_server_of_this_user_is_found(
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("TRITONE_KEY", raising=False)
-    with Client(wire_server.grpc_address, shared_memory="system") as client:
-        with pytest.raises(InputError, match="shared memory: the server's key in .*TRITONE_KEY"):
-            client.transcribe(TONE, "either")
+    with (
+        Client(wire_server.grpc_address, shared_memory="system") as client,
+        pytest.raises(InputError, match=r"shared memory: the server's key in .*TRITONE_KEY"),
+    ):
+        client.transcribe(TONE, "either")
     publish(wire_server.options.key, [wire_server.options.grpc_port])
     with Client(wire_server.grpc_address, shared_memory="system") as client:
         assert client.transcribe(TONE, "either").text == f"PCM {total(TONE)}"
@@ -192,12 +194,14 @@ def test_a_server_that_was_started_again_is_told_of_the_region_again(shared: Cli
 
 
 def test_a_server_that_cannot_open_the_memory_is_told_apart(
-    wire_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, wire_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regions, "FOLDER", tmp_path)  # as in a container of its own
-    with Client(wire_server.grpc_address, key=wire_server.options.key, shared_memory="system") as client:
-        with pytest.raises(OperatorError, match="cannot open the shared memory of this process.*--ipc=host"):
-            client.transcribe(TONE, "either")
+    with (
+        Client(url, key=wire_server.options.key, shared_memory="system") as client,
+        pytest.raises(OperatorError, match=r"cannot open the shared memory of this process.*--ipc=host"),
+    ):
+        client.transcribe(TONE, "either")
     assert not list(tmp_path.iterdir())
 
 

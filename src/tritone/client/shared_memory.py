@@ -18,7 +18,7 @@ from tritone.client.device_array import DeviceArray
 from tritone.client.endpoint import Endpoint
 from tritone.client.regions import PREFIX, Region, Room, check_memory, is_abandoned, open_region
 from tritone.client.transport import Call, Placement, Transport
-from tritone.errors import InputError, OperatorError, RegionLostError, TritoneError
+from tritone.errors import OperatorError, RegionLostError, TritoneError
 
 Answer = TypeVar("Answer")
 
@@ -165,9 +165,7 @@ def register(transport: Transport, region: Region, endpoint: Endpoint) -> None:
     """
     try:
         transport.register(region, TIMEOUT_S)
-    except InputError as error:
-        if endpoint.key is None:
-            raise
+    except OperatorError as error:
         raise OperatorError(
             f"{endpoint}: the server cannot open the shared memory of this process ({error}). It must run on this "
             "machine, as this user or root, and containers must share it (docker run --ipc=host)"
