@@ -112,6 +112,7 @@ class Client:
         self.timeout_s = timeout_s
         self._retries = Retries(retries)
         self._pcm = pcm
+        self.shared_memory = shared_memory
         self._shared: SharedMemoryTransport | None = None
         transport = connect(self.endpoint) if shared_memory is None else self._share(shared_memory)
         self._transport: Transport = RetryingTransport(transport, self._retries) if retries else transport

@@ -131,18 +131,18 @@ def bench(
     built = options.build_options(build, max_streams=most if load.streaming else None)
     outputs.check()
 
-    screen = Screen()
+    screen, key = Screen(), None
     with interrupts(), ExitStack() as stack:
         with screen:
             if bundle is not None:
                 screen.say(f"serving {bundle} ...")
                 mode: Literal["streaming", "offline"] = "streaming" if load.streaming else "offline"
                 served = stack.enter_context(serve_bundle(bundle, built, mode=mode))
-                url, protocol = served.url(protocol), None
+                url, protocol, key = served.url(protocol), None, served.key
                 method = replace(method, metrics_url=method.metrics_url or served.metrics_url)
                 labels = options.build_labels(build) | labels
             assert url is not None
-            target = stack.enter_context(_target(url, protocol, connection, model, load.streaming, asked))
+            target = stack.enter_context(_target(url, protocol, key, connection, model, load.streaming, asked))
             measure: Measure = Generator(target, sent, method, screen.window)
             if binary is not None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritone-perf-")))
@@ -286,13 +286,14 @@ def _check_ramp(plan: Plan, most: int) -> None:
 def _target(
     url: str,
     protocol: Protocol | None,
+    key: str | None,
     connection: Connection,
     model: str | None,
     streaming: bool,
     parameters: Mapping[str, str],
 ) -> Iterator[Target]:
     try:
-        client = connection.client(url, protocol=protocol)
+        client = connection.client(url, protocol=protocol, **({} if key is None else {"key": key}))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:
