@@ -219,6 +219,8 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--concurrency", "0"], "--concurrency: '0' holds 0"),
         (["--url", "x", "--tool", "perf_analyzer", "--warmup-s", "1"], "--warmup-s does not go with --tool perf_ana"),
         (["--url", "x", "--tool", "perf_analyzer", "--processes", "2"], "perf_analyzer, which is one process"),
+        (["--url", "x", "--tool", "perf_analyzer", "--shared-memory", "system"], "which puts no optional inputs there"),
+        (["--url", "x", "--shared-memory", "disk"], "shared_memory must be 'system', 'cuda' or 'cuda:N', got 'disk'"),
         (["--url", "ftp://x"], "unknown scheme 'ftp'"),
         (["--bundle", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
         (["--url", "x", "--perf-analyzer", "p"], "--perf-analyzer goes with --tool perf_analyzer"),

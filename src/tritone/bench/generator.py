@@ -141,6 +141,7 @@ class ForeignGenerator:
             streaming=self._target.streaming,
             chunk_s=self._options.chunk_s,
             as_base64=True,
+            pcm=self._target.pcm,
         )
         return PerfAnalyzer(
             target=self._target,

@@ -49,6 +49,7 @@ FOREIGN = {
     "processes": "is one process",
     "max_wer": "looks at no text",
     "parameters": "sends none",
+    "shared_memory": "puts no optional inputs there, which WAV and PCM are",
     "ca": "has options of its own for TLS",
     "certificate": "has options of its own for TLS",
     "private_key": "has options of its own for TLS",
@@ -234,6 +235,7 @@ def input(
     first_chunk_ms: Annotated[float | None, typer.Option(min=1, help="The first chunk, if it differs.")] = None,
     sample_rate: Annotated[int, typer.Option(min=1, help="Sample rate of the model, in Hz.")] = 16000,
     base64: Annotated[bool, typer.Option("--base64", help="Samples as base64: smaller files, read faster.")] = False,
+    pcm: Annotated[bool, typer.Option("--pcm", help="The input PCM of 16-bit samples in place of WAV.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random: lengths, files.")] = 0,
 ) -> None:
     """Write input files for NVIDIA's perf_analyzer, and print them."""
@@ -249,6 +251,7 @@ def input(
         chunk_s=chunk_ms / 1000,
         first_chunk_s=None if first_chunk_ms is None else first_chunk_ms / 1000,
         as_base64=base64,
+        pcm=pcm,
     )
     for each in written:
         typer.echo(f"{each.path}\t{each.utterances} utterances\t{each.requests} requests\t{each.audio_s:.1f} s")
