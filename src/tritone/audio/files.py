@@ -19,8 +19,7 @@ import numpy as np
 import soundfile
 import soxr
 
-from tritone.audio.pcm import Samples, widen
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError
 from tritone.paths import local
 
@@ -61,7 +60,7 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
     Raises:
         AudioError: no such file, not audio, cut off, empty, too long, or with samples that `check_waveform` refuses.
     """
-    return widen(read_samples(source, sample_rate, max_audio_s=max_audio_s, pcm=False))
+    return widened(read_samples(source, sample_rate, max_audio_s=max_audio_s, pcm=False))
 
 
 def read_samples(source: Source, sample_rate: int, *, max_audio_s: float | None = None, pcm: bool = True) -> Samples:
@@ -160,7 +159,7 @@ def resample(waveform: Samples, from_rate: int, to_rate: int) -> Samples:
     """Resample a waveform; rates in Hz. The same array comes back when the rates agree, float32 otherwise."""
     if from_rate == to_rate:
         return waveform
-    result: Waveform = soxr.resample(widen(waveform), from_rate, to_rate, quality="HQ")
+    result: Waveform = soxr.resample(widened(waveform), from_rate, to_rate, quality="HQ")
     return result.astype(np.float32, copy=False)
 
 

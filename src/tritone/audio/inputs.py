@@ -9,8 +9,8 @@ import numpy.typing as npt
 import soxr
 
 from tritone.audio.files import check_sample_rate, read_samples, resample
-from tritone.audio.pcm import Samples, to_pcm, widen
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.pcm import to_pcm
+from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError
 from tritone.result import AnyResult
 
@@ -42,9 +42,9 @@ def load(
         ValueError: `sample_rate` is no rate that audio has.
     """
     if isinstance(item, (str, os.PathLike)):
-        return widen(read_samples(item, wanted, max_audio_s=max_audio_s, pcm=False))
+        return widened(read_samples(item, wanted, max_audio_s=max_audio_s, pcm=False))
     rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
-    waveform = widen(mono(item))
+    waveform = widened(mono(item))
     if check:
         waveform = check_waveform(waveform, sample_rate=rate, max_audio_s=max_audio_s)
     return resample(waveform, rate, wanted)
@@ -69,7 +69,7 @@ def narrow(samples: Samples, sample_rate: int, *, pcm: bool | None) -> Samples:
     """Samples as they are sent; see `load_samples` for `pcm`. Raises `AudioError` if what is rounded is no audio."""
     if pcm and samples.dtype != np.int16:  # which would hide NaN from the server
         return to_pcm(check_waveform(samples, sample_rate=sample_rate, allow_empty=True))
-    return samples if pcm is None or pcm else widen(samples)
+    return samples if pcm is None or pcm else widened(samples)
 
 
 def is_single(inputs: object) -> bool:
@@ -110,7 +110,7 @@ def mono(samples: npt.NDArray[Any]) -> Samples:
     if array.dtype == np.int16:
         if array.ndim == 1:
             return array
-        return array[:, 0] if array.shape[1] == 1 else widen(array).mean(axis=1, dtype=np.float32)
+        return array[:, 0] if array.shape[1] == 1 else widened(array).mean(axis=1, dtype=np.float32)
     if array.dtype.kind != "f":
         raise AudioError(f"a waveform of type {array.dtype} is ambiguous; give floats in [-1, 1], or int16 samples")
     return array.astype(np.float32, copy=False) if array.ndim == 1 else array.mean(axis=1, dtype=np.float32)
@@ -125,7 +125,7 @@ class StreamResampler:
 
     def push(self, samples: Samples) -> Samples:
         """Take a piece and return what can be computed by now; the filter delays a few milliseconds."""
-        return samples if self._stream is None else self._stream.resample_chunk(widen(samples))
+        return samples if self._stream is None else self._stream.resample_chunk(widened(samples))
 
     def flush(self) -> Waveform:
         """Give the rest. Nothing may be pushed afterwards."""

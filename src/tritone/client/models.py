@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
-from tritone.audio.pcm import Samples, widen
+from tritone.audio.waveform import Samples, widened
 from tritone.client.device_array import DeviceArray
 from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
@@ -65,8 +65,10 @@ class ModelInfo:
             tensors: dict[str, Any] = {PCM if is_pcm else WAVEFORM: samples}
         else:
             is_pcm = is_pcm and self.has_pcm
-            padded = samples if samples.size else np.zeros(1, samples.dtype)
-            tensors = {PCM if is_pcm else WAVEFORM: np.ascontiguousarray(padded if is_pcm else widen(padded))}
+            sent: Samples = samples if is_pcm else widened(samples)
+            padded = sent if sent.size else np.zeros(1, sent.dtype)
+            name, dtype = (PCM, np.int16) if is_pcm else (WAVEFORM, np.float32)
+            tensors = {name: np.ascontiguousarray(padded, dtype=dtype)}
         if self.has_lengths:
             tensors[NUM_SAMPLES] = np.array([samples.size], dtype=np.int32)
         return {name: each[None] for name, each in tensors.items()} if self.batched else tensors

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.pcm import Samples
+from tritone.audio.waveform import Samples
 from tritone.transcript import Transcript
 
 

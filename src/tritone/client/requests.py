@@ -13,7 +13,7 @@ from typing import Any, Generic
 import numpy.typing as npt
 
 from tritone.audio.inputs import AudioInput, load_samples, narrow, source_of
-from tritone.audio.pcm import Samples
+from tritone.audio.waveform import Samples
 from tritone.client.device_array import DeviceArray, is_on_gpu
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter

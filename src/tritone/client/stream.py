@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.audio.inputs import StreamResampler, mono, narrow
-from tritone.audio.pcm import Samples, widen
-from tritone.audio.waveform import check_waveform
+from tritone.audio.waveform import Samples, check_waveform, widened
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.replies import TextReply
@@ -162,7 +161,7 @@ class ClientStream:
     def _take(self, count: int) -> Samples:
         pieces: list[npt.NDArray[Any]] = [*self._pending] or [self._silence]
         if any(each.dtype != pieces[0].dtype for each in pieces):
-            pieces = [widen(each) for each in pieces]
+            pieces = [widened(each) for each in pieces]
         pending: npt.NDArray[Any] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         self._pending = [pending[count:]] if pending.size > count else []
         self._num_pending -= count

@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.pcm import to_pcm, widen
+from tritone.audio.pcm import to_pcm
+from tritone.audio.waveform import widened
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
@@ -183,7 +184,7 @@ def encode(
         )
     block = np.zeros((len(waveforms), max(1, *lengths)), dtype="<i2" if target.pcm else "<f4")
     for row, waveform in zip(block, waveforms, strict=True):
-        row[: len(waveform)] = to_pcm(waveform) if target.pcm else widen(waveform)
+        row[: len(waveform)] = to_pcm(waveform) if target.pcm else widened(waveform)
     counts = np.array(lengths, dtype="<i4")
     rows = [len(lengths)] if target.batched else []
     placed = None if place is None else place(block)
