@@ -70,8 +70,15 @@ def toy_bundle_of_both(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Toy models that answer with arithmetic."""
-    models = ("count", "running", "other", "scale", "speaker", "lone", "either", "either-chunks")
+    models = ("count", "running", "other", "scale", "speaker", "lone")
     with toy_server(tmp_path_factory.mktemp("repository"), *models) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def either_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """Toy models that take float32 or 16-bit audio, and say which they got; beside one that knows float32 alone."""
+    with toy_server(tmp_path_factory.mktemp("either"), "either", "either-chunks", "count", "scale") as server:
         yield server
 
 

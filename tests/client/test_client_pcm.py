@@ -43,13 +43,13 @@ def files(tmp_path: Path) -> dict[str, Path]:
 
 
 @pytest.fixture(params=["grpc", "http"])
-def url(request: pytest.FixtureRequest, wire_server: TritonServer) -> str:
-    return wire_server.grpc_address if request.param == "grpc" else f"http://{wire_server.http_address}"
+def url(request: pytest.FixtureRequest, either_server: TritonServer) -> str:
+    return either_server.grpc_address if request.param == "grpc" else f"http://{either_server.http_address}"
 
 
 @pytest.fixture
-def shared(url: str, wire_server: TritonServer) -> Iterator[Client]:
-    with Client(url, key=wire_server.options.key, shared_memory="system", timeout_s=30) as client:
+def shared(url: str, either_server: TritonServer) -> Iterator[Client]:
+    with Client(url, key=either_server.options.key, shared_memory="system", timeout_s=30) as client:
         yield client
 
 
@@ -86,8 +86,8 @@ def test_a_model_without_it_gets_the_same_audio_as_float32(url: str) -> None:
 
 
 @pytest.mark.parametrize("memory", [None, "system"])
-def test_streams_send_16_bits_as_they_come(url: str, wire_server: TritonServer, memory: str | None) -> None:
-    with Client(url, key=wire_server.options.key, shared_memory=memory) as client:
+def test_streams_send_16_bits_as_they_come(url: str, either_server: TritonServer, memory: str | None) -> None:
+    with Client(url, key=either_server.options.key, shared_memory=memory) as client:
         with client.stream("either-chunks", chunk_ms=200) as stream:
             stream.accept(TONE[:8000])
             assert stream.finish().text == f"PCM,PCM,PCM {total(TONE[:8000])}"
@@ -108,10 +108,10 @@ def test_audio_in_shared_memory_is_the_same(shared: Client, files: dict[str, Pat
     assert np.array_equal(scaled.get()["PRODUCT"], 3 * table)
 
 
-def test_shared_memory_is_this_user_s_alone_and_goes_with_the_client(url: str, wire_server: TritonServer) -> None:
-    asked = triton.InferenceServerClient(wire_server.grpc_address)
-    headers = {GRPC_HEADER: wire_server.options.key}
-    with Client(url, key=wire_server.options.key, shared_memory="system") as client:
+def test_shared_memory_is_this_user_s_alone_and_goes_with_the_client(url: str, either_server: TritonServer) -> None:
+    asked = triton.InferenceServerClient(either_server.grpc_address)
+    headers = {GRPC_HEADER: either_server.options.key}
+    with Client(url, key=either_server.options.key, shared_memory="system") as client:
         client.transcribe(TONE, "either")
         (region,) = asked.get_system_shared_memory_status(headers=headers).regions
         assert region.startswith(f"{regions.PREFIX}{os.getpid()}-")
@@ -123,21 +123,21 @@ def test_shared_memory_is_this_user_s_alone_and_goes_with_the_client(url: str, w
     asked.close()
 
 
-def test_what_a_killed_process_left_is_removed(wire_server: TritonServer) -> None:
+def test_what_a_killed_process_left_is_removed(either_server: TritonServer) -> None:
     code = (
         "import os, sys, numpy as np; from tritone.client import Client; "
         "c = Client(sys.argv[1], key=sys.argv[2], shared_memory='system'); "
         "c.transcribe(np.zeros(9999, np.int16), 'either'); print(os.getpid(), flush=True); os.kill(os.getpid(), 9)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, wire_server.grpc_address, wire_server.options.key],
+        [sys.executable, "-c", code, either_server.grpc_address, either_server.options.key],
         check=False,
         capture_output=True,
         text=True,
     )
     name = f"{regions.PREFIX}{done.stdout.strip()}-"
     assert list(regions.FOLDER.glob(f"{name}*")), done.stderr
-    with Client(wire_server.grpc_address, key=wire_server.options.key, shared_memory="system") as client:
+    with Client(either_server.grpc_address, key=either_server.options.key, shared_memory="system") as client:
         client.transcribe(TONE, "either")
         left = client._transport.regions("system", 10)  # type: ignore[attr-defined]
     assert not list(regions.FOLDER.glob(f"{name}*"))
@@ -145,26 +145,26 @@ def test_what_a_killed_process_left_is_removed(wire_server: TritonServer) -> Non
 
 
 def test_the_key_of_a_server_of_this_user_is_found(
-    wire_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tritone.keys import publish
 
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     monkeypatch.delenv("TRITONE_KEY", raising=False)
     with (
-        Client(wire_server.grpc_address, shared_memory="system") as client,
+        Client(either_server.grpc_address, shared_memory="system") as client,
         pytest.raises(InputError, match=r"shared memory: the server's key in .*TRITONE_KEY"),
     ):
         client.transcribe(TONE, "either")
-    publish(wire_server.options.key, [wire_server.options.grpc_port])
-    with Client(wire_server.grpc_address, shared_memory="system") as client:
+    publish(either_server.options.key, [either_server.options.grpc_port])
+    with Client(either_server.grpc_address, shared_memory="system") as client:
         assert client.transcribe(TONE, "either").text == f"PCM {total(TONE)}"
 
 
 def test_what_does_not_fit_travels_in_the_message(
-    url: str, wire_server: TritonServer, caplog: pytest.LogCaptureFixture
+    url: str, either_server: TritonServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with Client(url, key=wire_server.options.key, shared_memory="system") as client:
+    with Client(url, key=either_server.options.key, shared_memory="system") as client:
         transport = client._shared
         assert transport is not None
         transport._size, transport._room = 70_000, regions.Room(70_000)
@@ -175,7 +175,9 @@ def test_what_does_not_fit_travels_in_the_message(
         assert transport._room._free == [(0, 70_000)]
 
 
-def test_a_server_that_was_started_again_is_told_of_the_region_again(shared: Client, wire_server: TritonServer) -> None:
+def test_a_server_that_was_started_again_is_told_of_the_region_again(
+    shared: Client, either_server: TritonServer
+) -> None:
     assert shared.transcribe(TONE, "either").text
     transport = shared._shared
     assert isinstance(transport, SharedMemoryTransport)
@@ -194,11 +196,11 @@ def test_a_server_that_was_started_again_is_told_of_the_region_again(shared: Cli
 
 
 def test_a_server_that_cannot_open_the_memory_is_told_apart(
-    url: str, wire_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    url: str, either_server: TritonServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(regions, "FOLDER", tmp_path)  # as in a container of its own
     with (
-        Client(url, key=wire_server.options.key, shared_memory="system") as client,
+        Client(url, key=either_server.options.key, shared_memory="system") as client,
         pytest.raises(OperatorError, match=r"cannot open the shared memory of this process.*--ipc=host"),
     ):
         client.transcribe(TONE, "either")

@@ -56,9 +56,9 @@ def target_of(server: TritonServer, protocol: str, model: str, *, pcm: bool, mem
 
 @pytest.mark.parametrize(("protocol", "pcm", "memory"), WAYS)
 def test_requests_carry_the_same_audio_whichever_way(
-    wire_server: TritonServer, protocol: str, pcm: bool, memory: str | None
+    either_server: TritonServer, protocol: str, pcm: bool, memory: str | None
 ) -> None:
-    target = target_of(wire_server, protocol, "either", pcm=pcm, memory=memory)
+    target = target_of(either_server, protocol, "either", pcm=pcm, memory=memory)
     found = measure_closed(target, workload("PCM" if pcm else "WAV"), 4, OPTIONS)
     assert found.errors == {}
     assert (found.wer, found.different_texts) == (0, 0)
@@ -67,30 +67,33 @@ def test_requests_carry_the_same_audio_whichever_way(
 
 
 @pytest.mark.parametrize("memory", [None, "system"])
-def test_streams_carry_the_same_audio_whichever_way(wire_server: TritonServer, memory: str | None) -> None:
-    target = replace(target_of(wire_server, "grpc", "either-chunks", pcm=True, memory=memory), streaming=True)
+def test_streams_carry_the_same_audio_whichever_way(either_server: TritonServer, memory: str | None) -> None:
+    target = replace(target_of(either_server, "grpc", "either-chunks", pcm=True, memory=memory), streaming=True)
     found = measure_streams(target, workload("PCM", chunk=RATE // 10), 4, OPTIONS)
     assert found.errors == {}
     assert (found.wer, found.different_texts) == (0, 0)
     assert found.samples == ("int16 in system memory" if memory else "int16")
 
 
-def test_a_model_that_takes_16_bits_gets_them_and_what_is_rounded_is_told(wire_server: TritonServer) -> None:
-    with Client(wire_server.grpc_address) as client:
+def test_a_model_that_takes_16_bits_gets_them_and_what_is_rounded_is_told(either_server: TritonServer) -> None:
+    with Client(either_server.grpc_address) as client:
         assert find_target(client, "either", streaming=False).samples == "int16"
         assert find_target(client, "count", streaming=False).samples == "float32"
         target = find_target(client, "either", streaming=False)
-    with Client(wire_server.grpc_address, pcm=False) as client:
+    with Client(either_server.grpc_address, pcm=False) as client:
         assert find_target(client, "either", streaming=False).samples == "float32"
-    with Client(wire_server.grpc_address, pcm=True) as client, pytest.raises(InputError, match="takes no 16-bit audio"):
+    with (
+        Client(either_server.grpc_address, pcm=True) as client,
+        pytest.raises(InputError, match="takes no 16-bit audio"),
+    ):
         find_target(client, "count", streaming=False)
     assert list(Generator(target, Audio(lengths=["0.2"]), OPTIONS)._workload("0.2").notes) == []
     resampled = Generator(replace(target, sample_rate=8000), Audio(lengths=["0.2"]), OPTIONS)._workload("0.2")
     assert list(resampled.notes) == ["samples were rounded to 16 bits in 64 of 64 utterances"]
 
 
-def test_a_load_through_memory_that_the_server_may_not_open_fails_with_the_reason(wire_server: TritonServer) -> None:
-    target = target_of(wire_server, "grpc", "either", pcm=True, memory="system")
+def test_a_load_through_memory_that_the_server_may_not_open_fails_with_the_reason(either_server: TritonServer) -> None:
+    target = target_of(either_server, "grpc", "either", pcm=True, memory="system")
     locked = replace(target, endpoint=replace(target.endpoint, key=None))
     with pytest.raises(OperatorError, match="the server's key in triton-grpc-protocol-tritone-key is needed"):
         measure_closed(locked, workload("PCM"), 1, replace(OPTIONS, processes=1))
