@@ -43,11 +43,12 @@ def test_a_file_of_16_bits_is_read_as_it_is(tmp_path: Path, suffix: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("rate", "channels", "subtype"), [(8000, 1, "PCM_16"), (RATE, 2, "PCM_16"), (RATE, 1, "FLOAT")]
+    ("rate", "channels", "subtype"),
+    [(8000, 1, "PCM_16"), (RATE, 2, "PCM_16"), (RATE, 1, "PCM_24"), (RATE, 1, "FLOAT")],
 )
 def test_other_files_are_read_as_float32(tmp_path: Path, rate: int, channels: int, subtype: str) -> None:
     path = tmp_path / "a.wav"
-    soundfile.write(path, np.stack([ALL] * channels, axis=1), rate, subtype=subtype)
+    soundfile.write(path, np.stack([ALL / 32768] * channels, axis=1), rate, subtype=subtype)
     found = read_samples(path, RATE)
     assert found.dtype == np.float32
     assert np.array_equal(found, read_audio(path, RATE))

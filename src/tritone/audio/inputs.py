@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from tritone.audio.files import check_sample_rate, read_samples, resample
+from tritone.audio.files import check_sample_rate, read_audio, read_samples, resample
 from tritone.audio.pcm import to_pcm
 from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError
@@ -42,7 +42,7 @@ def load(
         ValueError: `sample_rate` is no rate that audio has.
     """
     if isinstance(item, (str, os.PathLike)):
-        return widened(read_samples(item, wanted, max_audio_s=max_audio_s, pcm=False))
+        return read_audio(item, wanted, max_audio_s=max_audio_s)
     rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
     waveform = widened(mono(item))
     if check:
