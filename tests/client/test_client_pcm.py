@@ -1,5 +1,6 @@
 """16-bit audio and shared memory, against a toy model that says which tensor it got, and what it held."""
 
+import errno
 import logging
 import os
 import subprocess
@@ -173,6 +174,18 @@ def test_what_does_not_fit_travels_in_the_message(
         assert {result.text for result in results} == {f"PCM {total(TONE)}"}
         assert len([each for each in caplog.messages if "shared memory has no room" in each]) == 1
         assert transport._room._free == [(0, 70_000)]
+
+
+def test_a_machine_without_room_is_no_reason_to_fail(
+    shared: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with caplog.at_level(logging.WARNING):
+        assert shared.transcribe(TONE, "either").text == f"PCM {total(TONE)}"
+    assert "no room (No space left on device): what does not fit is sent in messages" in caplog.text
 
 
 def test_a_server_that_was_started_again_is_told_of_the_region_again(

@@ -1,5 +1,7 @@
 """Loads of 16-bit audio and of audio in shared memory, against a toy model that says what it got."""
 
+import errno
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,6 +15,7 @@ from tritone.client.transport import Placement
 from tritone.errors import InputError, OperatorError
 from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.requests.offline import measure_closed
+from tritone.loadtest.senders.shared_audio import open_shared_audio
 from tritone.loadtest.senders.wire import Target, encode
 from tritone.loadtest.streams.measure import measure_streams
 from tritone.loadtest.workload.workload import Workload
@@ -97,6 +100,20 @@ def test_a_load_through_memory_that_the_server_may_not_open_fails_with_the_reaso
     locked = replace(target, endpoint=replace(target.endpoint, key=None))
     with pytest.raises(OperatorError, match="the server's key in triton-grpc-protocol-tritone-key is needed"):
         measure_closed(locked, workload("PCM"), 1, replace(OPTIONS, processes=1))
+
+
+def test_a_load_that_the_machine_has_no_memory_for_fails_with_the_reason(
+    either_server: TritonServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    shared = open_shared_audio(target_of(either_server, "grpc", "either", pcm=True, memory="system"), 1 << 20, 1)
+    assert shared is not None
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OperatorError, match=r"no shared memory for the 1 MB .*No space left on device.*--shm-size"):
+        shared.place(np.zeros((1, 9999), np.int16))
+    shared.close()
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])

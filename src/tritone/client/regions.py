@@ -118,14 +118,16 @@ class Claim:
 
     def __init__(self, size: int) -> None:
         self.name = f"{PREFIX}{os.getpid()}-{secrets.token_hex(8)}"
-        path = FOLDER / self.name
+        path, hidden = FOLDER / self.name, FOLDER / f".{self.name}"
         try:
-            self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+            self.descriptor = os.open(hidden, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise OperatorError(f"no shared memory: {path} cannot be made: {error.strerror}") from error
         self._remove = weakref.finalize(self, _remove, path, self.descriptor, os.getpid())
-        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
         os.ftruncate(self.descriptor, size)
+        # Others look for the name, and would take a file that is not locked for one that was left behind.
+        fcntl.flock(self.descriptor, fcntl.LOCK_EX)
+        hidden.rename(path)
 
     def close(self) -> None:
         self._remove()

@@ -18,7 +18,7 @@ from tritone.client.device_array import DeviceArray
 from tritone.client.endpoint import Endpoint
 from tritone.client.regions import PREFIX, Region, Room, check_memory, is_abandoned, open_region
 from tritone.client.transport import Call, Placement, Transport
-from tritone.errors import OperatorError, RegionLostError, TritoneError
+from tritone.errors import OperatorError, RegionLostError, ServerUnreachableError, TritoneError
 
 Answer = TypeVar("Answer")
 
@@ -43,7 +43,8 @@ class SharedMemoryTransport:
         self._endpoint = endpoint
         self._memory = check_memory(memory)
         self._size = size
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of the room; answers wait for it, so nothing is asked of the server under it
+        self._registering = threading.Lock()
         self._region: Region | None = None
         self._room = Room(size)
         self._is_registered = False
@@ -63,7 +64,9 @@ class SharedMemoryTransport:
             OperatorError: there is no such memory, or the server cannot open it.
             RetryError: the server cannot be reached.
         """
-        with self._lock:
+        if self._is_registered:
+            return
+        with self._registering:
             if self._closed or self._is_registered:
                 return
             if self._region is None:
@@ -101,7 +104,7 @@ class SharedMemoryTransport:
         return self._transport.regions(memory, timeout_s)
 
     def close(self) -> None:
-        with self._lock:
+        with self._registering:
             region, registered = self._region, self._is_registered
             self._closed, self._region, self._is_registered = True, None, False
         if region is not None and registered:
@@ -117,10 +120,12 @@ class SharedMemoryTransport:
             on_gpu = isinstance(tensor, DeviceArray)
             if tensor.dtype.kind == "O" or not (on_gpu or tensor.nbytes >= LEAST_BYTES):
                 continue
+            region = self._region
+            if region is None:
+                raise ServerUnreachableError(f"{self._endpoint}: model '{call.model}': this client has been closed")
             with self._lock:
-                region = self._region
-                offset = None if region is None else self._room.take(tensor.nbytes)
-            if region is None or offset is None:
+                offset = self._room.take(tensor.nbytes)
+            if offset is None:
                 self._tell_full(f"its {self._size >> 20} MB are taken")
                 if on_gpu:
                     self._free(placed)
@@ -154,8 +159,7 @@ class SharedMemoryTransport:
         # Of a request that was given up the server may still read; then it computes something else for nobody.
         self._free(placed)
         if not done.cancelled() and isinstance(done.exception(), RegionLostError):
-            with self._lock:
-                self._is_registered = False  # the server was started again; the next request registers anew
+            self._is_registered = False  # the server was started again; the next request registers anew
 
 
 def register(transport: Transport, region: Region, endpoint: Endpoint) -> None:

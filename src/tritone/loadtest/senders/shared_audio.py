@@ -11,7 +11,7 @@ import numpy.typing as npt
 from tritone.client.regions import Room, open_region
 from tritone.client.shared_memory import GOODBYE_S, LEAST_BYTES, register
 from tritone.client.transport import Placement, connect
-from tritone.errors import TritoneError
+from tritone.errors import OperatorError, TritoneError
 from tritone.loadtest.senders.wire import Target
 
 SPARE = 256  # bytes that a place may take beyond its block
@@ -41,10 +41,20 @@ class SharedAudio:
             raise
 
     def place(self, block: npt.NDArray[Any]) -> Placement | None:
-        """Copy a block there. None: it is too small to be worth it, or there is no room."""
+        """Copy a block there. None: it is too small to be worth it, or there is no room.
+
+        Raises:
+            OperatorError: the machine has no memory left for it.
+        """
         if block.nbytes < LEAST_BYTES or (offset := self._room.take(block.nbytes)) is None:
             return None
-        self._region.write(offset, block)
+        try:
+            self._region.write(offset, block)
+        except OSError as error:
+            raise OperatorError(
+                f"no shared memory for the {self._region.size >> 20} MB of audio that a process of the generator sends "
+                f"({error.strerror}). Make /dev/shm larger (docker run --shm-size), or send less or shorter audio."
+            ) from error
         return Placement(self._region.name, offset, block.nbytes)
 
     def close(self) -> None:
