@@ -27,6 +27,18 @@ class TensorSpec:
     most: tuple[int, ...] = ()
 
 
+@dataclass(frozen=True, order=True)
+class Bucket:
+    """A size of calls that a graph is fastest at: `rows` of `samples` each.
+
+    What is shorter is padded to it, and rows that nobody needs have no samples. Of a graph that takes features instead
+    of a waveform, `samples` counts frames.
+    """
+
+    rows: int
+    samples: int
+
+
 class EngineStamp(Protocol):
     """What an engine of TensorRT was built with; it runs nowhere else. `compute_capability` of the GPU like "9.0"."""
 
@@ -88,6 +100,10 @@ class Graph(Protocol):
     @property
     def concurrency(self) -> int:
         """How many calls at once make full use of the device; more of them only wait for each other."""
+
+    @property
+    def buckets(self) -> Sequence[Bucket]:
+        """The sizes that the graph is compiled for, in order; empty where any size will do."""
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""

@@ -17,9 +17,11 @@ import torch
 
 from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
+from tritone.runtime.torch.builder import Program as BuiltProgram
+from tritone.runtime.torch.compiled import CompiledStore, LoadedCall
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
@@ -77,12 +79,15 @@ class TorchGraph:
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
         self._functions: dict[tuple[str, ...], Any] = {}
+        self._compiled: list[LoadedCall] = []
+        self.buckets: Sequence[Bucket] = ()
         self._active = 0
         self._lock = threading.Lock()
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
             torch.cuda.synchronize(self._place)  # the program was put there by another stream than will run it
+        self.open_compiled()
 
     @staticmethod
     def read(path: Path, device: torch.device) -> Program:
@@ -103,19 +108,32 @@ class TorchGraph:
                     return [result.numpy() for result in function(*map(torch.from_numpy, values))]
             pinned = [self._cuda.pinned(value) for value in values]
             with self._cuda.turn():
-                if sum(value.size for value in values) <= MAX_REPLAYED:
+                shapes = tuple(value.shape for value in values)
+                if shapes in function.compiled:
+                    results = self._replays.run(names, function, pinned, at_once=True)
+                elif sum(value.size for value in values) <= MAX_REPLAYED:
                     results = self._replays.run(names, function, pinned)
                 else:
                     results = function(*(value.to(self._place, non_blocking=True) for value in pinned))
                 fetched = self._cuda.fetch(results)
             return fetched.wait()
 
-    def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs."""
+    def function(self, outputs: tuple[str, ...]) -> "Dispatched":
+        """The program as a function of device tensors to these outputs: compiled for the shapes that it is."""
         with self._lock:
             if outputs not in self._functions:
-                self._functions[outputs] = self._program.function(outputs)
+                self._functions[outputs] = Dispatched(self._program.function(outputs), outputs, self._compiled)
             return self._functions[outputs]
+
+    def open_compiled(self) -> None:
+        """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
+        if not isinstance(self._program, BuiltProgram):
+            return
+        found = CompiledStore(self._program, self._place).open(self.concurrency)
+        with self._lock:
+            self._compiled = found
+            self._functions.clear()
+            self.buckets = sorted({each.call.bucket for each in found})
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; the memory of a GPU stays with this process."""
@@ -167,6 +185,27 @@ class TorchGraph:
                 torch.set_num_threads(before)
             with self._lock:
                 self._active -= 1
+
+
+class Dispatched:
+    """A function of a program's inputs, and what was compiled of it for some shapes.
+
+    `compiled`: by the shapes of all inputs.
+    """
+
+    def __init__(
+        self, function: Callable[..., Sequence[torch.Tensor]], outputs: tuple[str, ...], compiled: Sequence[LoadedCall]
+    ) -> None:
+        """Take the program's function for `outputs`, and all of its compiled calls."""
+        self._function = function
+        self.compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {}
+        able = [each for each in compiled if set(outputs) <= set(each.call.outputs)]
+        for each in sorted(able, key=lambda each: -len(each.call.outputs)):  # the one with the fewest outputs stays
+            self.compiled[tuple(each.call.shapes.values())] = each.giving(outputs)
+
+    def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        compiled = self.compiled.get(tuple(tuple(each.shape) for each in inputs))
+        return self._function(*inputs) if compiled is None else compiled(*inputs)
 
 
 def obstacle(device: str) -> str | None:
