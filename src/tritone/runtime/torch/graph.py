@@ -20,9 +20,15 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch.builder import Program as BuiltProgram
-from tritone.runtime.torch.compiled import CompiledStore, LoadedCall
-from tritone.runtime.torch.cuda import CudaQueue, Replays
+    def function(self, outputs: tuple[str, ...]) -> Any:
+        """The program as a function of device tensors to these outputs, compiled for the shapes that it is.
+
+        See also `widening`.
+        """
+        with self._lock:
+            if outputs not in self._functions:
+                computed = Dispatched(self._program.function(outputs), outputs, self._compiled)
+                self._functions[outputs] = widening(computed, self.inputs)
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
@@ -75,11 +81,13 @@ class TorchGraph:
         self.inputs: Mapping[str, TensorSpec] = self._program.inputs
         self.outputs: Mapping[str, TensorSpec] = self._program.outputs
         # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
+        self.widens = index is not None
         self.concurrency = self._threads if index is None else 2 if split_calls else 1
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
         self._functions: dict[tuple[str, ...], Any] = {}
         self._compiled: list[LoadedCall] = []
+        self._compiled_shapes: set[tuple[tuple[int, ...], ...]] = set()
         self.buckets: Sequence[Bucket] = ()
         self._active = 0
         self._lock = threading.Lock()
@@ -106,23 +114,30 @@ class TorchGraph:
             if self._cuda is None or self._replays is None:
                 with self._cpu_threads():
                     return [result.numpy() for result in function(*map(torch.from_numpy, values))]
-            pinned = [self._cuda.pinned(value) for value in values]
+            sent = self._cuda.send(values)
             with self._cuda.turn():
-                shapes = tuple(value.shape for value in values)
-                if shapes in function.compiled:
-                    results = self._replays.run(names, function, pinned, at_once=True)
-                elif sum(value.size for value in values) <= MAX_REPLAYED:
-                    results = self._replays.run(names, function, pinned)
+                given = self._cuda.received(sent)
+                compiled = tuple(value.shape for value in values) in self._compiled_shapes
+                if compiled or sum(value.size for value in values) <= MAX_REPLAYED:
+                    results = self._replays.run(names, function, given, at_once=compiled)
                 else:
-                    results = function(*(value.to(self._place, non_blocking=True) for value in pinned))
+                    results = function(*given)
                 fetched = self._cuda.fetch(results)
             return fetched.wait()
 
+<<<<<<< HEAD
     def function(self, outputs: tuple[str, ...]) -> "Dispatched":
         """The program as a function of device tensors to these outputs: compiled for the shapes that it is."""
         with self._lock:
             if outputs not in self._functions:
                 self._functions[outputs] = Dispatched(self._program.function(outputs), outputs, self._compiled)
+=======
+    def function(self, outputs: tuple[str, ...]) -> Any:
+        """The program as a function of device tensors to these outputs; see also `widening`."""
+        with self._lock:
+            if outputs not in self._functions:
+                self._functions[outputs] = widening(self._program.function(outputs), self.inputs)
+>>>>>>> main
             return self._functions[outputs]
 
     def open_compiled(self) -> None:
@@ -132,6 +147,7 @@ class TorchGraph:
         found = CompiledStore(self._program, self._place).open(self.concurrency)
         with self._lock:
             self._compiled = found
+            self._compiled_shapes = {tuple(each.call.shapes.values()) for each in found}
             self._functions.clear()
             self.buckets = sorted({each.call.bucket for each in found})
 
@@ -157,7 +173,8 @@ class TorchGraph:
         fits = value.ndim == len(spec.shape) and all(
             axis is None or axis == size for axis, size in zip(spec.shape, value.shape, strict=True)
         )
-        if value.dtype != spec.dtype or not fits:
+        narrow = value.dtype == np.int16 and spec.dtype == np.float32
+        if not (value.dtype == spec.dtype or narrow) or not fits:
             raise ValueError(
                 f"input {name} is {value.dtype} of shape {value.shape}, the graph takes {spec.dtype} of shape "
                 f"{spec.shape}"
@@ -188,23 +205,20 @@ class TorchGraph:
 
 
 class Dispatched:
-    """A function of a program's inputs, and what was compiled of it for some shapes.
-
-    `compiled`: by the shapes of all inputs.
-    """
+    """A function of a program's inputs, with what was compiled of it for some shapes."""
 
     def __init__(
         self, function: Callable[..., Sequence[torch.Tensor]], outputs: tuple[str, ...], compiled: Sequence[LoadedCall]
     ) -> None:
         """Take the program's function for `outputs`, and all of its compiled calls."""
         self._function = function
-        self.compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {}
+        self._compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {}
         able = [each for each in compiled if set(outputs) <= set(each.call.outputs)]
         for each in sorted(able, key=lambda each: -len(each.call.outputs)):  # the one with the fewest outputs stays
-            self.compiled[tuple(each.call.shapes.values())] = each.giving(outputs)
+            self._compiled[tuple(each.call.shapes.values())] = each.giving(outputs)
 
     def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        compiled = self.compiled.get(tuple(tuple(each.shape) for each in inputs))
+        compiled = self._compiled.get(tuple(tuple(each.shape) for each in inputs))
         return self._function(*inputs) if compiled is None else compiled(*inputs)
 
 
