@@ -104,13 +104,12 @@ class Graph(Protocol):
         """How many calls at once make full use of the device; more of them only wait for each other."""
 
     @property
-<<<<<<< HEAD
     def buckets(self) -> Sequence[Bucket]:
         """The sizes that the graph is compiled for, in order; empty where any size will do."""
-=======
+
+    @property
     def widens(self) -> bool:
         """Whether a float32 input may be given as int16 numbers n, for n / 32768: half the bytes on the way there."""
->>>>>>> main
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""

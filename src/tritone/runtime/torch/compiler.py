@@ -6,7 +6,6 @@ The program is traced with the shapes of the call, so that its sizes become plai
 decide on the host when it runs. Several calls are compiled at once, each in a process of its own.
 """
 
-import os
 import tempfile
 import time
 import warnings
@@ -78,7 +77,7 @@ def options_for(device: torch.device) -> dict[str, Any]:
 
 
 def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, list[Tensor]]:
-    """What the named outputs need, as a module without state: of the inputs, then of all constants, which it returns."""
+    """What the named outputs need, as a module without state; it takes the inputs and then these constants."""
     order = list(program.outputs)
     graph = fx.Graph()
     values: Any = graph.graph_copy(program.graph, {})

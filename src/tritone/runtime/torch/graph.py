@@ -20,15 +20,9 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-    def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs, compiled for the shapes that it is.
-
-        See also `widening`.
-        """
-        with self._lock:
-            if outputs not in self._functions:
-                computed = Dispatched(self._program.function(outputs), outputs, self._compiled)
-                self._functions[outputs] = widening(computed, self.inputs)
+from tritone.runtime.torch.builder import Program as BuiltProgram
+from tritone.runtime.torch.compiled import CompiledStore, LoadedCall
+from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
@@ -125,19 +119,15 @@ class TorchGraph:
                 fetched = self._cuda.fetch(results)
             return fetched.wait()
 
-<<<<<<< HEAD
-    def function(self, outputs: tuple[str, ...]) -> "Dispatched":
-        """The program as a function of device tensors to these outputs: compiled for the shapes that it is."""
-        with self._lock:
-            if outputs not in self._functions:
-                self._functions[outputs] = Dispatched(self._program.function(outputs), outputs, self._compiled)
-=======
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs; see also `widening`."""
+        """The program as a function of device tensors to these outputs, compiled for the shapes that it is.
+
+        See also `widening`.
+        """
         with self._lock:
             if outputs not in self._functions:
-                self._functions[outputs] = widening(self._program.function(outputs), self.inputs)
->>>>>>> main
+                computed = Dispatched(self._program.function(outputs), outputs, self._compiled)
+                self._functions[outputs] = widening(computed, self.inputs)
             return self._functions[outputs]
 
     def open_compiled(self) -> None:
