@@ -1,8 +1,8 @@
 """What a pipeline may expect of an exported graph, whatever runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -130,4 +130,28 @@ class Graph(Protocol):
         Args:
             states: type and shape of each state of one stream, without the batch axis; None for the axis along which
                 it grows. It is the input of its name, and output `next_<name>`, which is as long, is its next value.
+        """
+
+
+@runtime_checkable
+class CompilableGraph(Graph, Protocol):
+    """A graph that can be compiled for sizes that calls often have."""
+
+    def compile(
+        self,
+        buckets: Iterable[Bucket],
+        outputs: Sequence[str],
+        *,
+        history: int = 0,
+        done: Callable[[Any], None] = lambda call: None,
+    ) -> None:
+        """Compile the graph for some sizes, as far as it has not been on this machine, and add them to `buckets`.
+
+        Args:
+            outputs: what calls of these sizes will ask for.
+            history: length of the axis along which states may grow, of a step of streams.
+            done: is called after each size that was compiled, from any thread.
+
+        Raises:
+            OperatorError: the compiler failed; says why.
         """

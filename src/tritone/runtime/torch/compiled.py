@@ -181,7 +181,7 @@ class LoadedCall:
         self.call = call
         on_gpu = device.type == "cuda"
         # Without threads of its own it synchronises nothing, which a recorded call on a GPU does not allow.
-        loader = torch._C._aoti.AOTIModelPackageLoader  # type: ignore[attr-defined]  # torch makes it itself
+        loader = torch._C._aoti.AOTIModelPackageLoader
         self._loaded = loader(str(path), "model", on_gpu, 1 if on_gpu else concurrency, device.index if on_gpu else -1)
         self._constants = list(lifted_constants(program).values())
 
@@ -200,6 +200,21 @@ class LoadedCall:
             return [found[place] for place in places]
 
         return some
+
+
+def input_shapes(inputs: Mapping[str, TensorSpec], bucket: Bucket, history: int = 0) -> dict[str, Shape]:
+    """The shapes of all inputs of a call.
+
+    The first axis is that of rows. The other open one of the first input, a waveform or features, has the bucket's
+    samples; those of further inputs, the states of streams, have `history` frames.
+    """
+    shapes: dict[str, Shape] = {}
+    for name, spec in inputs.items():
+        length = history if shapes else bucket.samples
+        shapes[name] = tuple(
+            bucket.rows if place == 0 else length if axis is None else axis for place, axis in enumerate(spec.shape)
+        )
+    return shapes
 
 
 def lifted_constants(program: Compilable) -> dict[str, Tensor]:

@@ -54,11 +54,10 @@ def compile_call(
     try:
         with torch.no_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory(dir=store.folder) as folder:
             warnings.simplefilter("ignore")  # torch's own parts warn of each other
-            made: Any = aot_compile(
-                module, (*inputs, *constants), options={**options_for(device), **(options or {})}
-            )
-            files = [each for each in made if isinstance(each, str) and each.endswith(PACKAGED)]
-            package = Path(package_aoti(str(Path(folder) / "call.pt2"), files))
+            made: Any = aot_compile(module, (*inputs, *constants), options={**options_for(device), **(options or {})})
+            files: list[Any] = [each for each in made if isinstance(each, str) and each.endswith(PACKAGED)]
+            package = Path(folder) / "call.pt2"
+            package_aoti(str(package), files)
             return store.keep(outputs, shapes, package, time.perf_counter() - start)
     except Exception as error:  # the compiler, a C++ compiler and the device can fail in any way
         size = store.place(outputs, shapes).name

@@ -6,7 +6,7 @@ stream of its own; arrays pass through pinned memory, and calls of the same shap
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.builder import Program as BuiltProgram
-from tritone.runtime.torch.compiled import CompiledStore, LoadedCall
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, input_shapes
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
@@ -126,9 +126,34 @@ class TorchGraph:
         """
         with self._lock:
             if outputs not in self._functions:
-                computed = Dispatched(self._program.function(outputs), outputs, self._compiled)
-                self._functions[outputs] = widening(computed, self.inputs)
+                self._functions[outputs] = widening(self._computed(outputs), self.inputs)
             return self._functions[outputs]
+
+    def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
+        """The program as a function to outputs of its own, compiled for the shapes that it is."""
+        return Dispatched(self._program.function(outputs), outputs, self._compiled)
+
+    def compile(
+        self,
+        buckets: Iterable[Bucket],
+        outputs: Sequence[str],
+        *,
+        history: int = 0,
+        done: Callable[[CompiledCall], None] = lambda call: None,
+    ) -> None:
+        """See `CompilableGraph`; it is done in processes of their own, see `compiling`.
+
+        Raises:
+            OperatorError: the program is a script, or as of `compile_calls`.
+        """
+        if not isinstance(self._program, BuiltProgram):
+            raise OperatorError(f"{self.path} is a script, which cannot be compiled; export it for runtime torch")
+        from tritone.runtime.torch.compiling import Wanted, compile_calls  # takes its time to load
+
+        store = CompiledStore(self._program, self._place)
+        wanted = [Wanted(tuple(outputs), input_shapes(self.inputs, bucket, history)) for bucket in buckets]
+        compile_calls(self.path, self._place, store, wanted, done=done)
+        self.open_compiled()
 
     def open_compiled(self) -> None:
         """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
