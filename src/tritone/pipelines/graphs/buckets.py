@@ -19,10 +19,11 @@ from tritone.runtime.graph import Bucket
 
 SIZE = re.compile(r"(\d{1,5})x(\d{1,6}(?:\.\d{1,6})?)s?")
 MAX_ROWS = 128
-CALL_S = 480.0  # seconds of audio in a call of many rows
-SMALL_ROWS = (1, 4, 16)
+CALL_S = 320.0  # seconds of audio in a call of many rows
+MIDDLE_ROWS = 16  # of each length
+SMALL_ROWS = (1, 4)  # of every second length
 STEP_ROWS = (1, 4, 16, 64, 256)  # of a step of streams
-LENGTHS = 6  # different ones of large buckets
+LENGTHS = 8  # different ones of large buckets
 CANDIDATES = 200  # lengths between which the best are chosen
 GRANULE_S = 0.08  # lengths are rounded up to this: encoder frames of 40 ms or 80 ms then fit evenly
 USUAL_MEAN_S, USUAL_SIGMA, USUAL_COUNT = 8.0, 0.6, 2000  # speech read or dictated: lognormal
@@ -59,7 +60,8 @@ def choose_buckets(
     samples = sorted(max(min_samples, round(each * sample_rate) + tail) for each in lengths_s)
     ends = least_padding([-(-each // granule) * granule for each in samples], count)
     held = {end: list(group) for end, group in groupby(samples, lambda each: ends[bisect_left(ends, each)])}
-    buckets = {Bucket(rows, end) for end in ends for rows in (*SMALL_ROWS, rows_for(end / sample_rate))}
+    buckets = {Bucket(rows, end) for end in ends for rows in (MIDDLE_ROWS, rows_for(end / sample_rate))}
+    buckets |= {Bucket(rows, end) for end in ends[::-2] for rows in SMALL_ROWS}
     return Choice(tuple(sorted(buckets)), {end: 1 - sum(each) / (end * len(each)) for end, each in held.items()})
 
 
