@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
+from tritone.families.layers.attention import HIDDEN
+from tritone.families.layers.convolution import after_channels_last, channels_last, convolved_windows
 from tritone.families.layers.framing import count_windows
 from tritone.families.wenet.config import EncoderConfig
 
@@ -27,10 +29,6 @@ SUBSAMPLING_LAYERS: dict[str, tuple[tuple[tuple[int, int], ...], str]] = {
     "conv2d6": (((3, 2), (5, 3)), "linear"),
     "conv2d8": (((3, 2), (3, 2), (3, 2)), "linear"),
 }
-
-# Added to scores that do not count: e^-30000 is 0, and float16 holds the sum. It is finite, since a query that sees no
-# key, which only padding can be, must not be NaN.
-HIDDEN = -3e4
 
 
 class InFloat32(nn.Module):
@@ -280,22 +278,9 @@ class Subsampling(nn.Module):
         assert isinstance(projection, nn.Linear)
         if not self.fused:
             return projection(self.conv(x.unsqueeze(1)).transpose(1, 2).flatten(2))
-        first, _, *others = self.conv
+        first, *others = self.conv
         assert isinstance(first, nn.Conv2d)
-        x = torch.relu(convolved_windows(x, first)).permute(0, 3, 1, 2)
+        x = convolved_windows(x, first)
         for layer in others:
-            if isinstance(layer, nn.Conv2d):
-                weight = layer.weight.contiguous(memory_format=torch.channels_last)
-                x = F.conv2d(x, weight, layer.bias, layer.stride)
-            else:
-                x = layer(x)
-        weight = projection.weight.unflatten(1, (x.shape[1], -1)).transpose(1, 2).flatten(1)
-        return F.linear(x.permute(0, 2, 3, 1).flatten(2), weight, projection.bias)
-
-
-def convolved_windows(x: Tensor, layer: nn.Conv2d) -> Tensor:
-    """A valid convolution of (batch, frames, bins), one channel, to (batch, frames, bins, channels), as one product."""
-    (tall, wide), (down, across) = layer.kernel_size, layer.stride
-    padding = -tall * wide % 8  # zeros, for tensor cores
-    windows = F.pad(x.unfold(1, tall, down).unfold(2, wide, across).flatten(3), (0, padding))
-    return F.linear(windows, F.pad(layer.weight.flatten(1), (0, padding)), layer.bias)
+            x = channels_last(x, layer) if isinstance(layer, nn.Conv2d) else layer(x)
+        return after_channels_last(x, projection)

@@ -1,11 +1,11 @@
 """What a program's operators become before torch's compiler gets them.
 
-    fx module of a program  ->  the same, with operators that the compiler fuses in place of some calls of libraries
+    fx graph of a program  ->  the same, with operators that the compiler fuses in place of some calls of libraries
 
 A program run operator by operator keeps them: there the library's kernels are the better ones.
 """
 
-import operator
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,29 +15,23 @@ MAX_TAPS = 64
 CONVOLUTIONS = (torch.ops.aten.conv1d.default, torch.ops.aten.conv2d.default)
 
 
-def lowered(module: fx.GraphModule) -> fx.GraphModule:
-    """A copy of `module`, on the same constants, for torch's compiler and for nothing else.
+def lower(graph: fx.Graph, constants: Mapping[str, Tensor]) -> None:
+    """Change `graph`, over these constants, for torch's compiler and for nothing else.
 
     Depthwise convolutions over one axis become sums of shifted products. Those are fused with what is around them, and
     need no transposition: libraries want channels first, the layers of a conformer have them last.
     """
-    graph = fx.Graph()
-    graph.output(graph.graph_copy(module.graph, {}))
-    result = fx.GraphModule(module, graph)
     for node in list(graph.nodes):
         if node.target in CONVOLUTIONS:
-            _replace_depthwise(result, node)
-    result.recompile()
-    return result
+            _replace_depthwise(graph, node, constants)
 
 
-def _replace_depthwise(module: fx.GraphModule, node: fx.Node) -> None:
+def _replace_depthwise(graph: fx.Graph, node: fx.Node, constants: Mapping[str, Tensor]) -> None:
     names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
     given: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
-    source = given["weight"]
-    if not isinstance(source, fx.Node) or source.op != "get_attr":
+    weight = constants.get(str(given["weight"].target))
+    if weight is None:
         return
-    weight: Tensor = operator.attrgetter(str(source.target))(module)
     kernel, channels = weight.shape[2:], weight.shape[0]
     taps = kernel.numel()
     depthwise = given.get("groups", 1) == channels and weight.shape[1] == 1
@@ -45,23 +39,20 @@ def _replace_depthwise(module: fx.GraphModule, node: fx.Node) -> None:
     if not depthwise or not simple or max(kernel) != taps or not 1 < taps <= MAX_TAPS:
         return
     axis = [size > 1 for size in kernel].index(True)
-    name = f"{str(source.target).replace('.', '_')}_taps"
-    module.register_buffer(name, weight.flatten(1).T.contiguous())
     padding = (*_steps(given.get("padding", 0)), *[0] * len(kernel))[axis]
-    with module.graph.inserting_before(node):
-        found = module.graph.get_attr(name)
-        bias = given.get("bias")
-        new = module.graph.call_function(shifted_products, (given["input"], found, bias, padding, axis - len(kernel)))
-    node.replace_all_uses_with(new)
-    module.graph.erase_node(node)
+    arguments = given["input"], given["weight"], given.get("bias"), padding, axis - len(kernel)
+    with graph.inserting_before(node):
+        node.replace_all_uses_with(graph.call_function(shifted_products, arguments))
+    graph.erase_node(node)
 
 
 def _steps(value: Any) -> list[int]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
-def shifted_products(x: Tensor, taps: Tensor, bias: Tensor | None, padding: int, axis: int) -> Tensor:
-    """A depthwise convolution along `axis` of (batch, channels, …), counted from the end, with `taps` (taps, channels)."""
+def shifted_products(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, axis: int) -> Tensor:
+    """A depthwise convolution along `axis`, counted from the end, of (batch, channels, …)."""
+    taps = weight.flatten(1).transpose(0, 1)
     # Computed with the channels last. Strides are asked for so that the compiler computes `x` once, not for each tap.
     x = x.movedim(1, -1)
     x = x.as_strided(x.shape, x.stride())
