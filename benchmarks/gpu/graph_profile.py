@@ -5,7 +5,7 @@
 
     program, sizes of a call  ->  milliseconds a call, and the kernels by their share of it
 
-On a GPU a call is recorded as a CUDA graph and replayed, as the runtime does. Runs on a CPU as well, to see that it does.
+On a GPU a call is recorded as a CUDA graph and replayed, as the runtime does. It runs on a CPU as well.
 """
 
 import argparse

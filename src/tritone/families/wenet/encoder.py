@@ -238,9 +238,10 @@ class Encoder(nn.Module):
             cnn_cache: (batch, layers, kernel - 1, width), or None for models without causal convolution.
 
         Returns:
-            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches. Frames and the
-            convolution's cache are of type `dtype`, the attention's of the type of the one given. The attention's next cache is as long as the one given: what it has no room for is forgotten,
-            and whoever wants to keep it gives a longer one, with anything finite at its start.
+            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches. Frames and the next
+            convolution cache are of type `dtype`, the attention's of the type of the one given. The attention's next
+            cache is as long as the one given: what it has no room for is forgotten, and whoever wants to keep it gives
+            a longer one, with anything finite at its start.
         """
         out_lengths = self.embed.num_frames(lengths)
         cached = att_cache.shape[3]
