@@ -162,6 +162,9 @@ class HostQueue:
     def turn(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def block(self, num_bytes: int) -> Tensor:
+        return torch.full((num_bytes,), 0xFF, dtype=torch.uint8)  # NaN where it is not filled
+
     def pinned(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
