@@ -261,10 +261,7 @@ class RunningText:
         new = " ".join(spelled.split())
         if not new:
             return text, bool(text)
-        if text and (space or spelled[0].isspace()):
-            new = f"{text} {new}"
-        else:
-            new = text + new
+        new = f"{text} {new}" if text and (space or spelled[0].isspace()) else text + new
         return new, spelled[-1].isspace()
 
 

@@ -11,16 +11,18 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import Filled, GraphRunner, Outputs
-from tritone.pipelines.graphs.samples import FLOAT, PCM, Index, Samples, WaitingSamples
+from tritone.pipelines.graphs.samples import FLOAT, PCM, Index, WaitingSamples
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import ReadingBuilder, transcript
@@ -202,6 +204,8 @@ class StreamingPipeline:
             if len({step.slot for step in steps}) != len(steps):
                 raise ValueError(f"one call takes one step per slot, got slots {slots.tolist()}")
             final = np.array([step.final for step in steps], dtype=np.bool_)
+            if not steps:
+                return []
             try:
                 self._hear(slots, [step.samples for step in steps], final)
                 self._run(slots, final)
@@ -221,7 +225,7 @@ class StreamingPipeline:
     def warm_up(self) -> None:
         """Run silence through a few batch sizes, so that the first real chunk finds everything ready."""
         self.searching.warm_up()
-        kinds = [FLOAT, PCM] if self._slots.takes_pcm else [FLOAT]
+        kinds: list[np.dtype[Any]] = [FLOAT, PCM] if self.runner.graph.widens else [FLOAT]
 
         def run(batch: int) -> None:
             for kind in kinds:
@@ -246,14 +250,6 @@ class StreamingPipeline:
     def _new_segment(self, options: SearchOptions, first_frame: int) -> Segment:
         builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
         return Segment(self.searching.start(options), builder, first_frame)
-
-    def _at_end(self, stream: _Stream) -> bool:
-        frame_s, segment = self.bundle.manifest.frame_s, stream.segment
-        return stream.rules.is_endpoint(
-            segment_s=segment.num_frames * frame_s,
-            trailing_s=segment.trailing_frames * frame_s,
-            has_text=segment.has_text,
-        )
 
     def _hear(self, slots: Index, audio: Sequence[Samples], final: Flags) -> None:
         """Take new audio of some streams."""
@@ -310,7 +306,7 @@ class StreamingPipeline:
     def _filled(self, slots: Index) -> Filled:
         """The next window of each stream."""
         window = self.geometry.window_samples
-        kind = PCM if self._slots.takes_pcm and self._waiting.are_pcm(slots) else FLOAT
+        kind = PCM if self.runner.graph.widens and self._waiting.are_pcm(slots) else FLOAT
         inputs = self._slots.room(
             len(slots), {"waveform": TensorSpec(kind, (window,)), "num_samples": TensorSpec(COUNT, ())}
         )

@@ -7,13 +7,9 @@ import numpy as np
 
 from tritone.runtime.graph import Array, Graph, TensorSpec
 
-PCM_SCALE = 1 / 32768  # of 16-bit samples; a power of two, so that widening them is exact
-
 
 class HostSlots:
     """States in host memory. Rows are gathered into the inputs of a call, and its outputs are written back."""
-
-    takes_pcm = False
 
     def __init__(self, graph: Graph, states: Mapping[str, TensorSpec], capacity: int) -> None:
         """Take the graph and its states; see `Graph.slots`."""

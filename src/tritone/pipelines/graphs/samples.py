@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import PCM_SCALE, Samples, widened
 from tritone.runtime.graph import Array
-from tritone.runtime.slots import PCM_SCALE
 
-Samples = Waveform | npt.NDArray[np.int16]
 Index = npt.NDArray[np.int64]
+SCALE = np.float32(1 / PCM_SCALE)
 FLOAT, PCM = np.dtype(np.float32), np.dtype(np.int16)
 
 
@@ -66,16 +65,18 @@ class WaitingSamples:
         """New samples after those that were kept elsewhere, in the type of their stream, which they may change."""
         if slot in self._kept:
             self.count[slot] = self._begin[slot] = self._end[slot] = 0
-            kept = self._kept.pop(slot)
-            if len(kept):
+            if len(kept := self._kept.pop(slot)) and not len(samples):
+                samples = kept
+            elif len(kept):
                 same = kept.dtype == samples.dtype
-                samples = np.concatenate((kept, samples) if same else (_wide(kept), _wide(samples)))
+                both: list[Any] = [kept, samples] if same else [widened(kept), widened(samples)]
+                samples = np.concatenate(both)
         if len(samples) and self._is_pcm[slot] != (samples.dtype == PCM):
             if not self._is_pcm[slot]:
-                return _wide(samples)
+                return widened(samples)
             held = slice(int(self._begin[slot]), int(self._end[slot]))
             if held.start < held.stop:
-                self._row(slot, FLOAT)[held] = _wide(self._row(slot, PCM)[held])
+                self._row(slot, FLOAT)[held] = widened(self._row(slot, PCM)[held])
             self._is_pcm[slot] = False
         return samples
 
@@ -153,13 +154,9 @@ class WaitingSamples:
         return rows[slot]
 
 
-def _wide(samples: Samples) -> Waveform:
-    return np.multiply(samples, np.float32(PCM_SCALE), dtype=np.float32) if samples.dtype == PCM else samples
-
-
 def _copy(samples: Samples, target: Array) -> None:
     """Copy samples, widened where the target is."""
     if samples.dtype == target.dtype:
         target[...] = samples
     else:
-        np.multiply(samples, np.float32(PCM_SCALE), out=target)
+        np.multiply(samples, SCALE, out=target)

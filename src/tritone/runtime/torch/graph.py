@@ -20,7 +20,7 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch.cuda import CudaQueue, Replays
+from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
@@ -73,6 +73,7 @@ class TorchGraph:
         self.inputs: Mapping[str, TensorSpec] = self._program.inputs
         self.outputs: Mapping[str, TensorSpec] = self._program.outputs
         # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
+        self.widens = index is not None
         self.concurrency = self._threads if index is None else 2 if split_calls else 1
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
@@ -101,20 +102,21 @@ class TorchGraph:
             if self._cuda is None or self._replays is None:
                 with self._cpu_threads():
                     return [result.numpy() for result in function(*map(torch.from_numpy, values))]
-            pinned = [self._cuda.pinned(value) for value in values]
+            sent = self._cuda.send(values)
             with self._cuda.turn():
+                given = self._cuda.received(sent)
                 if sum(value.size for value in values) <= MAX_REPLAYED:
-                    results = self._replays.run(names, function, pinned)
+                    results = self._replays.run(names, function, given)
                 else:
-                    results = function(*(value.to(self._place, non_blocking=True) for value in pinned))
+                    results = function(*given)
                 fetched = self._cuda.fetch(results)
             return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs."""
+        """The program as a function of device tensors to these outputs; see also `widening`."""
         with self._lock:
             if outputs not in self._functions:
-                self._functions[outputs] = self._program.function(outputs)
+                self._functions[outputs] = widening(self._program.function(outputs), self.inputs)
             return self._functions[outputs]
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
@@ -139,7 +141,8 @@ class TorchGraph:
         fits = value.ndim == len(spec.shape) and all(
             axis is None or axis == size for axis, size in zip(spec.shape, value.shape, strict=True)
         )
-        if value.dtype != spec.dtype or not fits:
+        narrow = value.dtype == np.int16 and spec.dtype == np.float32
+        if not (value.dtype == spec.dtype or narrow) or not fits:
             raise ValueError(
                 f"input {name} is {value.dtype} of shape {value.shape}, the graph takes {spec.dtype} of shape "
                 f"{spec.shape}"

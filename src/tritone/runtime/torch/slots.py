@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tritone.runtime.graph import Array, TensorSpec
-from tritone.runtime.slots import PCM_SCALE, growing_axis, state_shape
+from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
 NOBODY = 0  # the row that the padding of a step writes
@@ -39,8 +39,6 @@ class OnDevice(Protocol):
 
 class DeviceSlots:
     """States in the memory of a device. All rows of fixed sizes are made at once: recorded steps need them in place."""
-
-    takes_pcm = True
 
     def __init__(
         self, graph: OnDevice, queue: CudaQueue, replays: Replays, states: Mapping[str, TensorSpec], capacity: int
@@ -99,13 +97,11 @@ class DeviceSlots:
         block.address(self._reads[rows], rows + FIRST)
         key = (*outputs, block.layout)
         if (step := self._steps.get(key)) is None:
-            step = self._steps[key] = _Step(
-                self._graph, block.layout, self._fed, tuple(outputs), self._rows, tuple(self._grown)
-            )
+            step = self._steps[key] = _Step(self._graph, block.layout, tuple(outputs), self._rows, tuple(self._grown))
         with torch.inference_mode(), self._queue.turn():
             if self._grown:
                 grown = [each.gather(slots, length) for each in self._grown.values()]
-                results = step(block.bytes.to(self._queue.device, non_blocking=True), *grown)
+                results: Sequence[Tensor] = step(block.bytes.to(self._queue.device, non_blocking=True), *grown)
                 for state, values in zip(self._grown.values(), results[1:], strict=True):
                     state.scatter(slots, values)
             else:
@@ -202,14 +198,12 @@ class _Step:
         self,
         graph: OnDevice,
         layout: _Layout,
-        fed: Sequence[str],
         outputs: tuple[str, ...],
         rows: Mapping[str, Tensor],
         grown: tuple[str, ...],
     ) -> None:
         self._function = graph.function((*outputs, *(f"next_{name}" for name in [*rows, *grown])))
         self._inputs = list(graph.inputs)
-        self._widened = {name for name in fed if graph.inputs[name].dtype == np.float32}
         self._layout = layout
         self._rows = rows
         self._grown = grown
@@ -220,9 +214,6 @@ class _Step:
         """Returns the outputs in one tensor, and after it the next values of the states that grow."""
         fed = {field.name: field.of_tensor(block) for field in self._layout.fields}
         reads, writes = fed.pop("reads"), fed.pop("writes")
-        for name in self._widened:
-            if fed[name].dtype == torch.int16:
-                fed[name] = fed[name].to(torch.float32) * PCM_SCALE
         fed |= {name: rows.index_select(0, reads) for name, rows in self._rows.items()}
         fed |= dict(zip(self._grown, grown, strict=True))
         results = self._function(*(fed[name] for name in self._inputs))
