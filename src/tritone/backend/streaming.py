@@ -14,8 +14,9 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import triton_python_backend_utils as pb_utils
 
@@ -33,6 +34,7 @@ from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.audio import read_waveforms
 from tritone.pipelines.kinds.speech import transcript_tensors
+from tritone.pipelines.wire import DETAILS
 from tritone.search.options import SearchOptions
 
 # Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
@@ -43,22 +45,21 @@ SEQUENCE_END = 2
 MAX_RIVALS = 16  # refused STARTs that are remembered of an open stream
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A request with what says whose it is."""
 
     request: Any
     stream: StreamId
-    request_id: str  # empty where the client gives none
     start: bool
     final: bool
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class OpenStream:
     """A stream's slot in the pipeline, and how it is searched.
 
-    `request_id`: of its START. `rivals`: other request ids that came with START while it was open.
+    `request_id`: of its START, empty where the client gives none. `rivals`: other request ids that came with START
+    while it was open.
     """
 
     slot: int
@@ -105,10 +106,11 @@ class TritonPythonModel:
         """Answer a batch of chunks, each of its own stream."""
         start = time.perf_counter()
         chunks = [attempt(_chunk, request) for request in requests]
-        # Whose chunk waited here while an earlier step took its time was not idle.
-        waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
-        if expired := self._streams.expire(keep=waited):
-            pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
+        if self._streams.has_idle:
+            # Whose chunk waited here while an earlier step took its time was not idle.
+            waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
+            if expired := self._streams.expire(keep=waited):
+                pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
         self._patience.begin()
         with heartbeat.batch():
             answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
@@ -143,8 +145,7 @@ class TritonPythonModel:
             return outcome
         if chunk.final:
             self._streams.forget(chunk.stream)
-        wanted = chunk.request.requested_output_names
-        return attempt(lambda transcript: reply(transcript_tensors([transcript], wanted())), outcome)
+        return attempt(partial(_answer, chunk.request), outcome)
 
     def _step(self, steps: Sequence[Step]) -> Sequence[Transcript | TritoneError]:
         try:
@@ -179,17 +180,18 @@ class TritonPythonModel:
                 max_audio_s=self._settings.max_audio_s,
                 allow_empty=True,  # END may come on a chunk without samples
             )
+            details = DETAILS in chunk.request.requested_output_names()
         except InputError as error:
             after = "END closed the stream" if chunk.final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
             said = str(error).rstrip(".")
             raise kind(f"stream {chunk.stream}: {said}. The chunk was ignored; {after}.") from error
-        return Step(opened.slot, waveform, chunk.final)
+        return Step(opened.slot, waveform, chunk.final, details)
 
     def _start(self, chunk: Chunk) -> OpenStream:
-        opened = self._streams.get(chunk.stream)
-        if opened is not None and chunk.request_id not in ("", opened.request_id) and len(opened.rivals) < MAX_RIVALS:
-            opened.rivals.add(chunk.request_id)
+        opened, request_id = self._streams.get(chunk.stream), _request_id(chunk.request)
+        if opened is not None and request_id not in ("", opened.request_id) and len(opened.rivals) < MAX_RIVALS:
+            opened.rivals.add(request_id)
         searching = self._pipeline.searching
         try:
             options = searching.options
@@ -201,13 +203,14 @@ class TritonPythonModel:
             raise ServerBusyError(
                 f"stream {chunk.stream}: this server is ending. Start the stream again at another one."
             )
-        return self._streams.start(chunk.stream, options, chunk.request_id)
+        return self._streams.start(chunk.stream, options, request_id)
 
     def _continue(self, chunk: Chunk) -> OpenStream:
-        if (opened := self._streams.get(chunk.stream)) is not None and chunk.request_id in opened.rivals:
+        opened = self._streams.get(chunk.stream)
+        if opened is not None and opened.rivals and (request_id := _request_id(chunk.request)) in opened.rivals:
             raise StreamError(
                 f"stream {chunk.stream} belongs to another client: the START with this chunk's request id "
-                f"({chunk.request_id[:80]}) was refused. The chunk was ignored. Start a stream with another id."
+                f"({request_id[:80]}) was refused. The chunk was ignored. Start a stream with another id."
             )
         return self._streams.touch(chunk.stream)
 
@@ -222,14 +225,26 @@ class TritonPythonModel:
 
 
 def _chunk(request: Any) -> Chunk:
-    """Raises `InputError` where the ids of a request cannot be read, which is when Python cannot make text of them."""
+    """Raises `InputError` where the id of a stream cannot be read, which is when Python cannot make text of it."""
     try:
-        stream, request_id = request.correlation_id(), request.request_id()
+        stream = request.correlation_id()
     except UnicodeDecodeError as error:
-        raise InputError("the sequence id or the request id is not UTF-8; send text or a number above 0") from error
+        raise InputError("the sequence id is not UTF-8; send text or a number above 0") from error
     # Triton refuses id 0 from clients; its own warm-up comes with it, and without flags.
     flags = int(request.flags()) if stream != 0 else SEQUENCE_START | SEQUENCE_END
-    return Chunk(request, stream, request_id, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END))
+    return Chunk(request, stream, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END))
+
+
+def _request_id(request: Any) -> str:
+    """Empty where the client gives none."""
+    try:
+        return str(request.request_id())
+    except UnicodeDecodeError as error:
+        raise InputError("the request id is not UTF-8; send text") from error
+
+
+def _answer(request: Any, transcript: Transcript) -> Any:
+    return reply(transcript_tensors([transcript], request.requested_output_names()))
 
 
 def _waves(chunks: Sequence[Chunk | TritoneError]) -> Iterator[list[Chunk | TritoneError]]:
