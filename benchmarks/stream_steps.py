@@ -107,6 +107,9 @@ class Request:
     def flags(self) -> int:
         return self._flags
 
+    def is_cancelled(self) -> bool:
+        return False
+
 
 def served(pipeline: StreamingPipeline) -> Any:
     """The model that Triton runs, around a pipeline; Triton's module is played."""

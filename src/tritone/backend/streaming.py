@@ -14,10 +14,10 @@ import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend import heartbeat
@@ -32,9 +32,9 @@ from tritone.errors import AudioError, InputError, ServerBusyError, StreamError,
 from tritone.pipelines import Step, Transcript
 from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
 from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.audio import read_waveforms
+from tritone.pipelines.kinds.audio import read_chunk
 from tritone.pipelines.kinds.speech import transcript_tensors
-from tritone.pipelines.wire import DETAILS
+from tritone.pipelines.wire import DETAILS, TRANSCRIPTS
 from tritone.search.options import SearchOptions
 
 # Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
@@ -126,18 +126,18 @@ class TritonPythonModel:
 
     def _advance(self, chunks: Sequence[Chunk | TritoneError]) -> list[Any]:
         steps = [each if isinstance(each, TritoneError) else attempt(self._parse, each) for each in chunks]
-        results = iter(self._step([each for each in steps if not isinstance(each, TritoneError)]))
+        results = iter(self._step([each for each in steps if isinstance(each, Step)]))
         answers = []
         for chunk, step in zip(chunks, steps, strict=True):
-            outcome = step if isinstance(step, TritoneError) else next(results)
-            if not isinstance(chunk, TritoneError):
-                outcome = self._finish(chunk, outcome)
+            outcome = next(results) if isinstance(step, Step) else step
+            if isinstance(chunk, Chunk):
+                outcome = self._finish(chunk, step, outcome)
             self._outcomes.append(outcome_of(outcome))
             answers.append(error_reply(outcome) if isinstance(outcome, TritoneError) else outcome)
         return answers
 
-    def _finish(self, chunk: Chunk, outcome: Transcript | TritoneError) -> Any | TritoneError:
-        """The answer to a chunk, after closing its stream where it has ended."""
+    def _finish(self, chunk: Chunk, step: Step | TritoneError, outcome: Transcript | TritoneError) -> Any:
+        """The answer to a chunk or its error, after closing its stream where it has ended."""
         if isinstance(outcome, TritoneError):
             # After END Triton lets no chunk of the id through, not even to a stream that END was not meant for.
             if chunk.final or isinstance(outcome, StepError) or (isinstance(outcome, GivenUpError) and not chunk.start):
@@ -145,7 +145,7 @@ class TritonPythonModel:
             return outcome
         if chunk.final:
             self._streams.forget(chunk.stream)
-        return attempt(partial(_answer, chunk.request), outcome)
+        return attempt(_details_reply if isinstance(step, Step) and step.details else _text_reply, outcome)
 
     def _step(self, steps: Sequence[Step]) -> Sequence[Transcript | TritoneError]:
         try:
@@ -166,27 +166,25 @@ class TritonPythonModel:
             pb_utils.Logger.log_error(f"a stream could not be closed: {failure}")
 
     def _parse(self, chunk: Chunk) -> Step:
+        request = chunk.request
         if chunk.start:
-            self._patience.check(chunk.request)
+            self._patience.check(request)
         opened = self._start(chunk) if chunk.start else self._continue(chunk)
         if not chunk.start:
-            self._patience.check(chunk.request)
+            self._patience.check(request)
         try:
             if not chunk.start:
-                self._check_unchanged(chunk.request, opened.options)
-            (waveform,) = read_waveforms(
-                tensors_of(chunk.request),
-                sample_rate=self._settings.sample_rate,
-                max_audio_s=self._settings.max_audio_s,
-                allow_empty=True,  # END may come on a chunk without samples
+                self._check_unchanged(request, opened.options)
+            samples = read_chunk(
+                tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
             )
-            details = DETAILS in chunk.request.requested_output_names()
+            details = DETAILS in request.requested_output_names()
         except InputError as error:
             after = "END closed the stream" if chunk.final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
             said = str(error).rstrip(".")
             raise kind(f"stream {chunk.stream}: {said}. The chunk was ignored; {after}.") from error
-        return Step(opened.slot, waveform, chunk.final, details)
+        return Step(opened.slot, samples, chunk.final, details)
 
     def _start(self, chunk: Chunk) -> OpenStream:
         opened, request_id = self._streams.get(chunk.stream), _request_id(chunk.request)
@@ -243,8 +241,14 @@ def _request_id(request: Any) -> str:
         raise InputError("the request id is not UTF-8; send text") from error
 
 
-def _answer(request: Any, transcript: Transcript) -> Any:
-    return reply(transcript_tensors([transcript], request.requested_output_names()))
+def _text_reply(transcript: Transcript) -> Any:
+    text = np.empty(1, dtype=object)
+    text[0] = transcript.whole_text.encode()
+    return reply({TRANSCRIPTS: text})
+
+
+def _details_reply(transcript: Transcript) -> Any:
+    return reply(transcript_tensors([transcript], (TRANSCRIPTS, DETAILS)))
 
 
 def _waves(chunks: Sequence[Chunk | TritoneError]) -> Iterator[list[Chunk | TritoneError]]:
