@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,18 @@ class TestStreaming:
         assert (waiting._kept, waiting._new[slot]) == ({}, None)
         assert waiting._rows[FLOAT].shape == (streaming.capacity, toy.WINDOW)
         streaming.close(slot)
+
+    def test_without_details_a_transcript_is_its_text_and_the_same_until_that_changes(
+        self, streaming: StreamingPipeline
+    ) -> None:
+        said = [toy.TOKENS.index(token) for token in "ab▁cd"]
+        wave, slot = toy.frames_waveform(said + 16 * [toy.TOKENS.index("<blank>")]), streaming.open()
+        told = [streaming.advance([Step(slot, chunk, details=False)])[0] for chunk in np.array_split(wave, 12)]
+        assert told[-1] == Transcript("ab cd", is_final=False)
+        assert [a is b for a, b in pairwise(told)] == [a.text == b.text for a, b in pairwise(told)]
+        (full,) = streaming.advance([Step(slot, wave[:0])])
+        assert [span.text for span in full.words] == ["ab", "cd"], "details may be asked for at any step"
+        assert streaming.advance([Step(slot, wave[:0], final=True, details=False)]) == [Transcript("ab cd")]
 
     def test_warming_up_leaves_all_slots_free(self, streaming: StreamingPipeline) -> None:
         streaming.warm_up()
