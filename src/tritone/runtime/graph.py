@@ -73,6 +73,25 @@ class Slots(Protocol):
     def reserve(self, count: int) -> None:
         """Make room for calls that together have `count` rows and run at once."""
 
+    def sizes(self, most: int) -> list[int]:
+        """Numbers of rows, ascending, after steps of which any step of up to `most` rows finds everything ready."""
+
+    def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
+        """Arrays (count, …) to be filled with the inputs of the next step: no others get there as fast.
+
+        Args:
+            inputs: type and shape of one row of each input other than states. The numbers in it are anything.
+        """
+
+    def start(
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
+    ) -> Callable[[], list[Array]]:
+        """Begin a step; what is returned waits for its outputs. Arguments as of a call.
+
+        A device computes it meanwhile, and takes further steps behind it; in host memory it is over at once. The inputs
+        may not change before the outputs are there.
+        """
+
     def __call__(
         self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
     ) -> list[Array]:

@@ -54,6 +54,10 @@ class CudaQueue:
         """An array in pinned memory, which the device reads by itself."""
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), pin_memory=True).numpy()
 
+    def block(self, num_bytes: int) -> Tensor:
+        """So many bytes of pinned memory. They are given out again only when the copies from them are over."""
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
     def pinned(self, array: Array) -> Tensor:
         """An array as a tensor in pinned memory; a copy if it is not there yet."""
         source = torch.from_numpy(array)
