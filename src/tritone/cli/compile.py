@@ -28,7 +28,7 @@ def compile(  # the name of the command
         typer.Option(help="Choose sizes for recordings as in this folder, list or manifest; or file of seconds."),
     ] = None,
     lengths: Annotated[int, typer.Option(min=1, max=32, help="Different lengths to choose.")] = 8,
-    rows: Annotated[str, typer.Option(help="Streams that advance in one call.")] = "1,4,16,64,256",
+    rows: Annotated[str, typer.Option(help="Streams that advance in one call.")] = "1,4,16,32,64,128,256",
     modes: Annotated[
         Literal["offline", "streaming", "both"], typer.Option(help="Graphs for whole utterances, for streams, or both.")
     ] = "both",
