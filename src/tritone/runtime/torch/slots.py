@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.runtime.graph import Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
@@ -33,6 +33,9 @@ class OnDevice(Protocol):
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]: ...
+
+    @property
+    def buckets(self) -> Sequence[Bucket]: ...
 
     def function(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]: ...
 
@@ -78,7 +81,7 @@ class DeviceSlots:
         """Nothing to do: a step makes its own room."""
 
     def sizes(self, most: int) -> list[int]:
-        return sorted({1, most}) if self._grown else [*SIZES[: bisect_left(SIZES, most)], _padded(most)]
+        return sorted({1, most} if self._grown else {self._padded(count) for count in (*SIZES, most) if count <= most})
 
     def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
         self._room = self._block(count, {name: (each.dtype, state_shape(each)) for name, each in inputs.items()})
@@ -121,8 +124,13 @@ class DeviceSlots:
         return block
 
     def _block(self, count: int, inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> "_Block":
-        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else _padded(count))
+        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else self._padded(count))
         return _Block(layout, self._queue.block(layout.num_bytes), count)
+
+    def _padded(self, count: int) -> int:
+        """The rows of a step for so many streams: those that steps are compiled for, or else one of `SIZES`."""
+        compiled = [each.rows for each in self._graph.buckets if each.rows >= count]
+        return min(compiled) if compiled else _padded(count)
 
 
 @dataclass(frozen=True)
