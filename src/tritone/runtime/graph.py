@@ -12,6 +12,9 @@ Array = npt.NDArray[Any]
 EVEN_ROWS = "even_rows"
 """The node of an ONNX graph that chooses: a form for batches of rows that are as long as the batch, or one for any."""
 
+HELD = "held:"
+"""Before the name of an output: it stays on the device, as an opaque `Held` that other graphs there take as an input."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

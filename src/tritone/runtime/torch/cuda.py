@@ -17,7 +17,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import HELD, Array
+from tritone.runtime.torch.held import Held
 
 LOGGER = logging.getLogger(__name__)
 MAX_RECORDED = 64  # shapes of one function
@@ -30,9 +31,9 @@ Function = Callable[..., Sequence[Tensor]]
 class CudaQueue:
     """One stream of a device. Work is issued within `turn`, by one thread at a time; nobody waits for it there."""
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, priority: int = 0) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = torch.cuda.Stream(device, priority=priority)
         self._lock = threading.Lock()
 
     @contextmanager
@@ -52,13 +53,20 @@ class CudaQueue:
             return source
         return torch.empty(source.shape, dtype=source.dtype, pin_memory=True).copy_(source)
 
-    def fetch(self, tensors: Sequence[Tensor]) -> "Fetched":
-        """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`."""
-        copies = [
-            torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
-            for tensor in tensors
-        ]
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Fetched":
+        """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`.
+
+        Args:
+            names: of the tensors; those that begin with `HELD` are copied on the device instead, because a recording
+                writes its outputs to the same place each time.
+        """
         done = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
+        copies = [
+            Held(tensor.clone(), done)
+            if name.startswith(HELD)
+            else torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+            for tensor, name in zip(tensors, names or [""] * len(tensors), strict=True)
+        ]
         done.record(self.stream)
         return Fetched(copies, done)
 
@@ -66,14 +74,15 @@ class CudaQueue:
 class Fetched:
     """Arrays that are on their way from a device."""
 
-    def __init__(self, copies: Sequence[Tensor], done: torch.cuda.Event) -> None:
+    def __init__(self, copies: Sequence[Tensor | Held], done: torch.cuda.Event) -> None:
         self._copies = copies
         self._done = done
 
-    def wait(self) -> list[Array]:
-        """The arrays, when they are there."""
-        self._done.synchronize()
-        return [copy.numpy() for copy in self._copies]
+    def wait(self) -> list[Any]:
+        """The arrays, when they are there, and what is held."""
+        if not all(isinstance(copy, Held) for copy in self._copies):
+            self._done.synchronize()
+        return [copy if isinstance(copy, Held) else copy.numpy() for copy in self._copies]
 
 
 class Replays:

@@ -17,10 +17,11 @@ import torch
 
 from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.graph import HELD, Array, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.cuda import CudaQueue, Replays
+from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
@@ -77,6 +78,7 @@ class TorchGraph:
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
         self._functions: dict[tuple[str, ...], Any] = {}
+        self._derived: dict[str, tuple[tuple[str, ...], Callable[..., torch.Tensor]]] = {}
         self._active = 0
         self._lock = threading.Lock()
         self._cuda = None if index is None else CudaQueue(self._place)
@@ -89,8 +91,26 @@ class TorchGraph:
         """Read the file; other kinds of file are of other classes."""
         return read_program(path, device)
 
-    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+    def derive(self, name: str, needs: Sequence[str], function: Callable[..., torch.Tensor]) -> None:
+        """Add an output that is computed from others, on the device, and recorded with the network.
+
+        Args:
+            name: of the new output; it is not among `outputs`, which are those of the program.
+            needs: the outputs of the program that it is computed from.
+            function: pure, of those as tensors; its shapes depend on theirs alone.
+
+        Raises:
+            ValueError: the program has an output of this name, or lacks one that is needed.
+        """
+        if name in self.outputs or not set(needs) <= set(self.outputs):
+            raise ValueError(f"{name} of {', '.join(needs)} cannot be derived: the graph has {', '.join(self.outputs)}")
+        with self._lock:
+            self._derived[name] = tuple(needs), function
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """Run the graph on host arrays and return the named outputs, in the order asked for.
+
+        Inputs may also be held on this device (`Held`), as outputs are whose names begin with `HELD`.
 
         Raises:
             ValueError: an input is missing, or not of the graph's type or shape.
@@ -100,22 +120,47 @@ class TorchGraph:
             function = self.function(names)
             if self._cuda is None or self._replays is None:
                 with self._cpu_threads():
-                    return [result.numpy() for result in function(*map(torch.from_numpy, values))]
-            pinned = [self._cuda.pinned(value) for value in values]
+                    results = function(*map(_tensor, values))
+                return [
+                    Held(result) if name.startswith(HELD) else result.numpy()
+                    for name, result in zip(names, results, strict=True)
+                ]
+            pinned = [value if isinstance(value, Held) else self._cuda.pinned(value) for value in values]
             with self._cuda.turn():
-                if sum(value.size for value in values) <= MAX_REPLAYED:
-                    results = self._replays.run(names, function, pinned)
+                given = [value.tensor() if isinstance(value, Held) else value for value in pinned]
+                if sum(value.size for value in values if not isinstance(value, Held)) <= MAX_REPLAYED:
+                    results = self._replays.run(names, function, given)
                 else:
-                    results = function(*(value.to(self._place, non_blocking=True) for value in pinned))
-                fetched = self._cuda.fetch(results)
+                    results = function(*(value.to(self._place, non_blocking=True) for value in given))
+                fetched = self._cuda.fetch(results, names)
             return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs."""
+        """The program as a function of device tensors to these outputs, derived ones too."""
         with self._lock:
             if outputs not in self._functions:
-                self._functions[outputs] = self._program.function(outputs)
+                self._functions[outputs] = self._composed(outputs)
             return self._functions[outputs]
+
+    def _composed(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[torch.Tensor]]:
+        plain = [name.removeprefix(HELD) for name in outputs]
+        wanted = {need for name in plain for need in (self._derived[name][0] if name in self._derived else (name,))}
+        unknown = [name for name in plain if name in wanted and name not in self.outputs]
+        # In the program's order: the same network, whatever order they are asked for in.
+        names = tuple(name for name in self.outputs if name in wanted) + tuple(unknown)
+        program = self._program.function(names)
+        if names == outputs:
+            return program
+
+        def compute(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+            found = dict(zip(names, program(*inputs), strict=True))
+            for name in plain:
+                if name in self._derived:
+                    needs, function = self._derived[name]
+                    found[name] = function(*(found[need] for need in needs))
+            return [found[name] for name in plain]
+
+        return compute
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; the memory of a GPU stays with this process."""
@@ -131,7 +176,12 @@ class TorchGraph:
             return HostSlots(self, states, capacity)
         return DeviceSlots(self, self._cuda, Replays(self._cuda, record_after=1), states, capacity)
 
-    def _checked(self, name: str, inputs: Mapping[str, Array]) -> Array:
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether it runs on a GPU, so that what is copied to the host costs more than what is computed there."""
+        return self._cuda is not None
+
+    def _checked(self, name: str, inputs: Mapping[str, Any]) -> Any:
         spec = self.inputs[name]
         if name not in inputs:
             raise ValueError(f"input {name} is missing; the graph takes {', '.join(self.inputs)}")
@@ -144,6 +194,8 @@ class TorchGraph:
                 f"input {name} is {value.dtype} of shape {value.shape}, the graph takes {spec.dtype} of shape "
                 f"{spec.shape}"
             )
+        if isinstance(value, Held):
+            return value
         # torch warns of arrays that must not be written to, and takes no negative strides.
         return np.require(value, requirements=("C", "W"))
 
@@ -167,6 +219,10 @@ class TorchGraph:
                 torch.set_num_threads(before)
             with self._lock:
                 self._active -= 1
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return value.tensor() if isinstance(value, Held) else torch.from_numpy(value)
 
 
 def obstacle(device: str) -> str | None:

@@ -85,7 +85,7 @@ class DeviceSlots:
                     results = self._grow(slots, length, self._steps[names], pinned)
                 else:
                     results = self._replays.run(names, self._steps[names], pinned)
-                fetched = self._queue.fetch([result[:count] for result in results])
+                fetched = self._queue.fetch([result[:count] for result in results], names)
             return fetched.wait()
 
     def _step(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.hypothesis import Token
+from tritone.search.hypothesis import Token, TokenRow
 
 
 def ctc_greedy(
@@ -72,6 +72,18 @@ def ctc_greedy_best(
     tokens = list(map(Token._make, fields))
     borders = np.searchsorted(rows, np.arange(batch + 1)).tolist()
     return [tokens[begin:end] for begin, end in pairwise(borders)]
+
+
+def tokens_of_block(block: npt.NDArray[np.int32]) -> list[TokenRow]:
+    """The tokens of each row of what `device.ctc.greedy_block` makes of a batch, which is as `ctc_greedy_best` has it."""
+    counts = (block[:, 0] == np.int32(2**31 - 1)).argmax(axis=1)
+    block = block[:, :, : counts.max(initial=0)]
+    ends = -block[:, 2]
+    confidences = np.exp(-np.ascontiguousarray(block[:, 3]).view(np.float32))
+    return [
+        TokenRow(row[0, :count], row[1, :count], end[:count], confidence[:count])
+        for row, end, confidence, count in zip(block, ends, confidences, counts.tolist(), strict=True)
+    ]
 
 
 class CtcGreedy:
