@@ -7,6 +7,7 @@ token, or after them all. It is what `transducer/greedy.py` does, with blocks of
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -38,6 +39,7 @@ class GreedyLoop:
         penalised: bool = False,
         look_ahead: int = LOOK_AHEAD,
         device: torch.device | str = "cpu",
+        kernels: Any = None,
     ) -> None:
         """Take the network.
 
@@ -45,7 +47,9 @@ class GreedyLoop:
             predict, join: as of `Network`, of tensors.
             max_symbols: the most tokens of one frame.
             penalised: whether any row has a blank penalty.
+            kernels: the module of that name, where its kernels can run, to take fewer of them.
         """
+        self._kernels, self._unk_id = kernels, -1 if unk_id is None else unk_id
         self._predict, self._join = predict, join
         self._blank_id = blank_id
         self._max_symbols, self._penalised, self._look_ahead = max_symbols, penalised, look_ahead
@@ -76,6 +80,21 @@ class GreedyLoop:
         """Search the next frames of each row; the tokens are written in place."""
         place, symbols, contexts, vectors, counts, tokens, log_probs, frames, end, penalties = state
         batch, ahead = len(place), self._look_ahead
+        if self._kernels is not None:
+            logits = self._join(*self._kernels.spread(frames, place, vectors, ahead))
+            place, symbols, contexts, counts = self._kernels.greedy_step(
+                logits,
+                (place, symbols, contexts, counts, tokens, log_probs, end, penalties),
+                blank_id=self._blank_id,
+                unk_id=self._unk_id,
+                max_symbols=self._max_symbols,
+                look_ahead=ahead,
+                token_bits=TOKEN_BITS,
+            )
+            return [
+                *(place, symbols, contexts, self._predict(contexts), counts, tokens, log_probs),
+                *(frames, end, penalties),
+            ]
         places = place.unsqueeze(1) + self._ahead
         joined = frames.index_select(0, places.reshape(-1))
         logits = self._join(joined, vectors.unsqueeze(1).expand(batch, ahead, -1).reshape(batch * ahead, -1))

@@ -7,6 +7,7 @@ the result. Hypotheses with the same tokens are known by a hash of 64 bits. Scor
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +42,7 @@ class ModifiedBeamLoop:
         unk_id: int | None,
         penalised: bool = False,
         device: torch.device | str = "cpu",
+        kernels: Any = None,
     ) -> None:
         """Take the network.
 
@@ -49,7 +51,9 @@ class ModifiedBeamLoop:
             beam: hypotheses kept after each frame.
             start: the context before the first token.
             penalised: whether any row has a blank penalty.
+            kernels: the module of that name, where its kernels can run, to take fewer of them.
         """
+        self._kernels, self._unk_id = kernels, -1 if unk_id is None else unk_id
         self._predict, self._join = predict, join
         self._beam, self._vocab_size, self._blank_id, self._penalised = beam, vocab_size, blank_id, penalised
         self._context = torch.tensor(start, dtype=torch.int64, device=device)
@@ -89,6 +93,20 @@ class ModifiedBeamLoop:
         """Search the next frame of each row; rows without one stay as they are."""
         frame, totals, hashes, contexts, vectors, pointers, log_probs, frames, num_frames, penalties, temperatures = state
         batch, beam = totals.shape
+        if self._kernels is not None:
+            logits = self._join(*self._kernels.spread_frame(frames, frame, vectors, beam))
+            frame, totals, hashes, contexts = self._kernels.beam_step(
+                logits,
+                (frame, totals, hashes, contexts, pointers, log_probs, num_frames, penalties, temperatures),
+                blank_id=self._blank_id,
+                unk_id=self._unk_id,
+                source_bits=SOURCE_BITS,
+            )
+            vectors = self._predict(contexts.flatten(0, 1))
+            return [
+                *(frame, totals, hashes, contexts, vectors, pointers, log_probs),
+                *(frames, num_frames, penalties, temperatures),
+            ]
         now = frames.index_select(1, frame.clamp(max=frames.shape[1] - 1))
         logits = self._join(now.expand(-1, beam, -1).reshape(batch * beam, -1), vectors)
         logits = usable(logits, penalties if self._penalised else None, self._blank_id)
