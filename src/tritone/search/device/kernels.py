@@ -280,6 +280,7 @@ def _beam(
     new_at = (row * beam + ranks)[:, None] * context_size + at[None, :]
     tl.store(new_contexts + new_at, tl.where(adds[:, None], moved, kept), inside)
     out = (row * room + now) * beam + ranks
-    tl.store(pointers + out, source + tl.where(adds, (token + 1) << source_bits, 0), alive & (now < room))
-    tl.store(log_probs + out, (best - from_total).to(tl.float32), alive & (now < room))
+    written = ranks < tl.where(now < room, beam, 0)
+    tl.store(pointers + out, source + tl.where(adds, (token + 1) << source_bits, 0), written)
+    tl.store(log_probs + out, (best - from_total).to(tl.float32), written)
 
