@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 import torch
 
-from conftest import Shared
 from families.conftest import babble, export
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, export_files, write_files
 from tritone.bundle.bundle import Bundle
@@ -90,7 +89,9 @@ def jobs(ways: list[SearchOptions]) -> tuple[list[Any], list[SearchOptions]]:
     return [waveform for waveform, _ in pairs], [way for _, way in pairs]
 
 
-@pytest.mark.parametrize(("model", "ways", "output"), [("ctc", CTC, GREEDY_BLOCK), ("transducer", TRANSDUCER, HELD_OUT)])
+@pytest.mark.parametrize(
+    ("model", "ways", "output"), [("ctc", CTC, GREEDY_BLOCK), ("transducer", TRANSDUCER, HELD_OUT)]
+)
 def test_whole_utterances_are_searched_as_on_the_cpu(
     model: str, ways: list[SearchOptions], output: str, request: pytest.FixtureRequest
 ) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError, TritoneError
 from tritone.pipelines.embed_options import EmbedOptions
@@ -85,7 +85,7 @@ class EmbeddingPipeline:
             )
         return options
 
-    def check(self, waveform: Waveform, options: EmbedOptions | None = None) -> None:
+    def check(self, waveform: Samples, options: EmbedOptions | None = None) -> None:
         """Make sure that a waveform can be embedded, with these options or the pipeline's own.
 
         Raises:
@@ -96,7 +96,7 @@ class EmbeddingPipeline:
         self.runner.check((options or self.options).samples(len(waveform), self.sample_rate))
 
     def run(
-        self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None
+        self, waveforms: Sequence[Samples], options: Sequence[EmbedOptions | None] | None = None
     ) -> list[Array | TritoneError]:
         """Embed utterances of any lengths, each by itself: its embedding does not depend on the others.
 
@@ -111,7 +111,7 @@ class EmbeddingPipeline:
         """
         return prepared(self._windows, self._embed, with_options(waveforms, options))
 
-    def embed(self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None) -> Array:
+    def embed(self, waveforms: Sequence[Samples], options: Sequence[EmbedOptions | None] | None = None) -> Array:
         """All embeddings that `run` returns, (utterances, dim); raises the first error among them instead."""
         rows = values(self.run(waveforms, options))
         return np.stack(rows) if rows else np.zeros((0, self.dim), np.float32)
@@ -123,7 +123,7 @@ class EmbeddingPipeline:
         )
         self.runner.warm_up_on_silence(longest, EMBEDDINGS, len)
 
-    def _windows(self, item: tuple[Waveform, EmbedOptions | None]) -> list[Waveform]:
+    def _windows(self, item: tuple[Samples, EmbedOptions | None]) -> list[Samples]:
         """The parts of a waveform that are embedded, after checking that they can be."""
         waveform, asked = item
         options = self.options if asked is None else self.check_options(asked)
@@ -131,7 +131,7 @@ class EmbeddingPipeline:
         length = options.samples(len(waveform), self.sample_rate)
         return [waveform[start : start + length] for start in options.starts(len(waveform), self.sample_rate)]
 
-    def _embed(self, jobs: Sequence[list[Waveform]]) -> list[Array | TritoneError]:
+    def _embed(self, jobs: Sequence[list[Samples]]) -> list[Array | TritoneError]:
         """One embedding for each job, the mean over its windows."""
         windows = [window for job in jobs for window in job]
         embeddings = np.empty((len(windows), self.dim), np.float32)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
@@ -40,7 +40,7 @@ class Step:
     """New audio of one stream: (samples,) float32 at the pipeline's rate, possibly none; `final` ends the stream."""
 
     slot: int
-    samples: Waveform
+    samples: Samples
     final: bool = False
 
 

@@ -20,7 +20,7 @@ from tritone.errors import OperatorError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
-from tritone.pipelines.wire import EMBEDDINGS, WAV, WAV_LENS, Tensor
+from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import Device, Instances
 from tritone.search.fields import option
 from tritone.search.options import SearchOptions
@@ -41,7 +41,13 @@ PARTS: Mapping[type, tuple[type, str]] = {
     SearchOptions: (SearchParameters, "models that write text"),
     EmbedOptions: (EmbedParameters, "speaker models"),
 }
-TYPES = {"FP32": pb.TYPE_FP32, "INT32": pb.TYPE_INT32, "INT64": pb.TYPE_INT64, "STRING": pb.TYPE_STRING}
+TYPES = {
+    "FP32": pb.TYPE_FP32,
+    "INT16": pb.TYPE_INT16,
+    "INT32": pb.TYPE_INT32,
+    "INT64": pb.TYPE_INT64,
+    "STRING": pb.TYPE_STRING,
+}
 # Search options without a meaning for whole utterances.
 OF_STREAMS = (
     "chunk_size",
@@ -136,6 +142,7 @@ def model_config(
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)
+    audio = {each.name for each in inputs} - {PCM}
     config = pb.ModelConfig(
         name=name,
         backend="python",
@@ -143,7 +150,7 @@ def model_config(
         input=[as_input(each) for each in inputs],
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=[options.usual_instances.group()],
-        model_warmup=[warmup(options, sample_rate)] if {each.name for each in inputs} == {WAV, WAV_LENS} else [],
+        model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
         parameters=parameters_of(settings_of(mode, options, kind, sample_rate=sample_rate, files=files), kind),
     )
     if mode == "streaming":

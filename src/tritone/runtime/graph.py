@@ -9,11 +9,13 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+PCM_SCALE = 32768  # where a graph that `widens` gets int16 for float32, n stands for n / 32768
+
 EVEN_ROWS = "even_rows"
 """The node of an ONNX graph that chooses: a form for batches of rows that are as long as the batch, or one for any."""
 
 HELD = "held:"
-"""Before the name of an output: it stays on the device, as an opaque `Held` that other graphs there take as an input."""
+"""Before the name of an output: it stays on the device, as a `Held` that other graphs there take as an input."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,10 @@ class Graph(Protocol):
     @property
     def concurrency(self) -> int:
         """How many calls at once make full use of the device; more of them only wait for each other."""
+
+    @property
+    def widens(self) -> bool:
+        """Whether a float32 input may be given as int16 numbers n, for n / 32768: half the bytes on the way there."""
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""

@@ -1,8 +1,10 @@
-"""What a search finds: tokens with their place in time, and how well they fit."""
+"""What a search finds: tokens with their place in time, and how well they fit.
+
+ids, start frames, end frames, confidences of a row  ->  TokenRow, a sequence of Token
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import starmap
 from typing import Any, NamedTuple, overload
 
 import numpy as np
@@ -23,23 +25,32 @@ class Token(NamedTuple):
 
 
 class TokenRow(Sequence[Token]):
-    """The tokens of an utterance as arrays; a `Token` is made only where one is asked for.
+    """The tokens of one row of a batch, kept as arrays: a token becomes a `Token` only when it is read.
 
-    `ids`, `start_frames`, `end_frames`: (tokens,) integers. `confidences`: (tokens,) floats, 0..1. Equal to a list of
-    the same tokens. Arrays may be views of a whole batch.
+    A request without times needs the ids alone, and never pays for the rest. Equal to any sequence of the same tokens.
     """
 
-    __slots__ = ("confidences", "end_frames", "ids", "start_frames")
-    __hash__ = None  # type: ignore[assignment]  # as a list
+    __slots__ = ("confidences", "ends", "ids", "starts")
+    __hash__ = None  # type: ignore[assignment]  # as of a list, which it may be equal to
 
     def __init__(
         self,
         ids: npt.NDArray[np.integer[Any]],
-        start_frames: npt.NDArray[np.integer[Any]],
-        end_frames: npt.NDArray[np.integer[Any]],
+        starts: npt.NDArray[np.integer[Any]],
+        ends: npt.NDArray[np.integer[Any]],
         confidences: npt.NDArray[np.floating[Any]],
     ) -> None:
-        self.ids, self.start_frames, self.end_frames, self.confidences = ids, start_frames, end_frames, confidences
+        """Take the fields of the tokens, each (tokens,); they are not copied.
+
+        Args:
+            ids: of the tokens.
+            starts, ends: as `Token.start_frame` and `Token.end_frame`.
+            confidences: 0..1.
+        """
+        self.ids = ids
+        self.starts = starts
+        self.ends = ends
+        self.confidences = confidences
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -51,24 +62,29 @@ class TokenRow(Sequence[Token]):
     def __getitem__(self, index: slice) -> "TokenRow": ...
 
     def __getitem__(self, index: int | slice) -> "Token | TokenRow":
-        fields = (each[index] for each in (self.ids, self.start_frames, self.end_frames, self.confidences))
-        return TokenRow(*fields) if isinstance(index, slice) else Token(*(each.item() for each in fields))
+        fields = self.ids[index], self.starts[index], self.ends[index], self.confidences[index]
+        if isinstance(index, slice):
+            return TokenRow(*fields)
+        return Token._make(field.item() for field in fields)
 
     def __iter__(self) -> Iterator[Token]:
-        fields = (self.ids, self.start_frames, self.end_frames, self.confidences)
-        return starmap(Token, zip(*(each.tolist() for each in fields), strict=True))
+        columns = (self.ids, self.starts, self.ends, self.confidences)
+        return map(Token._make, zip(*(column.tolist() for column in columns), strict=True))
 
     def __eq__(self, other: object) -> bool:
-        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and list(self) == list(other)
 
     def __repr__(self) -> str:
-        return f"TokenRow({list(self)})"
+        return f"TokenRow({list(self)!r})"
 
 
-def token_ids(tokens: Sequence[Token]) -> list[int]:
-    """The ids of some tokens; those of a `TokenRow` without making tokens of it."""
-    ids: list[int] = tokens.ids.tolist() if isinstance(tokens, TokenRow) else [token.id for token in tokens]
-    return ids
+def ids_of(tokens: Sequence[Token]) -> list[int]:
+    """The ids of tokens."""
+    if isinstance(tokens, TokenRow):
+        return tokens.ids.tolist()
+    return [token.id for token in tokens]
 
 
 @dataclass(frozen=True)

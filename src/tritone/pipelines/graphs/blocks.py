@@ -1,7 +1,7 @@
 """Waveforms as blocks, which a model's graphs for whole utterances take.
 
 waveforms of any lengths  ->  which of them share a call, padded to what length
-waveforms, length         ->  {"waveform": (rows, samples) float32, "num_samples": (rows,) int64}
+waveforms, length         ->  {"waveform": (rows, samples) float32 or int16, "num_samples": (rows,) int64}
 """
 
 from collections.abc import Callable, Sequence
@@ -10,10 +10,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.graphs.filling import fill_rows
 from tritone.runtime.graph import Array, TensorSpec
 
 
@@ -110,13 +111,20 @@ class Blocks:
         return padded if self._equal else bucket_length(padded, steps_per_octave)
 
     def fill(
-        self, empty: Callable[[tuple[int, ...], npt.DTypeLike], Array], waveforms: Sequence[Waveform], padded: int
+        self,
+        empty: Callable[[tuple[int, ...], npt.DTypeLike], Array],
+        waveforms: Sequence[Samples],
+        padded: int,
+        *,
+        narrow: bool = False,
     ) -> dict[str, Array]:
-        """Put waveforms into one block of `padded` samples a row; `empty` makes it."""
-        block = empty((len(waveforms), padded), np.float32)
-        for row, waveform in zip(block, waveforms, strict=True):
-            row[: len(waveform)] = waveform
-            row[len(waveform) :] = 0
+        """Put waveforms into one block of `padded` samples a row; `empty` makes it.
+
+        The block is float32, or with `narrow`, where all waveforms are int16, int16 as well.
+        """
+        narrow = narrow and all(waveform.dtype == np.int16 for waveform in waveforms)
+        block = empty((len(waveforms), padded), np.int16 if narrow else np.float32)
+        fill_rows(block, waveforms)
         num_samples = [min(len(waveform) + self.tail, padded) for waveform in waveforms]
         return {"waveform": block, "num_samples": np.array(num_samples, dtype=np.int64)}
 

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.batching import Batch, BatchLimits
@@ -130,7 +130,7 @@ class GraphRunner:
 
     def run_waveforms(
         self,
-        waveforms: Sequence[Waveform],
+        waveforms: Sequence[Samples],
         outputs_for: Callable[[Sequence[int]], Sequence[str]],
         take: Callable[[Sequence[int], Outputs], object],
     ) -> None:
@@ -155,9 +155,9 @@ class GraphRunner:
         finally:
             self.budget.settle()
 
-    def filled(self, waveforms: Sequence[Waveform], padded: int) -> Filled:
+    def filled(self, waveforms: Sequence[Samples], padded: int) -> Filled:
         """The inputs of a call for some waveforms, padded to so many samples."""
-        inputs = self.blocks.fill(self.graph.empty, waveforms, padded)
+        inputs = self.blocks.fill(self.graph.empty, waveforms, padded, narrow=self.graph.widens)
         audio = sum(map(len, waveforms))
         return Filled(inputs, audio, inputs["waveform"].size - audio)
 
@@ -175,11 +175,15 @@ class GraphRunner:
     def warm_up_on_silence(self, longest_s: float, outputs: Sequence[str], take: Callable[[Outputs], object]) -> None:
         """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
 
+        types: tuple[type[np.float32 | np.int16], ...] = (np.float32, np.int16) if self.graph.widens else (np.float32,)
+
         def run(padded: int) -> None:
-            inputs = self.filled([np.zeros(padded, np.float32)], padded).inputs
-            with self.budget.call(1, padded):
-                computed = self.compute(inputs, outputs)
-            take(computed)
+            for each in types:
+                silence: Samples = np.zeros(padded, each)  # type: ignore[assignment]  # of either
+                inputs = self.filled([silence], padded).inputs
+                with self.budget.call(1, padded):
+                    computed = self.compute(inputs, outputs)
+                take(computed)
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
         self.warm_up(self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave), run)

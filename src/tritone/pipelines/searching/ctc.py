@@ -19,7 +19,7 @@ from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search,
 from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best, tokens_of_block
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, TokenRow
 from tritone.search.options import CTC_MODES, MAX_BEAM, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class PrefixBeamSearch(BeamSearch):
         return np.concatenate(self._encoder_out) if self._encoder_out else super().encoder_out()
 
 
-def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> Sequence[Sequence[Token]]:
+def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> list[TokenRow]:
     """The greedy tokens of some rows of a batch; frames count from the start of the row."""
     if GREEDY_BLOCK in outputs:
         return tokens_of_block(of_rows(outputs[GREEDY_BLOCK], rows))

@@ -30,9 +30,11 @@ class DeviceTransducer:
     def __init__(self, network: Any, device: str) -> None:
         """Take the `GraphNetwork`, whose graphs are run by torch on `device`."""
         from tritone.runtime.torch.loop import DeviceLoops
+        from tritone.search.device.kernels_for import kernels_for
 
         self._network = network
         self._place = device
+        self._kernels = kernels_for(device)
         self._loops = DeviceLoops(device)
         self._made: dict[Any, Any] = {}
 
@@ -106,9 +108,9 @@ class DeviceTransducer:
             return ModifiedBeamLoop(**self._of_network(), beam=beam, start=start, penalised=penalised)
 
         most = int(lengths.max(initial=0))
-        found = self._loops(name, self._loop(name, make), encoder_out, shape, small, most)
+        totals, pointers, log_probs = self._loops(name, self._loop(name, make), encoder_out, shape, small, most)
         counts = [each.num_hypotheses for each in options]
-        return traced(*found, lengths, len(self._network.start), counts)
+        return traced(totals, pointers, log_probs, lengths, len(self._network.start), counts)
 
     def _loop(self, name: Any, make: Callable[[], Any]) -> Any:
         if name not in self._made:  # two threads may make it; one of them is kept
@@ -126,6 +128,7 @@ class DeviceTransducer:
             "blank_id": network.blank_id,
             "unk_id": network.unk_id,
             "device": self._place,
+            "kernels": self._kernels,
         }
 
 

@@ -22,7 +22,7 @@ from tritone.errors import BundleError, InputError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.runtime.graph import Array
-from tritone.search.hypothesis import Hypothesis, token_ids
+from tritone.search.hypothesis import Hypothesis, ids_of
 from tritone.search.options import SearchOptions
 
 GPU_LOGITS = 2**27  # the same on a GPU, which needs larger calls to be busy: 512 MB
@@ -47,7 +47,9 @@ class HeldFrames:
 class Candidate:
     """An utterance whose hypotheses are to be ranked."""
 
-    encoder_out: Array | HeldFrames  # (frames, output_dim) float32; of candidates ranked together all held as one, or none
+    encoder_out: (
+        Array | HeldFrames
+    )  # (frames, output_dim) float32; of candidates ranked together all held as one, or none
     hypotheses: Sequence[Hypothesis]  # best first
     options: SearchOptions
 
@@ -128,7 +130,11 @@ class Rescorer:
             grown = max(widest[0], part.size[0]), max(widest[1], part.size[1]), max(widest[2], part.size[2])
             frames, hypotheses, tokens = grown
             count = (len(batches[-1]) + 1 if batches else 1) * hypotheses * tokens
-            if batches and count * self._vocab_size <= self._max_logits and count * max(frames, tokens) <= self._max_scores:
+            if (
+                batches
+                and count * self._vocab_size <= self._max_logits
+                and count * max(frames, tokens) <= self._max_scores
+            ):
                 batches[-1].append(part)
                 widest = grown
             else:
@@ -158,7 +164,7 @@ class Rescorer:
         for row, each in enumerate(candidates):
             for column, hypothesis in enumerate(each.hypotheses):
                 num_tokens[row, column] = len(hypothesis.tokens)
-                tokens[row, column, : len(hypothesis.tokens)] = token_ids(hypothesis.tokens)
+                tokens[row, column, : len(hypothesis.tokens)] = ids_of(hypothesis.tokens)
         wanted = ["left_scores"]
         if any(self._reverse_weight(each.options) > 0 for each in candidates):
             wanted.append("right_scores")

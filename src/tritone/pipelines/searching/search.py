@@ -134,7 +134,9 @@ def advance(searches: Sequence[Search], outputs: Mapping[str, Array], rows: Sequ
         classes.setdefault(type(search), []).append(place)
     for each, places in classes.items():
         each.advance_all(
-            [searches[place] for place in places], outputs, places if rows is None else [rows[place] for place in places]
+            [searches[place] for place in places],
+            outputs,
+            places if rows is None else [rows[place] for place in places],
         )
 
 

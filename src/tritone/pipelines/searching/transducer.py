@@ -218,9 +218,10 @@ class TransducerSearching(Searching):
             return super().search(outputs, options)
         found: list[list[Hypothesis]] = [[] for _ in options]
         groups: dict[tuple[str, int], list[int]] = {}
-        for row, each in enumerate(options):
-            if self._is_on_device(each):
-                groups.setdefault((each.mode, each.max_symbols if each.mode == "greedy" else each.beam), []).append(row)
+        for row, asked in enumerate(options):
+            if self._is_on_device(asked):
+                number = asked.max_symbols if asked.mode == "greedy" else asked.beam
+                groups.setdefault((asked.mode, number), []).append(row)
         for (mode, number), rows in groups.items():
             chosen, num_frames, frames = [options[row] for row in rows], outputs["num_frames"][rows], held.rows(rows)
             if mode == "greedy":

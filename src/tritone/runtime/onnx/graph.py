@@ -64,6 +64,7 @@ class OnnxGraph:
         providers, options = _providers(device), _options(threads)
         weights, self._loops = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
+        self.widens = False
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
         if split_calls and sum(file.stat().st_size for file in (path, *weights) if file.is_file()) >= ALONE_BYTES:
             self.concurrency = 1

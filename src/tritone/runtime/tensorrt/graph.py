@@ -86,6 +86,7 @@ class TensorRtGraph:
         ]
         self.inputs: Mapping[str, TensorSpec] = {name: self._within(name) for name in inputs}
         self.outputs: Mapping[str, TensorSpec] = {name: self._spec(name) for name in names if name not in inputs}
+        self.widens = False
         self.concurrency = 2 if split_calls else 1
         self._queue = CudaQueue(self._place)
         self._contexts: dict[int, Any] = {}

@@ -20,7 +20,7 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import HELD, Array, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch.cuda import CudaQueue, Replays
+from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
@@ -74,6 +74,7 @@ class TorchGraph:
         self.inputs: Mapping[str, TensorSpec] = self._program.inputs
         self.outputs: Mapping[str, TensorSpec] = self._program.outputs
         # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
+        self.widens = index is not None
         self.concurrency = self._threads if index is None else 2 if split_calls else 1
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
@@ -125,18 +126,19 @@ class TorchGraph:
                     Held(result) if name.startswith(HELD) else result.numpy()
                     for name, result in zip(names, results, strict=True)
                 ]
-            pinned = [value if isinstance(value, Held) else self._cuda.pinned(value) for value in values]
+            sent = self._cuda.send([value for value in values if not isinstance(value, Held)])
             with self._cuda.turn():
-                given = [value.tensor() if isinstance(value, Held) else value for value in pinned]
+                arrived = iter(self._cuda.received(sent))
+                given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
                 if sum(value.size for value in values if not isinstance(value, Held)) <= MAX_REPLAYED:
                     results = self._replays.run(names, function, given)
                 else:
-                    results = function(*(value.to(self._place, non_blocking=True) for value in given))
+                    results = function(*given)
                 fetched = self._cuda.fetch(results, names)
             return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs, derived ones too."""
+        """The program as a function of device tensors to these outputs, derived ones too; see also `widening`."""
         with self._lock:
             if outputs not in self._functions:
                 self._functions[outputs] = self._composed(outputs)
@@ -148,7 +150,7 @@ class TorchGraph:
         unknown = [name for name in plain if name in wanted and name not in self.outputs]
         # In the program's order: the same network, whatever order they are asked for in.
         names = tuple(name for name in self.outputs if name in wanted) + tuple(unknown)
-        program = self._program.function(names)
+        program = widening(self._program.function(names), self.inputs)
         if names == outputs:
             return program
 
@@ -189,7 +191,8 @@ class TorchGraph:
         fits = value.ndim == len(spec.shape) and all(
             axis is None or axis == size for axis, size in zip(spec.shape, value.shape, strict=True)
         )
-        if value.dtype != spec.dtype or not fits:
+        narrow = value.dtype == np.int16 and spec.dtype == np.float32
+        if not (value.dtype == spec.dtype or narrow) or not fits:
             raise ValueError(
                 f"input {name} is {value.dtype} of shape {value.shape}, the graph takes {spec.dtype} of shape "
                 f"{spec.shape}"

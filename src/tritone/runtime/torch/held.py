@@ -1,6 +1,6 @@
 """Outputs that stay on their device, for another graph or a search there: nothing of them goes through the host.
 
-    encoder("held:encoder_out")  ->  Held  ->  decoder(encoder_out=Held)
+encoder("held:encoder_out")  ->  Held  ->  decoder(encoder_out=Held)
 """
 
 from collections.abc import Sequence

@@ -78,7 +78,7 @@ class DeviceLoops:
                 recording = self._recording(name, loop, shape, given)
                 if recording is None:
                     first, *rest = (each.to(self.place, non_blocking=True) for each in given)
-                    results = self._launched(loop, loop.start(_padded(first, shape), *rest), steps)
+                    results: Sequence[Tensor] = self._launched(loop, loop.start(_padded(first, shape), *rest), steps)
                 else:
                     results = recording(given, steps)
                 fetched = queue.fetch(results)

@@ -125,9 +125,9 @@ class Beam(ABC):
         found = []
         columns = (each[order].tolist() for each in (log_probs, bonuses, scores, marks))
         for log_prob, bonus, score, mark in zip(*columns, strict=True):
-            marks = self._marks[self._path(mark)]
-            frames, confidences = marks["frame"], np.exp(np.minimum(marks["log_prob"], 0, dtype=np.float64))
-            own = TokenRow(marks["token"], frames, frames + 1, confidences)
+            path = self._marks[self._path(mark)]
+            frames, confidences = path["frame"], np.exp(np.minimum(path["log_prob"], 0, dtype=np.float64))
+            own = TokenRow(path["token"], frames, frames + 1, confidences)
             tokens = [*settled, *own] if settled else own
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=score))
         return found
@@ -136,7 +136,8 @@ class Beam(ABC):
         """The marks of the list that ends in one, without the settled ones."""
         scratch = np.empty(int(self._record["num_marks"]), dtype=np.int32)
         length = self._read_marks(self._marks, mark, scratch)
-        return scratch[len(scratch) - length :]
+        path: npt.NDArray[np.int32] = scratch[len(scratch) - length :]
+        return path
 
     def _until_decision(self, count: int) -> int:
         """How many of `count` frames come before old differences are decided."""

@@ -39,7 +39,7 @@ def _spread(
 
 
 def spread_frame(frames: Tensor, frame: Tensor, vectors: Tensor, beam: int) -> tuple[Tensor, Tensor]:
-    """What the joiner takes in a frame (1,): of each row of `frames` (batch, frames, dim) `beam` times, and `vectors`."""
+    """What the joiner takes in a frame (1,): that of each row of (batch, frames, dim) `beam` times, and `vectors`."""
     chosen = torch.empty(vectors.shape, dtype=frames.dtype, device=frames.device)
     dim, room = frames.shape[2], frames.shape[1]
     _spread_frame[(len(vectors),)](frames, frame, chosen, dim, room, beam, triton.next_power_of_2(dim))
@@ -283,4 +283,3 @@ def _beam(
     written = ranks < tl.where(now < room, beam, 0)
     tl.store(pointers + out, source + tl.where(adds, (token + 1) << source_bits, 0), written)
     tl.store(log_probs + out, (best - from_total).to(tl.float32), written)
-

@@ -91,7 +91,9 @@ class ModifiedBeamLoop:
 
     def step(self, *state: Tensor) -> list[Tensor]:
         """Search the next frame of each row; rows without one stay as they are."""
-        frame, totals, hashes, contexts, vectors, pointers, log_probs, frames, num_frames, penalties, temperatures = state
+        frame, totals, hashes, contexts, vectors, pointers, log_probs, frames, num_frames, penalties, temperatures = (
+            state
+        )
         batch, beam = totals.shape
         if self._kernels is not None:
             logits = self._join(*self._kernels.spread_frame(frames, frame, vectors, beam))
@@ -143,8 +145,8 @@ class ModifiedBeamLoop:
         return (state[8].max() - state[0]).clamp(min=0).sum()
 
     def finish(self, *state: Tensor) -> list[Tensor]:
-        """Log-probabilities of the hypotheses, back-pointers, and log-probabilities of the tokens that they add."""
-        return [state[1], state[5], state[6]]
+        """Log-probabilities of the hypotheses, back-pointers int32, and log-probabilities of the added tokens."""
+        return [state[1].clone(), state[5].to(torch.int32), state[6].clone()]
 
     def _best(self, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """The best extensions (batch, beam), best first: their log-probabilities, hypotheses and tokens.

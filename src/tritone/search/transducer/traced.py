@@ -1,6 +1,6 @@
 """Reading what `device.modified_beam` found: back-pointers to token rows, in compiled code.
 
-    log-probabilities (batch, beam), back-pointers (batch, frames, beam)  ->  hypotheses of each row, best first
+log-probabilities (batch, beam), back-pointers (batch, frames, beam)  ->  hypotheses of each row, best first
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ SOURCE_BITS = 8  # see `device/modified_beam.py`
 
 def traced(
     totals: npt.NDArray[np.float64],
-    pointers: npt.NDArray[np.int64],
+    pointers: npt.NDArray[np.int32],
     log_probs: npt.NDArray[np.float32],
     num_frames: npt.NDArray[np.int64],
     context_size: int,
