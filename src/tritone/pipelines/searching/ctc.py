@@ -116,7 +116,7 @@ def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> 
 def _top_tokens(outputs: Mapping[str, Array]) -> tuple[Array, Array] | None:
     """The best tokens of each frame and their log-probabilities, where the graph has looked for them."""
     found = [outputs[name] for name in outputs if name.startswith(TOP_BLOCK)]
-    return (found[0][0], found[0][1].view(np.float32)) if found else None
+    return (found[0][:, 0], np.ascontiguousarray(found[0][:, 1]).view(np.float32)) if found else None
 
 
 def _on_host(outputs: Mapping[str, Any]) -> Array:

@@ -1,7 +1,7 @@
 """CTC on the device: the greedy tokens of a batch, or the best tokens of each frame, as one small block.
 
     best_tokens, best_log_probs (batch, frames), num_frames (batch,)  ->  (batch, 4, frames + 1) int32  ->  TokenRow
-    log_probs (batch, frames, vocab) float32                          ->  (2, batch, frames, k) int32
+    log_probs (batch, frames, vocab) float32                          ->  (batch, 2, frames, k) int32
 
 Both do what `ctc/greedy.py` and `ctc/prefix_beam.top_tokens` do on the CPU, ties included.
 """
@@ -56,7 +56,7 @@ def top_block(log_probs: Tensor, k: int) -> Tensor:
         k: 1 to vocab.
 
     Returns:
-        (2, batch, frames, k) int32: ids, and the bits of their log-probabilities; best first, of equal ones the lower
+        (batch, 2, frames, k) int32: ids, and the bits of their log-probabilities; best first, of equal ones the lower
         id.
 
     The vocabulary is cut into blocks. The k blocks with the largest maxima, of equal ones the first, hold the k best
@@ -75,7 +75,7 @@ def top_block(log_probs: Tensor, k: int) -> Tensor:
     keys = torch.where(ids < vocab, _keys(values, ids), -(2**63))
     keys = keys.topk(k, dim=-1).values
     chosen = (-keys) & 0xFFFFFFFF
-    return torch.stack([chosen.to(torch.int32), log_probs.gather(-1, chosen).view(torch.int32)])
+    return torch.stack([chosen.to(torch.int32), log_probs.gather(-1, chosen).view(torch.int32)], dim=1)
 
 
 def _keys(values: Tensor, ids: Tensor) -> Tensor:
