@@ -1,0 +1,130 @@
+"""Work in processes of its own: what one leaves on the device or in its settings is gone with it.
+
+    Task("ceiling", {...})  ->  python -m benchmarks.gpu.tasks  ->  READY, then on "go" its result as JSON
+
+A task prepares at once and measures on its turn, so that many compile at the same time and one alone uses the device.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+READY, RESULT = "TASK READY", "TASK RESULT "
+Arguments = Mapping[str, Any]
+Measure = Callable[[], Any]
+
+
+class TaskError(RuntimeError):
+    """A task ended without a result; the message has its last words."""
+
+
+class Task:
+    """A process that prepares. `prepared_s`: how long that took, once it has."""
+
+    def __init__(self, name: str, arguments: Arguments, environment: Mapping[str, str] | None = None) -> None:
+        self.name = name
+        self.arguments = arguments
+        self.prepared_s = 0.0
+        self._ready = threading.Event()
+        self._lines: list[str] = []
+        self._result: Any = None
+        self._start = time.monotonic()
+        self._process = subprocess.Popen(
+            [sys.executable, "-u", "-m", "benchmarks.gpu.tasks", name, json.dumps(arguments)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, **(environment or {})},
+        )
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def wait_ready(self, timeout_s: float) -> bool:
+        """Whether it is prepared, or has ended, in time."""
+        return self._ready.wait(timeout_s)
+
+    def result(self, timeout_s: float = 600.0) -> Any:
+        """Have it measure, and wait for what it finds.
+
+        Raises:
+            TaskError: it failed, or took too long.
+        """
+        try:
+            if not self.wait_ready(timeout_s):
+                raise TaskError(f"{self.name} was not prepared after {timeout_s:g} s")
+            assert self._process.stdin is not None
+            try:
+                self._process.stdin.write("go\n")
+                self._process.stdin.close()
+            except OSError:
+                pass  # it has ended; its words are below
+            self._process.wait(timeout_s)
+            self._reader.join(timeout=10)
+            if self._result is None:
+                raise TaskError(f"{self.name} {dict(self.arguments)} failed: " + "\n".join(self._lines[-30:]))
+            return self._result["value"]
+        except subprocess.TimeoutExpired:
+            raise TaskError(f"{self.name} had no result after {timeout_s:g} s") from None
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        """End it, if it still runs."""
+        if self._process.poll() is None:
+            self._process.kill()
+        self._process.wait()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(READY):
+                self.prepared_s = time.monotonic() - self._start
+                self._ready.set()
+            elif line.startswith(RESULT):
+                self._result = json.loads(line.removeprefix(RESULT))
+            else:
+                self._lines.append(line.rstrip())
+        self._ready.set()
+
+
+def export(model: str, folder: str, smoke: bool) -> Measure:
+    """Export a bundle."""
+    from pathlib import Path
+
+    import torch
+
+    from benchmarks.gpu.bundles import MODELS
+
+    torch.set_num_threads(min(4, torch.get_num_threads()))  # others export too
+    path = MODELS[model].make(Path(folder), smoke)
+    return lambda: str(path)
+
+
+def ceiling(seconds_each: float, device: str, **shape: Any) -> Measure:
+    """Compile a network and time it."""
+    from benchmarks.gpu.ceiling import milliseconds, prepare
+
+    run = prepare(device=device, **shape)
+    return lambda: milliseconds(run, device, seconds_each)
+
+
+TASKS: dict[str, Callable[..., Measure]] = {"export": export, "ceiling": ceiling}
+
+
+def main() -> None:
+    """Run the task that the command line names."""
+    name, arguments = sys.argv[1], json.loads(sys.argv[2])
+    measure = TASKS[name](**arguments)
+    print(READY, flush=True)
+    sys.stdin.readline()
+    print(RESULT + json.dumps({"value": measure()}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
