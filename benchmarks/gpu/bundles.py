@@ -73,18 +73,14 @@ def _wenet(name: str, title: str, streaming: bool, **size: int) -> Model:
     tiny = {"width": 16, "heads": 2, "blocks": 1, "linear_units": 16, "decoder_blocks": 1, "vocab_size": 60}
     chunk_ms = 640.0 if streaming else 0.0
     size |= {"decoder_blocks": 3, "token_rate": TOKEN_RATE}
-    return Model(
-        name=name, title=title, family="wenet", size=size, tiny=tiny, streaming=streaming, chunk_ms=chunk_ms
-    )
+    return Model(name=name, title=title, family="wenet", size=size, tiny=tiny, streaming=streaming, chunk_ms=chunk_ms)
 
 
 def _icefall(name: str, title: str, encoder: str, streaming: bool = False, vocab_size: int = 500) -> Model:
     size = {"encoder": encoder, "token_rate": TOKEN_RATE, "vocab_size": vocab_size}
     tiny = {"vocab_size": 60}
     chunk_ms = 640.0 if streaming else 0.0
-    return Model(
-        name=name, title=title, family="icefall", size=size, tiny=tiny, streaming=streaming, chunk_ms=chunk_ms
-    )
+    return Model(name=name, title=title, family="icefall", size=size, tiny=tiny, streaming=streaming, chunk_ms=chunk_ms)
 
 
 def _speaker(name: str, title: str, size: str) -> Model:

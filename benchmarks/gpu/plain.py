@@ -3,7 +3,6 @@
 What a compiled network of the same size does without features and masks; random weights.
 """
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 

@@ -114,7 +114,43 @@ def ceiling(seconds_each: float, device: str, **shape: Any) -> Measure:
     return lambda: milliseconds(run, device, seconds_each)
 
 
-TASKS: dict[str, Callable[..., Measure]] = {"export": export, "ceiling": ceiling}
+def inprocess(seconds_each: float, **arguments: Any) -> Measure:
+    """Open a pipeline and measure it in this process."""
+    from benchmarks.gpu.inprocess import prepare
+
+    measure = prepare(**arguments)
+    return lambda: measure(seconds_each)
+
+
+def steps(seconds_each: float, **arguments: Any) -> Measure:
+    """Open a pipeline for streams and measure its steps."""
+    from benchmarks.gpu.inprocess import prepare_streams
+
+    measure = prepare_streams(**arguments)
+    return lambda: measure(seconds_each)
+
+
+def texts(folder: str, device: str, count: int) -> Measure:
+    """Compare texts of the device with those of the CPU; takes no turn, because nothing of it is timed."""
+    from pathlib import Path
+
+    from benchmarks.gpu.accuracy import compare, export_demo
+
+    rows = compare(str(export_demo(Path(folder))), device, count)
+    return lambda: rows
+
+
+def embeddings(bundle: str, device: str, count: int) -> Measure:
+    """Compare embeddings of the device with those of the CPU."""
+    from benchmarks.gpu.accuracy import compare_embeddings
+
+    rows = compare_embeddings(bundle, device, count)
+    return lambda: rows
+
+
+TASKS: dict[str, Callable[..., Measure]] = {
+    each.__name__: each for each in (export, ceiling, inprocess, steps, texts, embeddings)
+}
 
 
 def main() -> None:

@@ -1,6 +1,6 @@
 """What random models say, and to what: word pieces, and speech to balance them on.
 
-    pieces(500)  ->  ["a", "▁b", ...]        speech(10, 16000)  ->  waveform
+pieces(500)  ->  ["a", "▁b", ...]        speech(10, 16000)  ->  waveform
 """
 
 import numpy as np

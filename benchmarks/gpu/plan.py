@@ -1,0 +1,185 @@
+"""What is measured, part by part: the ceilings of each, the pipelines in process, and the loads of its server.
+
+PARTS["ctc"]  ->  Part(ceilings, pipelines, loads)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.gpu.audio import LIBRISPEECH
+from tritone.bundle.manifest import Precision, Role
+
+PLAIN = ""  # the name of the plain conformer among models
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling:
+    """A compiled network for one shape; the role says which graph. `seconds` is 0 for steps of streams."""
+
+    model: str
+    rows: int
+    seconds: float = 0.0
+    role: Role = "encoder"
+    precision: Precision = "bf16"
+    full: bool = False  # whether a quick run leaves it out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline:
+    """A pipeline in process on batches of these (rows, seconds), or on so many streams."""
+
+    model: str
+    shapes: Sequence[tuple[int, float]] = ()
+    streams: int = 0
+    precision: Precision = "bf16"
+    callers: int = 2
+    search: Mapping[str, Any] = field(default_factory=dict)
+    full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """So many requests in flight, or streams, for a model of the part's server."""
+
+    model: str
+    load: int
+    audio: str = "10"
+    precision: Precision = "bf16"
+    search: Mapping[str, Any] = field(default_factory=dict)
+    streams: bool = False
+    full: bool = False
+
+    @property
+    def served_as(self) -> str:
+        """The name of the model on the server: one for each precision and way to search."""
+        words = [self.model, self.precision, *(str(value) for value in self.search.values())]
+        return "-".join(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a run, with a server of its own."""
+
+    title: str
+    ceilings: Sequence[Ceiling] = ()
+    pipelines: Sequence[Pipeline] = ()
+    loads: Sequence[Load] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the served models
+
+    def models(self) -> list[str]:
+        """The bundles that it needs."""
+        named = [each.model for each in (*self.ceilings, *self.pipelines, *self.loads)]
+        return list(dict.fromkeys(name for name in named if name != PLAIN))
+
+
+BEAM = {"search": "prefix-beam", "beam": 10}
+RESCORING = {"search": "rescoring"}
+MODIFIED = {"search": "modified-beam", "beam": 4}
+JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 8)]
+SPEAKER_S = 2.02
+
+PARTS: dict[str, Part] = {
+    "ctc": Part(
+        title="WeNet U2++ conformers, whole utterances",
+        ceilings=(
+            Ceiling(model="wenet-512", rows=64, seconds=10),
+            Ceiling(model="wenet-512", rows=128, seconds=10),
+            Ceiling(model="wenet-512", rows=1, seconds=10),
+            Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
+            Ceiling(model=PLAIN, rows=64, seconds=10),
+            Ceiling(model="wenet-512", rows=64, seconds=5, full=True),
+            Ceiling(model="wenet-512", rows=32, seconds=16, full=True),
+            Ceiling(model="wenet-256", rows=64, seconds=10, full=True),
+        ),
+        pipelines=(
+            Pipeline(model="wenet-512", shapes=((64, 10.0),)),
+            Pipeline(model="wenet-256", shapes=((64, 10.0),), full=True),
+        ),
+        loads=(
+            Load(model="wenet-512", load=256),
+            Load(model="wenet-512", load=512),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH),
+            Load(model="wenet-512", load=1),
+            Load(model="wenet-512", load=64),
+            Load(model="wenet-512", load=256, search=RESCORING),
+            Load(model="wenet-512", load=256, search=BEAM),
+            Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
+            Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
+            Load(model="wenet-512", load=256, audio="5", full=True),
+            Load(model="wenet-512", load=256, audio="16", full=True),
+            Load(model="wenet-512", load=512, search=RESCORING, full=True),
+            Load(model="wenet-512", load=512, search=BEAM, full=True),
+            Load(model="wenet-256", load=256, full=True),
+            Load(model="wenet-256", load=512, full=True),
+        ),
+    ),
+    "icefall": Part(
+        title="icefall transducers, whole utterances",
+        ceilings=(
+            Ceiling(model="zipformer-xl", rows=64, seconds=10),
+            Ceiling(model="conformer-l", rows=64, seconds=10),
+            Ceiling(model="zipformer-l", rows=64, seconds=10),
+            Ceiling(model="zipformer-xl", rows=64, seconds=16, full=True),
+        ),
+        pipelines=(
+            Pipeline(model="conformer-l", shapes=((64, 10.0),)),
+            Pipeline(model="zipformer-l", shapes=((64, 10.0),), full=True),
+            Pipeline(model="zipformer-xl", shapes=((64, 10.0),), full=True),
+        ),
+        loads=(
+            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH),
+            Load(model="conformer-l", load=256),
+            Load(model="conformer-l", load=256, search=MODIFIED),
+            Load(model="zipformer-l", load=256),
+            Load(model="zipformer-l", load=256, search=MODIFIED, full=True),
+            Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
+            Load(model="zipformer-xl", load=256, full=True),
+        ),
+    ),
+    "streams": Part(
+        title="Streams in real time",
+        ceilings=(
+            Ceiling(model="wenet-256", rows=256, role="streaming_encoder"),
+            Ceiling(model="wenet-256", rows=512, role="streaming_encoder", full=True),
+            Ceiling(model="zipformer-m", rows=256, role="streaming_encoder", full=True),
+        ),
+        pipelines=(
+            Pipeline(model="wenet-256", streams=256),
+            Pipeline(model="zipformer-m", streams=256, full=True),
+        ),
+        loads=(
+            Load(model="wenet-256", load=5000, streams=True),
+            Load(model="wenet-256", load=10000, streams=True),
+            Load(model="wenet-256", load=2000, streams=True),
+            Load(model="zipformer-m", load=2000, streams=True, full=True),
+        ),
+    ),
+    "speakers": Part(
+        title="Speaker models, 2.02 s",
+        ceilings=(
+            Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S, precision="fp32"),
+            Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S),
+            Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S, precision="fp32"),
+            Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S),
+        ),
+        pipelines=(
+            Pipeline(model="resnet34", shapes=((64, SPEAKER_S),), precision="fp32"),
+            Pipeline(model="ecapa", shapes=((64, SPEAKER_S),)),
+        ),
+        loads=(
+            Load(model="resnet34", load=400, audio="2.02", precision="fp32"),
+            Load(model="resnet34", load=400, audio="2.02"),
+            Load(model="ecapa", load=400, audio="2.02", precision="fp32"),
+            Load(model="ecapa", load=400, audio="2.02"),
+            Load(model="resnet34", load=200, audio="2.02", precision="fp32", full=True),
+            Load(model="resnet34", load=200, audio="2.02", full=True),
+            Load(model="ecapa", load=200, audio="2.02", full=True),
+        ),
+    ),
+    "jasper": Part(
+        title="Jasper 10x5dr, in process",
+        ceilings=tuple(Ceiling(model="jasper", rows=rows, seconds=seconds) for rows, seconds in JASPER),
+        pipelines=(Pipeline(model="jasper", shapes=tuple(JASPER), callers=1),),
+    ),
+}
