@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from benchmarks.gpu import endurance
 from benchmarks.gpu.bundles import MODELS
-from benchmarks.gpu.plan import PARTS, PLAIN, Ceiling, Load, Part, Pipeline
+from benchmarks.gpu.plan import PARTS, PLAIN, Ceiling, Load, Part, Pipeline, Planned
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.served import ServedModel, Server, measured, measured_streams, options_of, serving
 from benchmarks.gpu.tasks import Task, TaskError
@@ -38,7 +38,7 @@ CEILING_S, CEILING_QUICK_S = 1.5, 0.8
 UTTERANCES, UTTERANCES_SMOKE = 1000, 4
 ENDURED, ENDURED_QUICK = 50_000, 50_000
 
-Planned = TypeVar("Planned", Ceiling, Pipeline, Load)
+OfPlan = TypeVar("OfPlan", bound=Planned)
 
 
 @dataclass(kw_only=True)
@@ -54,13 +54,16 @@ class Bench:
     given: Mapping[str, Any]
     until_s: float
     workers: int
-    tasks: dict[tuple[str, Ceiling | Pipeline | str], Task] = field(default_factory=dict)
+    tasks: list[tuple[str, Ceiling | Pipeline | str, Task]] = field(default_factory=list)
     paths: dict[str, Path] = field(default_factory=dict)
 
-    def chosen(self, planned: Iterable[Planned]) -> list[Planned]:
+    def chosen(self, planned: Iterable[OfPlan]) -> list[OfPlan]:
         """Those that this run has time for, as large as it may."""
         found = [each for each in planned if not (self.quick and each.full)]
-        return found[:2] if self.smoke else found
+        if not self.smoke:
+            return found
+        different = {_kind(each): each for each in reversed(found)}
+        return [each for each in found if different[_kind(each)] is each]
 
     def is_late(self, part: str) -> bool:
         """Whether the time is over; what is left out then is noted."""
@@ -84,12 +87,12 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
     }
     turns = threading.Semaphore(bench.workers)
 
-    def start(key: tuple[str, Any], name: str, arguments: Mapping[str, Any]) -> None:
+    def start(part: str, planned: Any, name: str, arguments: Mapping[str, Any]) -> None:
         with turns:
             task = Task(name, arguments, environment)
-            bench.tasks[key] = task
+            bench.tasks.append((part, planned, task))
             task.wait_ready(bench.until_s)
-            bench.results.say(f"prepared {name} {key[0]} {_words(key[1])} in {task.prepared_s:.1f} s")
+            bench.results.say(f"prepared {name} {part} {_words(planned)} in {task.prepared_s:.1f} s")
 
     def of_model(model: str) -> None:
         if model != PLAIN:
@@ -109,13 +112,13 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
     if "accuracy" in parts:
         count = UTTERANCES_SMOKE if bench.smoke else UTTERANCES
         arguments = {"folder": str(bench.bundles), "device": bench.device, "count": count}
-        works.append(lambda: start(("accuracy", "texts"), "texts", arguments))
+        works.append(lambda: start("accuracy", "texts", "texts", arguments))
     run_all(works)
 
 
-def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[tuple[str, Any], str, Mapping[str, Any]]]:
-    """The keys, names and arguments of what prepares itself before the device is free for it."""
-    found: list[tuple[tuple[str, Any], str, Mapping[str, Any]]] = []
+def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[str, Any, str, Mapping[str, Any]]]:
+    """Part, plan, name and arguments of what prepares itself before the device is free for it."""
+    found: list[tuple[str, Any, str, Mapping[str, Any]]] = []
     path = str(bench.paths.get(model, ""))
     each_s = CEILING_QUICK_S if bench.quick else CEILING_S
     seconds = 0.2 if bench.smoke else each_s
@@ -127,14 +130,14 @@ def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[tupl
                 if bench.smoke:
                     shape |= {"rows": 2, "seconds": min(2.02, ceiling.seconds)}
                 arguments = {"bundle": path, **shape, "device": bench.device, "compiled": not bench.smoke}
-                found.append(((name, ceiling), "ceiling", {**arguments, "seconds_each": seconds}))
+                found.append((name, ceiling, "ceiling", {**arguments, "seconds_each": seconds}))
         for pipeline in bench.chosen(part.pipelines):
             if pipeline.model == model:
                 common = {"bundle": path, "device": bench.device, "precision": pipeline.precision}
                 if pipeline.streams:
                     streams = 2 if bench.smoke else pipeline.streams
                     steps = {**common, "streams": streams, "seconds_each": 2 * seconds}
-                    found.append(((name, pipeline), "steps", steps))
+                    found.append((name, pipeline, "steps", steps))
                     continue
                 shapes = [
                     {"rows": rows, "seconds": length, "callers": pipeline.callers} for rows, length in pipeline.shapes
@@ -143,12 +146,10 @@ def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[tupl
                     shapes = [{"rows": 2, "seconds": 2.02, "callers": 1}]
                 each = seconds if len(shapes) > 1 else 3 * seconds
                 more = {"shapes": shapes, "search": dict(pipeline.search), "seconds_each": each}
-                found.append(((name, pipeline), "inprocess", {**common, **more}))
+                found.append((name, pipeline, "inprocess", {**common, **more}))
     if model == "resnet34" and "accuracy" in parts:
         count = UTTERANCES_SMOKE if bench.smoke else 64
-        found.append(
-            (("accuracy", "embeddings"), "embeddings", {"bundle": path, "device": bench.device, "count": count})
-        )
+        found.append(("accuracy", "embeddings", "embeddings", {"bundle": path, "device": bench.device, "count": count}))
     return found
 
 
@@ -156,8 +157,8 @@ def _models(bench: Bench, parts: Sequence[str]) -> list[str]:
     names = []
     for name in parts:
         part = PARTS.get(name, Part(title=name))
-        for each in (*bench.chosen(part.ceilings), *bench.chosen(part.pipelines), *bench.chosen(part.loads)):
-            names.append(each.model)
+        planned: list[Planned] = [*part.ceilings, *part.pipelines, *part.loads]
+        names += [each.model for each in bench.chosen(planned)]
         if name in ("endurance", "two"):
             names.append("wenet-512")
         if name == "accuracy":
@@ -168,9 +169,7 @@ def _models(bench: Bench, parts: Sequence[str]) -> list[str]:
 
 def alone(bench: Bench, parts: Sequence[str]) -> None:
     """Ceilings and pipelines in process, which are ready by now, one after the other."""
-    for (part, planned), task in list(bench.tasks.items()):
-        if part not in parts:
-            continue
+    for part, planned, task in sorted(bench.tasks, key=lambda each: parts.index(each[0])):
         try:
             found = task.result(bench.until_s)
         except TaskError as error:
@@ -275,6 +274,12 @@ def run_all(works: Sequence[Callable[[], object]]) -> None:
         each.join()
 
 
+def _kind(planned: Planned) -> str:
+    """What a smoke test needs one of."""
+    names = ("model", "role", "precision", "search", "streams", "audio")
+    return f"{[getattr(planned, name, None) for name in names]}"
+
+
 def _words(key: object) -> str:
     if isinstance(key, Ceiling):
         return f"{key.model} {key.role} {key.rows} x {key.seconds:g} s {key.precision}"
@@ -333,7 +338,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 bench.results.note(name, f"{type(error).__name__}: {error}"[-3000:])
         return 0
     finally:
-        for task in bench.tasks.values():
+        for *_, task in bench.tasks:
             task.end()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.audio import workload
+from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.pipelines import EmbeddingPipeline, Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
@@ -37,15 +38,16 @@ def prepare(
 
     Args:
         shapes: `rows` and `seconds` of the batches, and how many `callers` there are at once.
-        search: fields of `SearchOptions`.
+        search: as the parameters of a request.
     """
     opened = Bundle.open(bundle)
     where = placement(device, precision)
+    call: Callable[[Sequence[Waveform]], Sequence[Any]]
     if kind_of(opened).name == "embedding":
         embedding = EmbeddingPipeline(opened, placement=where)
-        sample_rate, call = embedding.sample_rate, embedding.embed
+        sample_rate, call = embedding.sample_rate, lambda batch: list(embedding.embed(batch))
     else:
-        settings = SearchSettings(options=SearchOptions(**search))
+        settings = SearchSettings(options=SearchOptions().changed(search))
         pipeline = open_offline(opened, placement=where, search=settings)
         pipeline.searching.warm_up()
         sample_rate, call = pipeline.sample_rate, pipeline.recognize

@@ -14,41 +14,43 @@ PLAIN = ""  # the name of the plain conformer among models
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ceiling:
-    """A compiled network for one shape; the role says which graph. `seconds` is 0 for steps of streams."""
+class Planned:
+    """Something to measure of a model. `full`: whether a quick run leaves it out."""
 
     model: str
+    full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling(Planned):
+    """A compiled network for one shape; the role says which graph. `seconds` is 0 for steps of streams."""
+
     rows: int
     seconds: float = 0.0
     role: Role = "encoder"
     precision: Precision = "bf16"
-    full: bool = False  # whether a quick run leaves it out
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pipeline:
+class Pipeline(Planned):
     """A pipeline in process on batches of these (rows, seconds), or on so many streams."""
 
-    model: str
     shapes: Sequence[tuple[int, float]] = ()
     streams: int = 0
     precision: Precision = "bf16"
     callers: int = 2
     search: Mapping[str, Any] = field(default_factory=dict)
-    full: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class Load:
+class Load(Planned):
     """So many requests in flight, or streams, for a model of the part's server."""
 
-    model: str
     load: int
     audio: str = "10"
     precision: Precision = "bf16"
     search: Mapping[str, Any] = field(default_factory=dict)
     streams: bool = False
-    full: bool = False
 
     @property
     def served_as(self) -> str:
@@ -69,8 +71,8 @@ class Part:
 
     def models(self) -> list[str]:
         """The bundles that it needs."""
-        named = [each.model for each in (*self.ceilings, *self.pipelines, *self.loads)]
-        return list(dict.fromkeys(name for name in named if name != PLAIN))
+        planned: list[Planned] = [*self.ceilings, *self.pipelines, *self.loads]
+        return list(dict.fromkeys(each.model for each in planned if each.model != PLAIN))
 
 
 BEAM = {"search": "prefix-beam", "beam": 10}
