@@ -20,9 +20,12 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
+import numpy as np
+
 from benchmarks.gpu import endurance
+from benchmarks.gpu.audio import librispeech_lengths
 from benchmarks.gpu.bundles import MODELS
-from benchmarks.gpu.plan import PARTS, PLAIN, Ceiling, Load, Part, Pipeline, Planned
+from benchmarks.gpu.plan import PARTS, PLAIN, Ceiling, Compiled, Load, Part, Pipeline, Planned
 from benchmarks.gpu.results import Results
 from benchmarks.gpu.served import ServedModel, Server, measured, measured_streams, options_of, serving
 from benchmarks.gpu.tasks import Task, TaskError
@@ -54,6 +57,8 @@ class Bench:
     given: Mapping[str, Any]
     until_s: float
     workers: int
+    compiled: bool
+    wire: str
     tasks: list[tuple[str, Ceiling | Pipeline | str, Task]] = field(default_factory=list)
     paths: dict[str, Path] = field(default_factory=dict)
 
@@ -94,6 +99,15 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
             task.wait_ready(bench.until_s)
             bench.results.say(f"prepared {name} {part} {_words(planned)} in {task.prepared_s:.1f} s")
 
+    def compile_ahead(part: str, planned: Compiled, arguments: Mapping[str, Any]) -> None:
+        with turns:
+            told = {"model": planned.model, "precision": planned.precision, "search": planned.search}
+            try:
+                found = Task("compiled", arguments, environment).result(bench.until_s)
+                bench.results.add(part, {"what": "compiled ahead", **told, **found})
+            except TaskError as error:
+                bench.results.note(part, str(error)[-3000:])
+
     def of_model(model: str) -> None:
         if model != PLAIN:
             try:
@@ -106,7 +120,13 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
             except TaskError as error:
                 bench.results.note("export", str(error))
                 return
-        run_all([lambda each=each: start(*each) for each in _tasks_of(bench, parts, model)])  # type: ignore[misc]
+        calls = [each for name in parts for each in _compiled_of(bench, name, model)]
+        first = [lambda each=each: compile_ahead(*each) for each in calls]  # type: ignore[misc]
+        tasks = _tasks_of(bench, parts, model)
+        networks = [each for each in tasks if each[2] == "ceiling"]
+        run_all([*first, *(lambda each=each: start(*each) for each in networks)])  # type: ignore[misc]
+        # pipelines use what was compiled ahead
+        run_all([lambda each=each: start(*each) for each in tasks if each not in networks])  # type: ignore[misc]
 
     works: list[Callable[[], object]] = [lambda name=name: of_model(name) for name in _models(bench, parts)]  # type: ignore[misc]
     if "accuracy" in parts:
@@ -153,11 +173,33 @@ def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[str,
     return found
 
 
+def _compiled_of(bench: Bench, name: str, model: str) -> list[tuple[str, Compiled, Mapping[str, Any]]]:
+    """Part, plan and arguments of what is compiled ahead for a model."""
+    found: list[tuple[str, Compiled, Mapping[str, Any]]] = []
+    if bench.smoke or not bench.compiled:
+        return found
+    lengths = librispeech_lengths(1000, np.random.default_rng(0)).tolist()
+    for each in bench.chosen(PARTS.get(name, Part(title=name)).compiled):
+        if each.model == model:
+            chosen = bench.quick or each.fixed
+            arguments = {
+                "bundle": str(bench.paths[model]),
+                "device": bench.device,
+                "precision": each.precision,
+                "search": each.search,
+                "sizes": each.sizes if chosen else "auto",
+                "steps": list(each.steps),
+                "lengths_s": [] if chosen else lengths,
+            }
+            found.append((name, each, arguments))
+    return found
+
+
 def _models(bench: Bench, parts: Sequence[str]) -> list[str]:
     names = []
     for name in parts:
         part = PARTS.get(name, Part(title=name))
-        planned: list[Planned] = [*part.ceilings, *part.pipelines, *part.loads]
+        planned: list[Planned] = [*part.compiled, *part.ceilings, *part.pipelines, *part.loads]
         names += [each.model for each in bench.chosen(planned)]
         if name in ("endurance", "two"):
             names.append("wenet-512")
@@ -216,8 +258,8 @@ def served(bench: Bench, name: str) -> None:
 def _measured(bench: Bench, server: Server, load: Load) -> dict[str, Any]:
     size = bench.load_of(load)
     if load.streams:
-        return measured_streams(server, load.served_as, size, MODELS[load.model].chunk_ms, bench.seconds)
-    return measured(server, load.served_as, size, bench.audio_of(load), bench.seconds)
+        return measured_streams(server, load.served_as, size, MODELS[load.model].chunk_ms, bench.seconds, bench.wire)
+    return measured(server, load.served_as, size, bench.audio_of(load), bench.seconds, bench.wire)
 
 
 def _served(bench: Bench, load: Load, loads: Sequence[Load]) -> ServedModel:
@@ -261,7 +303,7 @@ def two(bench: Bench) -> None:
             options=options_of(bench.device, load.precision, bench.given, gpus=gpus),
         )
         with serving([model]) as server:
-            row = measured(server, model.name, load.load, load.audio, bench.seconds)
+            row = measured(server, model.name, load.load, load.audio, bench.seconds, bench.wire)
             bench.results.add("two", {"what": "served", "gpus": len(gpus), "of": load.model, **row})
 
 
@@ -303,6 +345,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--build", action="append", default=[], metavar="NAME=VALUE", help="option of `tritone build` for all models"
     )
+    parser.add_argument("--not-compiled", action="store_true", help="serve networks as they are exported")
+    parser.add_argument("--wire", default="int16", choices=["float32", "int16"], help="how audio travels (%(default)s)")
     parser.add_argument("--workers", type=int, default=max(2, (os.cpu_count() or 2) - 2), help="preparing at once")
     given = parser.parse_args(arguments)
     parts = given.only.split(",")
@@ -319,6 +363,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given=dict(parse_option(*text.split("=", 1)) for text in given.build),
         until_s=60 * (given.minutes or usual_minutes),
         workers=given.workers,
+        compiled=not given.not_compiled,
+        wire=given.wire,
     )
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:

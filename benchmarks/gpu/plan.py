@@ -60,10 +60,26 @@ class Load(Planned):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Compiled(Planned):
+    """Calls that `tritone compile` prepares before a model is served.
+
+    `sizes`: of whole utterances, rows x seconds, in a quick run; a full one lets Tritone choose, by the lengths that
+    are sent, unless `fixed`. `steps`: rows of steps of streams.
+    """
+
+    sizes: str = ""
+    steps: Sequence[int] = ()
+    search: str = "greedy"
+    precision: Precision = "bf16"
+    fixed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class Part:
     """One part of a run, with a server of its own."""
 
     title: str
+    compiled: Sequence[Compiled] = ()
     ceilings: Sequence[Ceiling] = ()
     pipelines: Sequence[Pipeline] = ()
     loads: Sequence[Load] = ()
@@ -71,7 +87,7 @@ class Part:
 
     def models(self) -> list[str]:
         """The bundles that it needs."""
-        planned: list[Planned] = [*self.ceilings, *self.pipelines, *self.loads]
+        planned: list[Planned] = [*self.compiled, *self.ceilings, *self.pipelines, *self.loads]
         return list(dict.fromkeys(each.model for each in planned if each.model != PLAIN))
 
 
@@ -79,11 +95,20 @@ BEAM = {"search": "prefix-beam", "beam": 10}
 RESCORING = {"search": "rescoring"}
 MODIFIED = {"search": "modified-beam", "beam": 4}
 JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 8)]
+JASPER_SIZES = ",".join(f"{rows}x{seconds:g}" for rows, seconds in JASPER)
 SPEAKER_S = 2.02
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+MIXED = "64x4,48x7,32x13,24x15,16x17.5,8x26,8x35"  # for lengths as LibriSpeech has them
 
 PARTS: dict[str, Part] = {
     "ctc": Part(
         title="WeNet U2++ conformers, whole utterances",
+        compiled=(
+            Compiled(model="wenet-512", sizes=f"1x10,16x10,64x10,{MIXED}"),
+            Compiled(model="wenet-512", sizes="16x10,64x10", search="rescoring"),
+            Compiled(model="wenet-512", sizes="16x10,64x10", search="prefix-beam"),
+            Compiled(model="wenet-256", full=True),
+        ),
         ceilings=(
             Ceiling(model="wenet-512", rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=128, seconds=10),
@@ -118,6 +143,11 @@ PARTS: dict[str, Part] = {
     ),
     "icefall": Part(
         title="icefall transducers, whole utterances",
+        compiled=(
+            Compiled(model="zipformer-xl", sizes=f"64x10,{MIXED}"),
+            Compiled(model="conformer-l", sizes="16x10,64x10"),
+            Compiled(model="zipformer-l", sizes="16x10,64x10"),
+        ),
         ceilings=(
             Ceiling(model="zipformer-xl", rows=64, seconds=10),
             Ceiling(model="conformer-l", rows=64, seconds=10),
@@ -141,6 +171,10 @@ PARTS: dict[str, Part] = {
     ),
     "streams": Part(
         title="Streams in real time",
+        compiled=(
+            Compiled(model="wenet-256", steps=(64, 128, 256)),
+            Compiled(model="zipformer-m", steps=(64, 256), full=True),
+        ),
         ceilings=(
             Ceiling(model="wenet-256", rows=256, role="streaming_encoder"),
             Ceiling(model="wenet-256", rows=512, role="streaming_encoder", full=True),
@@ -159,6 +193,11 @@ PARTS: dict[str, Part] = {
     ),
     "speakers": Part(
         title="Speaker models, 2.02 s",
+        compiled=tuple(
+            Compiled(model=model, sizes="16x2.02,64x2.02", precision=precision, fixed=True)
+            for model in ("resnet34", "ecapa")
+            for precision in PRECISIONS
+        ),
         ceilings=(
             Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S, precision="fp32"),
             Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S),
@@ -181,6 +220,7 @@ PARTS: dict[str, Part] = {
     ),
     "jasper": Part(
         title="Jasper 10x5dr, in process",
+        compiled=(Compiled(model="jasper", sizes=JASPER_SIZES, fixed=True),),
         ceilings=tuple(Ceiling(model="jasper", rows=rows, seconds=seconds) for rows, seconds in JASPER),
         pipelines=(Pipeline(model="jasper", shapes=tuple(JASPER), callers=1),),
     ),

@@ -6,7 +6,7 @@
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -82,19 +82,21 @@ def options_of(device: str, precision: str, given: Mapping[str, Any], **more: An
     return {**found, **more, **{name: value for name, value in given.items() if name in known}}
 
 
-def measured(server: Server, model: str, load: int, kind: str, seconds: float) -> dict[str, Any]:
-    """So many requests in flight; `kind` of audio as of `audio.workload`."""
-    target = _target(server, model, streaming=False)
+def measured(server: Server, model: str, load: int, kind: str, seconds: float, wire: str = "float32") -> dict[str, Any]:
+    """So many requests in flight; `kind` of audio as of `audio.workload`, which travels as float32 or int16."""
+    target = _target(server, model, wire, streaming=False)
     found = measure_closed(target, workload(kind, target.sample_rate), load, _options(server, seconds))
-    return _row(found, audio=kind)
+    return _row(found, target, audio=kind)
 
 
-def measured_streams(server: Server, model: str, streams: int, chunk_ms: float, seconds: float) -> dict[str, Any]:
+def measured_streams(
+    server: Server, model: str, streams: int, chunk_ms: float, seconds: float, wire: str = "float32"
+) -> dict[str, Any]:
     """So many streams in real time."""
-    target = _target(server, model, streaming=True)
+    target = _target(server, model, wire, streaming=True)
     options = _options(server, seconds, chunk_ms=chunk_ms, start_spread_s=5.0)
     found = measure_streams(target, workload("10", target.sample_rate), streams, options)
-    row = _row(found, audio="10")
+    row = _row(found, target, audio="10")
     if found.streaming is not None:
         chunk, first, final = found.streaming.chunk, found.streaming.first_partial_chunk, found.streaming.final
         row |= {
@@ -111,9 +113,10 @@ def measured_streams(server: Server, model: str, streams: int, chunk_ms: float, 
     return row
 
 
-def _target(server: Server, model: str, *, streaming: bool) -> Any:
+def _target(server: Server, model: str, wire: str, *, streaming: bool) -> Any:
     with Client(f"grpc://{server.grpc}") as client:
-        return find_target(client, model, streaming=streaming)
+        target = find_target(client, model, streaming=streaming)  # int16 where the model takes it
+    return replace(target, pcm=False) if wire == "float32" and hasattr(target, "pcm") else target
 
 
 def _options(server: Server, seconds: float, **more: Any) -> LoadOptions:
@@ -127,12 +130,13 @@ def _options(server: Server, seconds: float, **more: Any) -> LoadOptions:
     return LoadOptions(windows=windows, metrics_url=server.metrics_url, timeout_s=30.0, drain_s=2.0, **more)
 
 
-def _row(found: Measurement, audio: str) -> dict[str, Any]:
+def _row(found: Measurement, target: Any, audio: str) -> dict[str, Any]:
     server, latency = found.server, found.latency
     return {
         "model": found.model,
         "load": found.load,
         "audio": audio,
+        "wire": "int16" if getattr(target, "pcm", False) else "float32",
         "requests": found.requests,
         "errors": dict(found.errors),
         "utterances_s": found.throughput,

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 READY, RESULT = "TASK READY", "TASK RESULT "
@@ -59,11 +60,9 @@ class Task:
             if not self.wait_ready(timeout_s):
                 raise TaskError(f"{self.name} was not prepared after {timeout_s:g} s")
             assert self._process.stdin is not None
-            try:
+            with suppress(OSError):  # where it has ended, its words are below
                 self._process.stdin.write("go\n")
-                self._process.stdin.close()
-            except OSError:
-                pass  # it has ended; its words are below
+                self._process.stdin.flush()
             self._process.wait(timeout_s)
             self._reader.join(timeout=10)
             if self._result is None:
@@ -79,6 +78,11 @@ class Task:
         if self._process.poll() is None:
             self._process.kill()
         self._process.wait()
+        self._reader.join(timeout=10)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                with suppress(OSError):
+                    stream.close()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -104,6 +108,29 @@ def export(model: str, folder: str, smoke: bool) -> Measure:
     torch.set_num_threads(min(4, torch.get_num_threads()))  # others export too
     path = MODELS[model].make(Path(folder), smoke)
     return lambda: str(path)
+
+
+def compiled(
+    bundle: str, device: str, precision: str, search: str, sizes: str, steps: list[int], lengths_s: list[float]
+) -> Measure:
+    """Compile calls of a bundle ahead of time, as `tritone compile` does; takes no turn."""
+    import time as clock
+
+    from tritone.pipelines.compile import compile_bundle
+
+    from tritone.bundle import Bundle
+    from tritone.pipelines.graphs.placement import Placement
+
+    start = clock.perf_counter()
+    found = compile_bundle(
+        Bundle.open(bundle),
+        placement=Placement(device=device, runtime="torch", precision=precision),
+        modes="streaming" if steps else "offline",
+        search=search,  # type: ignore[arg-type]  # of the plan
+        **({"rows": steps} if steps else {"sizes": sizes, "lengths_s": lengths_s, "max_audio_s": 35.0}),
+    )
+    took_s = clock.perf_counter() - start
+    return lambda: {"calls": len(found), "sizes": [str(each) for each in found], "took_s": took_s}
 
 
 def ceiling(seconds_each: float, device: str, **shape: Any) -> Measure:
@@ -149,7 +176,7 @@ def embeddings(bundle: str, device: str, count: int) -> Measure:
 
 
 TASKS: dict[str, Callable[..., Measure]] = {
-    each.__name__: each for each in (export, ceiling, inprocess, steps, texts, embeddings)
+    each.__name__: each for each in (export, compiled, ceiling, inprocess, steps, texts, embeddings)
 }
 
 
