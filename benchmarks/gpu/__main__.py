@@ -35,8 +35,9 @@ from tritone.bench.build_options import parse_option
 from tritone.errors import TritoneError
 
 OUTPUT = ROOT / "docs" / "performance" / "h200"
+KINDS = ("compiled", "ceilings", "pipelines", "loads")  # compiled: what `tritone compile` prepares
 OTHERS = ("accuracy", "endurance", "two")
-COMPILER_THREADS = 4
+COMPILER_THREADS = 2
 CEILING_S, CEILING_QUICK_S = 1.5, 0.8
 UTTERANCES, UTTERANCES_SMOKE = 1000, 4
 ENDURED, ENDURED_QUICK = 50_000, 50_000
@@ -57,7 +58,7 @@ class Bench:
     given: Mapping[str, Any]
     until_s: float
     workers: int
-    compiled: bool
+    without: Sequence[str]  # kinds of measurements, see `KINDS`
     wire: str
     tasks: list[tuple[str, Ceiling | Pipeline | str, Task]] = field(default_factory=list)
     paths: dict[str, Path] = field(default_factory=dict)
@@ -86,7 +87,10 @@ class Bench:
 
 def prepare(bench: Bench, parts: Sequence[str]) -> None:
     """Export bundles, compile ceilings and open pipelines, as many at once as there are cores for."""
+    threads = str(max(1, len(os.sched_getaffinity(0)) // bench.workers))
     environment = {
+        "OMP_NUM_THREADS": threads,  # many of them at once: more threads would wait for each other
+        "OMP_WAIT_POLICY": "PASSIVE",
         "TORCHINDUCTOR_CACHE_DIR": str(bench.bundles / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": str(COMPILER_THREADS),
     }
@@ -94,7 +98,8 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
 
     def start(part: str, planned: Any, name: str, arguments: Mapping[str, Any]) -> None:
         with turns:
-            task = Task(name, arguments, environment)
+            # what is measured as it is used has its threads as it likes
+            task = Task(name, arguments, environment if name == "ceiling" else None)
             bench.tasks.append((part, planned, task))
             task.wait_ready(bench.until_s)
             bench.results.say(f"prepared {name} {part} {_words(planned)} in {task.prepared_s:.1f} s")
@@ -121,10 +126,10 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
                 bench.results.note("export", str(error))
                 return
         calls = [each for name in parts for each in _compiled_of(bench, name, model)]
-        first = [lambda each=each: compile_ahead(*each) for each in calls]  # type: ignore[misc]
+        first = [lambda each=each: compile_ahead(*each) for each in calls]
         tasks = _tasks_of(bench, parts, model)
         networks = [each for each in tasks if each[2] == "ceiling"]
-        run_all([*first, *(lambda each=each: start(*each) for each in networks)])  # type: ignore[misc]
+        run_all([*first, *(lambda each=each: start(*each) for each in networks)])
         # pipelines use what was compiled ahead
         run_all([lambda each=each: start(*each) for each in tasks if each not in networks])  # type: ignore[misc]
 
@@ -144,14 +149,14 @@ def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[str,
     seconds = 0.2 if bench.smoke else each_s
     for name in parts:
         part = PARTS.get(name, Part(title=name))
-        for ceiling in bench.chosen(part.ceilings):
+        for ceiling in bench.chosen(() if "ceilings" in bench.without else part.ceilings):
             if ceiling.model == model:
                 shape = {name: value for name, value in asdict(ceiling).items() if name not in ("model", "full")}
                 if bench.smoke:
                     shape |= {"rows": 2, "seconds": min(2.02, ceiling.seconds)}
                 arguments = {"bundle": path, **shape, "device": bench.device, "compiled": not bench.smoke}
                 found.append((name, ceiling, "ceiling", {**arguments, "seconds_each": seconds}))
-        for pipeline in bench.chosen(part.pipelines):
+        for pipeline in bench.chosen(() if "pipelines" in bench.without else part.pipelines):
             if pipeline.model == model:
                 common = {"bundle": path, "device": bench.device, "precision": pipeline.precision}
                 if pipeline.streams:
@@ -176,7 +181,7 @@ def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[str,
 def _compiled_of(bench: Bench, name: str, model: str) -> list[tuple[str, Compiled, Mapping[str, Any]]]:
     """Part, plan and arguments of what is compiled ahead for a model."""
     found: list[tuple[str, Compiled, Mapping[str, Any]]] = []
-    if bench.smoke or not bench.compiled:
+    if bench.smoke or "compiled" in bench.without:
         return found
     lengths = librispeech_lengths(1000, np.random.default_rng(0)).tolist()
     for each in bench.chosen(PARTS.get(name, Part(title=name)).compiled):
@@ -243,7 +248,7 @@ def served(bench: Bench, name: str) -> None:
     """The loads of a part, all models of which are served together."""
     part = PARTS[name]
     loads = [load for load in bench.chosen(part.loads) if load.model in bench.paths]
-    if not loads or bench.is_late(name):
+    if not loads or "loads" in bench.without or bench.is_late(name):
         return
     models = {load.served_as: _served(bench, load, loads) for load in loads}
     with serving(list(models.values())) as server:
@@ -345,9 +350,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--build", action="append", default=[], metavar="NAME=VALUE", help="option of `tritone build` for all models"
     )
-    parser.add_argument("--not-compiled", action="store_true", help="serve networks as they are exported")
+    parser.add_argument("--without", default="", help=f"leave out some of {','.join(KINDS)}")
     parser.add_argument("--wire", default="int16", choices=["float32", "int16"], help="how audio travels (%(default)s)")
-    parser.add_argument("--workers", type=int, default=max(2, (os.cpu_count() or 2) - 2), help="preparing at once")
+    parser.add_argument(
+        "--workers", type=int, default=max(2, len(os.sched_getaffinity(0)) - 2), help="preparing at once"
+    )
     given = parser.parse_args(arguments)
     parts = given.only.split(",")
     if unknown := [name for name in parts if name not in every]:
@@ -363,7 +370,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         given=dict(parse_option(*text.split("=", 1)) for text in given.build),
         until_s=60 * (given.minutes or usual_minutes),
         workers=given.workers,
-        compiled=not given.not_compiled,
+        without=given.without.split(","),
         wire=given.wire,
     )
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))

@@ -95,26 +95,31 @@ BEAM = {"search": "prefix-beam", "beam": 10}
 RESCORING = {"search": "rescoring"}
 MODIFIED = {"search": "modified-beam", "beam": 4}
 JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 8)]
-JASPER_SIZES = ",".join(f"{rows}x{seconds:g}" for rows, seconds in JASPER)
+JASPER_QUICK = [(rows, seconds) for seconds in (2.0, 16.7) for rows in (1, 8)]
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
-MIXED = "64x4,48x7,32x13,24x15,16x17.5,8x26,8x35"  # for lengths as LibriSpeech has them
+MIXED = "64x5,32x13,24x15.5,16x20,8x35"  # for lengths as LibriSpeech has them
+
+
+def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
+    return ",".join(f"{rows}x{seconds:g}" for rows, seconds in shapes)
+
 
 PARTS: dict[str, Part] = {
     "ctc": Part(
         title="WeNet U2++ conformers, whole utterances",
         compiled=(
             Compiled(model="wenet-512", sizes=f"1x10,16x10,64x10,{MIXED}"),
-            Compiled(model="wenet-512", sizes="16x10,64x10", search="rescoring"),
-            Compiled(model="wenet-512", sizes="16x10,64x10", search="prefix-beam"),
+            Compiled(model="wenet-512", sizes="64x10", search="rescoring"),
+            Compiled(model="wenet-512", sizes="64x10", search="prefix-beam"),
             Compiled(model="wenet-256", full=True),
         ),
         ceilings=(
             Ceiling(model="wenet-512", rows=64, seconds=10),
-            Ceiling(model="wenet-512", rows=128, seconds=10),
             Ceiling(model="wenet-512", rows=1, seconds=10),
             Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
             Ceiling(model=PLAIN, rows=64, seconds=10),
+            Ceiling(model="wenet-512", rows=128, seconds=10, full=True),
             Ceiling(model="wenet-512", rows=64, seconds=5, full=True),
             Ceiling(model="wenet-512", rows=32, seconds=16, full=True),
             Ceiling(model="wenet-256", rows=64, seconds=10, full=True),
@@ -144,15 +149,16 @@ PARTS: dict[str, Part] = {
     "icefall": Part(
         title="icefall transducers, whole utterances",
         compiled=(
-            Compiled(model="zipformer-xl", sizes=f"64x10,{MIXED}"),
-            Compiled(model="conformer-l", sizes="16x10,64x10"),
-            Compiled(model="zipformer-l", sizes="16x10,64x10"),
+            Compiled(model="zipformer-xl", sizes=MIXED.replace("64x5", "32x7")),
+            Compiled(model="conformer-l", sizes="64x10"),
+            Compiled(model="zipformer-l", full=True),
         ),
         ceilings=(
-            Ceiling(model="zipformer-xl", rows=64, seconds=10),
+            Ceiling(model="zipformer-xl", rows=32, seconds=10),
             Ceiling(model="conformer-l", rows=64, seconds=10),
-            Ceiling(model="zipformer-l", rows=64, seconds=10),
-            Ceiling(model="zipformer-xl", rows=64, seconds=16, full=True),
+            Ceiling(model="zipformer-l", rows=64, seconds=10, full=True),
+            Ceiling(model="zipformer-xl", rows=64, seconds=10, full=True),
+            Ceiling(model="zipformer-xl", rows=32, seconds=16, full=True),
         ),
         pipelines=(
             Pipeline(model="conformer-l", shapes=((64, 10.0),)),
@@ -163,7 +169,7 @@ PARTS: dict[str, Part] = {
             Load(model="zipformer-xl", load=512, audio=LIBRISPEECH),
             Load(model="conformer-l", load=256),
             Load(model="conformer-l", load=256, search=MODIFIED),
-            Load(model="zipformer-l", load=256),
+            Load(model="zipformer-l", load=256, full=True),
             Load(model="zipformer-l", load=256, search=MODIFIED, full=True),
             Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
             Load(model="zipformer-xl", load=256, full=True),
@@ -172,7 +178,7 @@ PARTS: dict[str, Part] = {
     "streams": Part(
         title="Streams in real time",
         compiled=(
-            Compiled(model="wenet-256", steps=(64, 128, 256)),
+            Compiled(model="wenet-256", steps=(64, 256)),
             Compiled(model="zipformer-m", steps=(64, 256), full=True),
         ),
         ceilings=(
@@ -194,14 +200,20 @@ PARTS: dict[str, Part] = {
     "speakers": Part(
         title="Speaker models, 2.02 s",
         compiled=tuple(
-            Compiled(model=model, sizes="16x2.02,64x2.02", precision=precision, fixed=True)
+            Compiled(
+                model=model,
+                sizes="64x2.02",
+                precision=precision,
+                fixed=True,
+                full=(model, precision) == ("ecapa", "fp32"),
+            )
             for model in ("resnet34", "ecapa")
             for precision in PRECISIONS
         ),
         ceilings=(
             Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S, precision="fp32"),
             Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S),
-            Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S, precision="fp32"),
+            Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S, precision="fp32", full=True),
             Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S),
         ),
         pipelines=(
@@ -211,7 +223,7 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="resnet34", load=400, audio="2.02", precision="fp32"),
             Load(model="resnet34", load=400, audio="2.02"),
-            Load(model="ecapa", load=400, audio="2.02", precision="fp32"),
+            Load(model="ecapa", load=400, audio="2.02", precision="fp32", full=True),
             Load(model="ecapa", load=400, audio="2.02"),
             Load(model="resnet34", load=200, audio="2.02", precision="fp32", full=True),
             Load(model="resnet34", load=200, audio="2.02", full=True),
@@ -220,8 +232,24 @@ PARTS: dict[str, Part] = {
     ),
     "jasper": Part(
         title="Jasper 10x5dr, in process",
-        compiled=(Compiled(model="jasper", sizes=JASPER_SIZES, fixed=True),),
-        ceilings=tuple(Ceiling(model="jasper", rows=rows, seconds=seconds) for rows, seconds in JASPER),
-        pipelines=(Pipeline(model="jasper", shapes=tuple(JASPER), callers=1),),
+        compiled=(
+            Compiled(model="jasper", sizes=_sizes(JASPER_QUICK), fixed=True),
+            Compiled(
+                model="jasper",
+                sizes=_sizes([each for each in JASPER if each not in JASPER_QUICK]),
+                fixed=True,
+                full=True,
+            ),
+        ),
+        ceilings=tuple(
+            Ceiling(model="jasper", rows=rows, seconds=seconds, full=(rows, seconds) not in JASPER_QUICK)
+            for rows, seconds in JASPER
+        ),
+        pipelines=(
+            Pipeline(model="jasper", shapes=JASPER_QUICK, callers=1),
+            Pipeline(
+                model="jasper", shapes=[each for each in JASPER if each not in JASPER_QUICK], callers=1, full=True
+            ),
+        ),
     ),
 }

@@ -101,11 +101,8 @@ def export(model: str, folder: str, smoke: bool) -> Measure:
     """Export a bundle."""
     from pathlib import Path
 
-    import torch
-
     from benchmarks.gpu.bundles import MODELS
 
-    torch.set_num_threads(min(4, torch.get_num_threads()))  # others export too
     path = MODELS[model].make(Path(folder), smoke)
     return lambda: str(path)
 
