@@ -23,6 +23,7 @@ from tritone.repository import build_repository
 from tritone.server import ServerOptions, TritonServer
 
 WARM_UP_S = 1.5
+MAX_BATCH = 128
 WINDOWS = 3
 
 
@@ -78,7 +79,8 @@ def serving(models: Sequence[ServedModel], *, supervised: bool = False) -> Itera
 def options_of(device: str, precision: str, given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """Fields of `BuildOptions` for a model: the product's own defaults but for where and in what it computes."""
     known = {each.name for each in fields(BuildOptions)}
-    found = {"device": "gpu" if device.startswith("cuda") else "cpu", "runtime": "torch", "precision": precision}
+    place = "gpu" if device.startswith("cuda") else "cpu"
+    found = {"device": place, "runtime": "torch", "precision": precision, "max_batch_size": MAX_BATCH}
     return {**found, **more, **{name: value for name, value in given.items() if name in known}}
 
 
@@ -115,7 +117,7 @@ def measured_streams(
 
 def _target(server: Server, model: str, wire: str, *, streaming: bool) -> Any:
     with Client(f"grpc://{server.grpc}") as client:
-        target = find_target(client, model, streaming=streaming)  # int16 where the model takes it
+        target: Any = find_target(client, model, streaming=streaming)  # int16 where the model takes it
     return replace(target, pcm=False) if wire == "float32" and hasattr(target, "pcm") else target
 
 

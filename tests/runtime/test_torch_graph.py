@@ -13,8 +13,10 @@ from torch import Tensor
 
 import toy
 from tritone import runtime
+from tritone.audio import waveform as audio
 from tritone.errors import MissingDependencyError, OperatorError
 from tritone.runtime import TensorSpec, obstacle, open_graph
+from tritone.runtime.graph import PCM_SCALE
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch import cuda as torch_cuda
 from tritone.runtime.torch.cuda import Replays
@@ -69,6 +71,20 @@ def test_inputs_that_do_not_fit_are_named(both: Path, change: dict[str, Any], to
     inputs = {name: value for name, value in {**feed("a"), **change}.items() if value is not None}
     with pytest.raises(ValueError, match=told):
         open_graph(both / "encoder.pt2", threads=1)(inputs, ["num_frames"])
+
+
+def test_16_bit_samples_give_what_the_floats_give_that_they_stand_for(both: Path) -> None:
+    graph = TorchGraph(both / "encoder.pt2", threads=1)
+    numbers = np.arange(-32768, 32768).astype(np.int16)[None, ::3].copy()
+    inputs = {"num_samples": np.array([numbers.size])}
+    names = ["best_tokens", "best_log_probs"]
+    narrow = graph({**inputs, "waveform": numbers}, names)
+    wide = graph({**inputs, "waveform": numbers.astype(np.float32) / PCM_SCALE}, names)
+    for found, expected in zip(narrow, wide, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert PCM_SCALE == audio.PCM_SCALE  # rooms that may not know each other
+    with pytest.raises(ValueError, match="input num_samples is int16"):
+        graph({"waveform": numbers, "num_samples": np.array([9], np.int16)}, names)
 
 
 def test_the_threads_of_others_are_as_before_after_a_call(both: Path) -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples, Waveform, widened
 
 MIN_CAPACITY = 4096  # samples
 
@@ -17,11 +17,11 @@ class SampleQueue:
     def __len__(self) -> int:
         return self._end - self._start
 
-    def push(self, samples: Waveform) -> None:
+    def push(self, samples: Samples) -> None:
         """Append a copy of `samples`."""
         if self._end + len(samples) > len(self._buffer):
             self._make_room(len(samples))
-        self._buffer[self._end : self._end + len(samples)] = samples
+        self._buffer[self._end : self._end + len(samples)] = widened(samples)
         self._end += len(samples)
 
     def peek(self, count: int) -> Waveform:

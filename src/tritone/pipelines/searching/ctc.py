@@ -18,7 +18,7 @@ from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search,
 from tritone.runtime.graph import Array
 from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, TokenRow
 from tritone.search.options import CTC_MODES, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ class PrefixBeamSearch(BeamSearch):
         return np.concatenate(self._encoder_out) if self._encoder_out else super().encoder_out()
 
 
-def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> list[list[Token]]:
+def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> list[TokenRow]:
     """The greedy tokens of some rows of a batch; frames count from the start of the row."""
     num_frames = of_rows(outputs["num_frames"], rows)
     if BEST[0] in outputs:
