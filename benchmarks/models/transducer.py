@@ -73,9 +73,9 @@ ENCODERS: dict[str, ZipformerConfig | ConformerConfig] = {
         stacks=_stacks((2, 2, 4, 5, 4, 2), (192, 256, 512, 768, 512, 256), (512, 768, 1536, 2048, 1536, 768)),
         causal=False,
     ),
-    # not a recipe's: as large as the largest that were published, 290 M parameters
+    # not a recipe's: as large as the largest that were published, 294 M parameters
     "zipformer-xl": ZipformerConfig(
-        stacks=_stacks((2, 3, 5, 6, 5, 3), (256, 512, 768, 1024, 768, 512), (768, 1536, 2048, 3072, 2048, 1536)),
+        stacks=_stacks((2, 3, 5, 6, 5, 3), (192, 384, 768, 1024, 768, 384), (768, 1024, 1536, 2048, 1536, 1024)),
         causal=False,
     ),
     "conformer-m": ConformerConfig(encoder_dim=384, heads=8, feed_forward_dim=1536, layers=24, causal=False),
