@@ -61,6 +61,7 @@ class DeviceSlots:
         self._fed = [name for name in graph.inputs if name not in states]
         self._reads = np.full(capacity, SILENT, np.int64)  # which row the next step of a slot reads
         self._room: _Block | None = None  # the last one that was given to be filled
+        self._free: list[Tensor] = []  # pinned memory of blocks whose steps are over
         self._steps: dict[tuple[Any, ...], _Step] = {}
 
     def clear(self, slot: int) -> None:
@@ -108,7 +109,13 @@ class DeviceSlots:
                 results = self._replays.run(key, step, [block.bytes])
             fetched = self._queue.fetch(results[:1])
         self._reads[rows] = rows + FIRST
-        return lambda: step.outputs(fetched.wait()[0], len(slots))
+
+        def wait() -> list[Array]:
+            (packed,) = fetched.wait()
+            self._free.append(block.memory)
+            return step.outputs(packed, len(slots))
+
+        return wait
 
     def _filled(self, inputs: Mapping[str, Array], count: int) -> "_Block":
         """The block with these inputs, which is the one that was given as room if they are in it."""
@@ -122,7 +129,12 @@ class DeviceSlots:
 
     def _block(self, count: int, inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> "_Block":
         layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else _padded(count))
-        return _Block(layout, self._queue.block(layout.num_bytes), count)
+        # Pinning megabytes takes milliseconds, so the few blocks that there are at once are used again.
+        fitting = [index for index, memory in enumerate(self._free) if len(memory) >= layout.num_bytes]
+        if fitting:
+            return _Block(layout, self._free.pop(fitting[0]), count)
+        self._free.clear()  # too small for the steps that come now
+        return _Block(layout, self._queue.block(1 << (layout.num_bytes - 1).bit_length()), count)
 
 
 @dataclass(frozen=True)
@@ -173,9 +185,10 @@ class _Block:
 
     def __init__(self, layout: _Layout, memory: Tensor, count: int) -> None:
         self.layout = layout
-        self.bytes = memory
+        self.memory = memory
+        self.bytes = memory[: layout.num_bytes]
         self._count = count
-        array = memory.numpy()
+        array = self.bytes.numpy()
         self.arrays = {field.name: field.of_array(array) for field in layout.fields}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Array]:
