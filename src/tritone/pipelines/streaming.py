@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
-from tritone.errors import BundleError, ServerBusyError, StreamError
+from tritone.errors import BundleError, OperatorError, ServerBusyError, StreamError
+from tritone.pipelines.graphs.buckets import STEP_ROWS
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import Filled, GraphRunner, Outputs
@@ -28,7 +29,7 @@ from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import ReadingBuilder, transcript
 from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.runtime.graph import Array, Bucket, TensorSpec
 from tritone.search.endpoint import NEVER, EndpointRules
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript, joined
@@ -124,6 +125,8 @@ class StreamingPipeline:
         graph = self.runner.graph
         self.max_batch = self.geometry.within(graph.inputs, max_batch)
         self.searching = speech_kind(bundle).open_searching(bundle, graph, search, placement)
+        if placement.compile:
+            self.runner.compile_asked(lambda: self.compile(self.buckets(STEP_ROWS)))
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._streams: dict[int, _Stream] = {}
@@ -134,6 +137,25 @@ class StreamingPipeline:
         self._heard_all: Flags = np.zeros(capacity, np.bool_)  # its last step has run
         self._free = list(range(capacity - 1, -1, -1))
         self._lock = threading.Lock()
+
+    def buckets(self, rows: Sequence[int]) -> list[Bucket]:
+        """The sizes of steps of so many streams, as far as a call advances as many."""
+        return [Bucket(each, self.geometry.window_samples) for each in rows if each <= self.max_batch]
+
+    def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
+        """Compile the steps of the pipeline's own search for some sizes; as of `GraphRunner.compile`.
+
+        Raises:
+            OperatorError: the graph cannot be compiled: its histories grow, or the runtime compiles nothing.
+        """
+        if self.geometry.left_frames is None:
+            raise OperatorError(
+                "steps that see all of the past (left_chunks -1) have ever new sizes and cannot be compiled; choose a "
+                "number of left chunks"
+            )
+        states = (f"next_{name}" for name in self.geometry.states)
+        outputs = [*self.searching.outputs([self.searching.options]), *states]
+        self.runner.compile(buckets, outputs, history=self.geometry.left_frames, done=done)
 
     @property
     def num_open(self) -> int:

@@ -70,6 +70,9 @@ class ModelOptions(ModelParameters):
     gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
     runtime: str = option("", "onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
     precision: str = option("", "fp32, fp16, bf16 or int8; the bundle's first if not given.")
+    compile: str = option(
+        "", "Compile the network when it is loaded, for sizes such as 64x10,1x16.7 or auto; see tritone compile."
+    )
     threads: int = option(0, "CPU threads of an instance; 0 shares the cores.")
     max_batch_size: int = option(32, "Most requests in one call.")
     preferred_batch_sizes: tuple[int, ...] = option((), "Batch sizes worth waiting for, like 8,16.")
@@ -174,6 +177,7 @@ def settings_of(
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
+        compile=options.compile,
         precision=options.precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,
