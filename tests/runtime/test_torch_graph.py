@@ -199,6 +199,15 @@ class Arrived:
         return self.arrays
 
 
+def test_steps_are_padded_to_the_rows_that_they_are_compiled_for(both: Path) -> None:
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
+    assert slots.sizes(12) == [1, 2, 4, 8, 16]
+    graph.buckets = [Bucket(5, toy.WINDOW), Bucket(9, toy.WINDOW)]
+    assert slots.sizes(12) == [5, 9, 16]
+
+
 def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> None:
     """Streams of many lengths, in batches of any size, in slots that are used again."""
     graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
