@@ -1,6 +1,9 @@
 """Times of tokens and words: each lasts until the next one starts, or a little longer than the search found it."""
 
+import copy
+import pickle
 import re
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
@@ -100,6 +103,35 @@ def test_a_segment_puts_news_at_their_place_and_forgets_the_tail_before():
     assert frames(segment.reading(hypothesis).words) == [("one", 10, 15), ("two", 15, 16 + LINGER)]
     segment.is_followed = True  # by a segment that begins at frame 18
     assert frames(segment.reading(hypothesis).words) == [("one", 10, 15), ("two", 15, 18)]
+
+
+def test_a_deferred_transcript_is_the_whole_one_made_when_it_is_read():
+    span = Span("a", 0.0, 1.0, 0.5)
+    reading = {"text": "a", "tokens": (span,), "words": (span,), "confidence": 0.5}
+    whole = Transcript(**reading, audio_s=2.0, alternatives=(Alternative(score=-1.0, **reading),))
+    made: list[int] = []
+
+    def details() -> Transcript:
+        made.append(1)
+        return whole
+
+    def deferred() -> Transcript:
+        return Transcript.deferred("a", details, audio_s=2.0)
+
+    text = deferred()
+    assert (text.text, text.whole_text, text.audio_s, text.is_final, text.ended, made) == ("a", "a", 2.0, True, (), [])
+    assert (text.words, text.confidence, made) == ((span,), 0.5, [1])
+    assert deferred() == whole == deferred()
+    assert hash(deferred()) == hash(whole)
+    assert deferred().to_dict() == whole.to_dict()
+    assert repr(deferred()) == repr(whole)
+    assert replace(deferred(), segment=1) == replace(whole, segment=1)
+    assert pickle.loads(pickle.dumps(deferred())) == copy.copy(deferred()) == whole
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    with pytest.raises(AttributeError, match="'Transcript' object has no attribute 'wrods'"):
+        _ = deferred().wrods
+    with pytest.raises(FrozenInstanceError):
+        deferred().confidence = 1.0  # type: ignore[misc]  # that is what is tried
 
 
 def test_the_document_has_a_row_for_each_field_of_details():

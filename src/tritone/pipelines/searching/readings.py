@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.vocabulary import Speller, Vocabulary, Word
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, ids_of
 from tritone.search.options import SearchOptions
 from tritone.transcript import Alternative, Span, Transcript
 
@@ -158,10 +158,14 @@ def transcript(
 
 
 def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
-    """The final transcript of a whole utterance of so many samples."""
-    builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s, times=options.timestamps)
+    """The final transcript of a whole utterance of so many samples; all but its text is made when it is read."""
     seconds = num_samples / bundle.manifest.sample_rate
-    return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
+
+    def details() -> Transcript:
+        builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s, times=options.timestamps)
+        return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
+
+    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, audio_s=seconds)
 
 
 def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:
