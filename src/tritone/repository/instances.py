@@ -1,4 +1,4 @@
-"""How many processes run a model, and where.
+"""How many processes run a model, and where; and what suits a device where nobody says otherwise.
 
 "2"      two where models run by default        "4@0,1"   four on each of the GPUs 0 and 1
 "2@cpu"  two on the CPU                         "1@gpu"   one on every GPU
@@ -11,6 +11,29 @@ from typing import Any, Literal
 from tritonclient.grpc import model_config_pb2 as pb
 
 Device = Literal["cpu", "gpu"]
+
+AUTO = -(10**9)  # an option that is to suit the device, which nobody means; written `auto`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Usual:
+    """What suits a device: processes of a model (on each GPU), most requests in a call, and the wait for one to fill.
+
+    On the CPU one process uses all cores, and a batch is there to share them fairly; more processes are for more cores
+    than one call can use. On a GPU the interpreter of one process prepares a batch while that of another waits for the
+    device: with one it stands idle half of the time. A call takes as many rows as the compiled network has in its
+    largest bucket, and nobody waits longer for it than a small call takes.
+    """
+
+    instances: int
+    max_batch_size: int
+    queue_delay_ms: float
+
+
+USUAL: dict[Device, Usual] = {
+    "cpu": Usual(instances=1, max_batch_size=32, queue_delay_ms=5.0),
+    "gpu": Usual(instances=4, max_batch_size=64, queue_delay_ms=1.0),
+}
 
 WRITTEN = re.compile(r"(?P<count>\d{1,4})(@(?P<place>cpu|gpu|\d{1,4}(,\d{1,4})*))?")
 
