@@ -110,6 +110,7 @@ class Instant:
 
     def __init__(self, graph: Any, words: int, *, widens: bool) -> None:
         self.inputs, self.outputs, self.concurrency, self.widens = graph.inputs, graph.outputs, 1, widens
+        self.buckets = ()
         rng = np.random.default_rng(0)
         pieces = rng.integers(2, VOCAB, round(words * 4 / 3))
         self._row = np.zeros(FRAMES, np.int64)

@@ -16,6 +16,7 @@ from tritone.runtime.graph import Array
 # Triton's own parameters, most of which it keeps to itself.
 RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 RESERVED_PREFIX = "triton_"
+NO_PARAMETERS = ("", "{}")
 MAX_PARAMETERS = 2**20  # characters of JSON; a thousand hotwords of a hundred characters take a fifth of it
 
 
@@ -52,7 +53,7 @@ def parameters_text(request: Request) -> str:
             f"the request's parameters have {len(text):,} characters as JSON; at most {MAX_PARAMETERS:,} are read. "
             "Send fewer or shorter hotwords"
         )
-    return "" if text == "{}" else text
+    return "" if text in NO_PARAMETERS else text
 
 
 def parsed_parameters(text: str, known: Collection[str]) -> dict[str, Any]:

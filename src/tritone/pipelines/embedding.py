@@ -3,7 +3,8 @@
 waveforms (samples,) float32 in [-1, 1]  ->  (utterances, dim) float32
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
 from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.kinds import kind_of
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket
 
 EMBEDDINGS = ("embeddings",)  # outputs of the graph
 NOT_FINITE = (
@@ -68,6 +69,13 @@ class EmbeddingPipeline:
         self.min_samples = self.runner.blocks.least_embeddable
         self.max_audio_s = max_audio_s  # not that of the graph: windows may be of longer audio than it takes at once
         self.options = self.check_options(options or EmbedOptions())
+        if placement.compile:
+            asked = self.runner.chosen_buckets(placement.compile).buckets
+            self.runner.compile_asked(lambda: self.compile(asked))
+
+    def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
+        """Compile the network for calls of some sizes; arguments and errors as of `GraphRunner.compile`."""
+        self.runner.compile(buckets, EMBEDDINGS, done=done)
 
     def check_options(self, options: EmbedOptions) -> EmbedOptions:
         """The same options, after making sure that the graph takes windows of that length.

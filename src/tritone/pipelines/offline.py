@@ -3,7 +3,8 @@
 waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import utterance
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
@@ -56,6 +57,16 @@ class OfflinePipeline:
         self.work = self.runner.work
         self.max_audio_s = min(max_audio_s, self.runner.max_audio_s)
         self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
+        if placement.compile:
+            asked = self.runner.chosen_buckets(placement.compile).buckets
+            self.runner.compile_asked(lambda: self.compile(asked))
+
+    def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
+        """Compile the network for calls of some sizes, with the outputs that the pipeline's own search needs.
+
+        Arguments and errors as of `GraphRunner.compile`.
+        """
+        self.runner.compile(buckets, self.searching.outputs([self.searching.options]), done=done)
 
     def check(self, waveform: Samples) -> None:
         """Make sure that a waveform is not too long for an engine or the memory; raises `InputError` if it is."""

@@ -71,6 +71,9 @@ class ModelOptions(ModelParameters):
     gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
     runtime: str = option("", "onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
     precision: str = option("", "fp32, fp16, bf16 or int8; the bundle's first if not given.")
+    compile: str = option(
+        "", "Compile the network when it is loaded, for sizes such as 64x10,1x16.7 or auto; see tritone compile."
+    )
     threads: int = option(0, "CPU threads of an instance; 0 shares the cores.")
     max_batch_size: int = option(AUTO, "Most requests in one call; auto: what suits the device.", auto=True)
     preferred_batch_sizes: tuple[int, ...] = option((), "Batch sizes worth waiting for, like 8,16.")
@@ -90,7 +93,6 @@ class ModelOptions(ModelParameters):
     max_queued_s: float = option(
         0.0,
         "Seconds of audio that may wait or be in work; 0: what 256 MB (on a GPU 4 GB) hold, two requests at least.",
-    
     )
     max_streams: int = option(256, "Streams open at once in a streaming model.")
     stream_idle_timeout_s: float = option(15.0, "Close a stream that sends nothing for this long, in seconds.")
@@ -182,6 +184,7 @@ def settings_of(
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
+        compile=options.compile,
         precision=options.precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,

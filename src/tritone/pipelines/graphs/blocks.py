@@ -6,6 +6,7 @@ waveforms, length         ->  {"waveform": (rows, samples) float32 or int16, "nu
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,9 +14,9 @@ import numpy.typing as npt
 from tritone.audio.waveform import Samples
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
-from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches, plan_buckets
 from tritone.pipelines.graphs.filling import fill_rows
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.runtime.graph import Array, Bucket, TensorSpec
 
 
 class Blocks:
@@ -38,6 +39,8 @@ class Blocks:
             self._max_rows, self.max_samples = waveform.most
             self.min_samples = max(self.min_samples, waveform.least[1])
         self._shortest = manifest.encoder.min_samples  # that gives a frame
+        # What rows that nobody needs say they have: an embedding of nothing may be no number, and slow ones at that.
+        self._silent = None if self._equal else self._shortest if manifest.embedding is not None else 0
 
     def is_audible(self, num_samples: int) -> bool:
         """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""
@@ -90,20 +93,23 @@ class Blocks:
         lengths: Sequence[int],
         limits: BatchLimits,
         has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
+        buckets: Sequence[Bucket] = (),
     ) -> list[Batch]:
         """Group utterances of so many samples for calls, tails included; `Batch.indices` are places in `lengths`.
 
-        `has_room`: as of `plan_batches`.
+        `has_room`, `buckets`: as of `plan_batches` and `plan_buckets`.
         """
-        return plan_batches(
-            [length + self.tail for length in lengths],
-            limits,
-            sample_rate=self.sample_rate,
-            min_samples=self.min_samples,
-            max_samples=self.max_samples,
-            equal=self._equal,
-            has_room=has_room,
-        )
+        with_tails = [length + self.tail for length in lengths]
+        asked: dict[str, Any] = {
+            "sample_rate": self.sample_rate,
+            "min_samples": self.min_samples,
+            "max_samples": self.max_samples,
+            "equal": self._equal,
+            "has_room": has_room,
+        }
+        if buckets:
+            return plan_buckets(with_tails, limits, buckets, **asked)
+        return plan_batches(with_tails, limits, **asked)
 
     def standard_length(self, longest: int, steps_per_octave: int) -> int:
         """The length that utterances of up to `longest` samples are padded to where few lengths are wanted."""
@@ -117,18 +123,21 @@ class Blocks:
         padded: int,
         *,
         narrow: bool = False,
+        rows: int = 0,
     ) -> tuple[dict[str, Array], list[int]]:
         """Put waveforms into one block of `padded` samples a row; `empty` makes it.
 
-        The block is float32, or with `narrow`, where all waveforms are int16, int16 as well.
+        If there are more `rows` than waveforms, the rest are silence. The block is float32, or with `narrow`, where all
+        waveforms are int16, int16 as well.
 
         Returns:
             The inputs of a call, and the rows whose samples are not finite or far beyond [-1, 1].
         """
         narrow = narrow and all(waveform.dtype == np.int16 for waveform in waveforms)
-        block = empty((len(waveforms), padded), np.int16 if narrow else np.float32)
+        block = empty((rows or len(waveforms), padded), np.int16 if narrow else np.float32)
         unfit = fill_rows(block, waveforms)
         num_samples = [min(len(waveform) + self.tail, padded) for waveform in waveforms]
+        num_samples += [self._silent if self._silent is not None else padded] * (len(block) - len(waveforms))
         return {"waveform": block, "num_samples": np.array(num_samples, dtype=np.int64)}, unfit
 
     def lengths_to_warm_up(self, longest: int, steps_per_octave: int) -> list[int]:

@@ -54,6 +54,10 @@ class CudaQueue:
         """An array in pinned memory, which the device reads by itself."""
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), pin_memory=True).numpy()
 
+    def block(self, num_bytes: int) -> Tensor:
+        """So many bytes of pinned memory. They are given out again only when the copies from them are over."""
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
     def pinned(self, array: Array) -> Tensor:
         """An array as a tensor in pinned memory; a copy if it is not there yet."""
         source = torch.from_numpy(array)
@@ -132,12 +136,15 @@ class Replays:
         self._recorded: dict[Any, _Recording] = {}
         self._pool: Any = None
 
-    def run(self, name: Any, function: Function, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
+    def run(
+        self, name: Any, function: Function, inputs: Sequence[Tensor], *, at_once: bool = False
+    ) -> Sequence[Tensor]:
         """Call `function`, which goes by `name`, on inputs that are pinned or on the device.
 
         What it gives is valid until the next call.
 
         A recording is rehearsed with zeros in place of the inputs, so with them the function must do no harm.
+        `at_once`: record the first call of these shapes already, since there will be more.
         """
         key = (name, *((tuple(each.shape), each.dtype) for each in inputs))
         recording = self._recorded.get(key)
@@ -145,7 +152,7 @@ class Replays:
             if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             self._seen[key] += 1
-            if self._seen[key] >= self._record_after:
+            if at_once or self._seen[key] >= self._record_after:
                 recording = self._record(key, function, inputs)
         if recording is None:
             return function(*(each.to(self._queue.device, non_blocking=True) for each in inputs))

@@ -6,7 +6,7 @@ stream of its own; arrays pass through pinned memory, and calls of the same shap
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,9 +17,11 @@ import torch
 
 from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
+from tritone.runtime.torch.builder import Program as BuiltProgram
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, input_shapes
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
@@ -78,12 +80,16 @@ class TorchGraph:
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
         self._functions: dict[tuple[str, ...], Any] = {}
+        self._compiled: list[LoadedCall] = []
+        self._compiled_shapes: set[tuple[tuple[int, ...], ...]] = set()
+        self.buckets: Sequence[Bucket] = ()
         self._active = 0
         self._lock = threading.Lock()
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
             torch.cuda.synchronize(self._place)  # the program was put there by another stream than will run it
+        self.open_compiled()
 
     @staticmethod
     def read(path: Path, device: torch.device) -> Program:
@@ -105,19 +111,60 @@ class TorchGraph:
             sent = self._cuda.send(values)
             with self._cuda.turn():
                 given = self._cuda.received(sent)
-                if sum(value.size for value in values) <= MAX_REPLAYED:
-                    results = self._replays.run(names, function, given)
+                compiled = tuple(value.shape for value in values) in self._compiled_shapes
+                if compiled or sum(value.size for value in values) <= MAX_REPLAYED:
+                    results = self._replays.run(names, function, given, at_once=compiled)
                 else:
                     results = function(*given)
                 fetched = self._cuda.fetch(results)
             return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs; see also `widening`."""
+        """The program as a function of device tensors to these outputs, compiled for the shapes that it is.
+
+        See also `widening`.
+        """
         with self._lock:
             if outputs not in self._functions:
-                self._functions[outputs] = widening(self._program.function(outputs), self.inputs)
+                self._functions[outputs] = widening(self._computed(outputs), self.inputs)
             return self._functions[outputs]
+
+    def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
+        """The program as a function to outputs of its own, compiled for the shapes that it is."""
+        return Dispatched(self._program.function(outputs), outputs, self._compiled)
+
+    def compile(
+        self,
+        buckets: Iterable[Bucket],
+        outputs: Sequence[str],
+        *,
+        history: int = 0,
+        done: Callable[[CompiledCall], None] = lambda call: None,
+    ) -> None:
+        """See `CompilableGraph`; it is done in processes of their own, see `compiling`.
+
+        Raises:
+            OperatorError: the program is a script, or as of `compile_calls`.
+        """
+        if not isinstance(self._program, BuiltProgram):
+            raise OperatorError(f"{self.path} is a script, which cannot be compiled; export it for runtime torch")
+        from tritone.runtime.torch.compiling import Wanted, compile_calls  # takes its time to load
+
+        store = CompiledStore(self._program, self._place)
+        wanted = [Wanted(tuple(outputs), input_shapes(self.inputs, bucket, history)) for bucket in buckets]
+        compile_calls(self.path, self._place, store, wanted, done=done)
+        self.open_compiled()
+
+    def open_compiled(self) -> None:
+        """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
+        if not isinstance(self._program, BuiltProgram):
+            return
+        found = CompiledStore(self._program, self._place).open(self.concurrency)
+        with self._lock:
+            self._compiled = found
+            self._compiled_shapes = {tuple(each.call.shapes.values()) for each in found}
+            self._functions.clear()
+            self.buckets = sorted({each.call.bucket for each in found})
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; the memory of a GPU stays with this process."""
@@ -170,6 +217,24 @@ class TorchGraph:
                 torch.set_num_threads(before)
             with self._lock:
                 self._active -= 1
+
+
+class Dispatched:
+    """A function of a program's inputs, with what was compiled of it for some shapes."""
+
+    def __init__(
+        self, function: Callable[..., Sequence[torch.Tensor]], outputs: tuple[str, ...], compiled: Sequence[LoadedCall]
+    ) -> None:
+        """Take the program's function for `outputs`, and all of its compiled calls."""
+        self._function = function
+        self._compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {}
+        able = [each for each in compiled if set(outputs) <= set(each.call.outputs)]
+        for each in sorted(able, key=lambda each: -len(each.call.outputs)):  # the one with the fewest outputs stays
+            self._compiled[tuple(each.call.shapes.values())] = each.giving(outputs)
+
+    def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        compiled = self._compiled.get(tuple(tuple(each.shape) for each in inputs))
+        return self._function(*inputs) if compiled is None else compiled(*inputs)
 
 
 def obstacle(device: str) -> str | None:
