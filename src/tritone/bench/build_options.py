@@ -51,6 +51,7 @@ DEFAULTS = BuildOptions()
 OPTIONS = {  # how to serve first, then how to search
     field.name: getattr(DEFAULTS, field.name)
     for field in sorted(fields(BuildOptions), key=lambda f: f.name in MODEL_PARAMETERS)
+    if field.compare
 }
 
 

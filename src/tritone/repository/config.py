@@ -7,7 +7,7 @@ A misspelt field fails where it is written, and Triton reads exactly what was me
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_args
 
 from google.protobuf import text_format
@@ -21,7 +21,7 @@ from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
-from tritone.repository.instances import AUTO, USUAL, Device, Instances
+from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances
 from tritone.search.fields import option
 from tritone.search.options import SearchOptions
 
@@ -94,14 +94,21 @@ class ModelOptions(ModelParameters):
         0.0,
         "Seconds of audio that may wait or be in work; 0: what 256 MB (on a GPU 4 GB) hold, two requests at least.",
     )
-    max_streams: int = option(256, "Streams open at once in a streaming model.")
+    max_streams: int = option(
+        AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
+    )
     stream_idle_timeout_s: float = option(15.0, "Close a stream that sends nothing for this long, in seconds.")
+
+    # options that were chosen here, as they suit whole utterances on the device
+    left_open: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, value in asdict(USUAL.get(self.device, USUAL["cpu"])).items():
-            if getattr(self, name) == AUTO:
-                object.__setattr__(self, name, value)
+        usual = asdict(USUAL.get(self.device, USUAL["cpu"]))
+        chosen = [name for name in usual if getattr(self, name) == AUTO]
+        for name in chosen:
+            object.__setattr__(self, name, usual[name])
+        object.__setattr__(self, "left_open", (*self.left_open, *chosen))
         for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
@@ -114,6 +121,18 @@ class ModelOptions(ModelParameters):
         _ = self.usual_instances
         if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
             raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
+
+    def for_streams(self, bundle: Bundle) -> "ModelOptions":
+        """The same options, those that were left open as they suit the streams of a bundle."""
+        streaming = bundle.manifest.streaming
+        if self.device == "cpu" or not self.left_open or streaming is None:
+            return self
+        suited = {name: value for name, value in asdict(STREAMS_ON_GPU).items() if name in self.left_open}
+        if "max_streams" in suited:
+            left_chunks = streaming.left_chunks if self.left_chunks is None else self.left_chunks
+            each = max(1, streaming.state_bytes(streaming.chunk_size * max(0, left_chunks)))
+            suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
+        return replace(self, **suited, left_open=())
 
     @property
     def longest_s(self) -> float:
@@ -149,6 +168,8 @@ def model_config(
     Returns:
         `tritonclient.grpc.model_config_pb2.ModelConfig`.
     """
+    if mode == "streaming":
+        options = options.for_streams(bundle)
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)

@@ -20,20 +20,27 @@ class Usual:
     """What suits a device: processes of a model (on each GPU), most requests in a call, and the wait for one to fill.
 
     On the CPU one process uses all cores, and a batch is there to share them fairly; more processes are for more cores
-    than one call can use. On a GPU the interpreter of one process prepares a batch while that of another waits for the
-    device: with one it stands idle half of the time. A call takes as many rows as the compiled network has in its
-    largest bucket, and nobody waits longer for it than a small call takes.
+    than one call can use.
+
+    On a GPU a process prepares a batch while that of another is computed: one alone leaves the device idle for as long
+    as it fills blocks and answers. A call of whole utterances takes as many rows as the compiled network has in its
+    largest bucket, and waits no longer for them than a small call takes. A step of streams costs the device little more
+    for 256 rows than for 128, but the host as much for each; two processes are enough for both.
     """
 
     instances: int
     max_batch_size: int
     queue_delay_ms: float
+    max_streams: int = 256
 
 
 USUAL: dict[Device, Usual] = {
     "cpu": Usual(instances=1, max_batch_size=32, queue_delay_ms=5.0),
     "gpu": Usual(instances=4, max_batch_size=64, queue_delay_ms=1.0),
 }
+# On a GPU the states of all streams are there from the start: as many as `STREAM_BYTES` hold, within these bounds.
+STREAMS_ON_GPU = Usual(instances=2, max_batch_size=256, queue_delay_ms=5.0, max_streams=10_240)
+STREAM_BYTES = 8 * 10**9
 
 WRITTEN = re.compile(r"(?P<count>\d{1,4})(@(?P<place>cpu|gpu|\d{1,4}(,\d{1,4})*))?")
 
