@@ -7,14 +7,17 @@ from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tritone.bundle import manifest
 from tritone.bundle.vocabulary import Vocabulary
-from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder
+from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder, whole_reading
 from tritone.pipelines.searching.search import News, Search
 from tritone.pipelines.searching.segment import Segment
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, TokenRow
 from tritone.search.options import SearchOptions
 from tritone.transcript import Alternative, Span, Transcript
 
@@ -71,6 +74,22 @@ def test_times_do_not_depend_on_when_tokens_were_added(cut: int):
     builder.add([longer, *tokens[cut:]], replaces_last=True)
     assert builder.reading() == written(*tokens[: cut - 1], longer, *tokens[cut:])
     assert builder.num_tokens == len(tokens)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 9), st.floats(0, 1)), max_size=12),
+    st.booleans(),
+)
+def test_a_whole_reading_is_that_of_a_builder(steps: list[tuple[int, int, int, float]], times: bool):
+    tokens, frame = [], 0
+    for id, pause, length, confidence in steps:
+        tokens.append(Token(id, frame + pause, frame + pause + length, confidence))
+        frame += pause + length
+    expected = ReadingBuilder(VOCABULARY, FRAME_S, times=times).reading(tokens)
+    assert whole_reading(VOCABULARY, tokens, FRAME_S, times=times) == expected
+    if tokens:
+        row = TokenRow(*(np.array(column) for column in zip(*tokens, strict=True)))
+        assert whole_reading(VOCABULARY, row, FRAME_S, times=times) == expected
 
 
 class Script(Search):
