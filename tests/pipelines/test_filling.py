@@ -37,6 +37,15 @@ def test_a_block_has_the_audio_of_each_row_and_zeros_behind_it(
         assert not row[len(waveform) :].any()
 
 
+def test_what_fills_large_blocks_is_compiled_once():
+    filling.prepare()
+    from tritone.pipelines.graphs.filling_kernel import fill
+
+    signatures = list(fill.signatures)
+    filling._fill_shared(np.zeros((3, 5), np.int16), [np.zeros(2, np.int16)], 2)
+    assert list(fill.signatures) == signatures
+
+
 def scale_of(waveform: Samples, dtype: type) -> int:
     return 32768 if waveform.dtype == np.int16 and dtype == np.float32 else 1
 

@@ -34,6 +34,11 @@ def fill_rows(block: Array, waveforms: Sequence[Samples]) -> list[int]:
     return [row for row, waveform in enumerate(waveforms) if not is_level(waveform)]
 
 
+def prepare() -> None:
+    """Compile what fills large blocks, or load it from the cache, so that no request waits for it."""
+    _fill_shared(np.zeros((1, 1), np.float32), [np.zeros(1, np.float32)], 1)
+
+
 def _fill_shared(block: Array, waveforms: Sequence[Samples], threads: int) -> list[int]:
     """Fill a block by some threads at once, each without the interpreter's lock.
 

@@ -20,6 +20,7 @@ from tritone.pipelines.graphs.blocks import Blocks
 from tritone.pipelines.graphs.buckets import LENGTHS, Choice, choose_buckets, read_sizes, usual_lengths
 from tritone.pipelines.graphs.budget import Budget
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.filling import prepare
 from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import attempt
@@ -303,7 +304,8 @@ class GraphRunner:
 
     def warm_up_on_silence(self, longest_s: float, outputs: Sequence[str], take: Callable[[Outputs], object]) -> None:
         """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
-
+        if self.graph.widens:  # large calls
+            prepare()
         types: tuple[type[np.float32 | np.int16], ...] = (np.float32, np.int16) if self.graph.widens else (np.float32,)
 
         def run(bucket: Bucket) -> None:
