@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from tritone.errors import OperatorError
 from tritone.runtime.torch.builder import Program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants
+from tritone.runtime.torch.lowering import lower
 
 PACKAGED = (".so", ".cubin", ".json")  # of what is made; sources stay behind
 
@@ -81,6 +82,7 @@ def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, li
     graph = fx.Graph()
     values: Any = graph.graph_copy(program.graph, {})
     graph.output(tuple(values[order.index(name)] for name in outputs))
+    lower(graph, program.constants)
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     constants = lifted_constants(program)
     for name in constants:
