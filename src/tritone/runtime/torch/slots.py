@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.runtime.graph import HELD, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
@@ -25,6 +25,8 @@ SILENT = 1  # a row of zeros: what a stream that starts reads, so that clearing 
 FIRST = 2  # the row of slot 0
 # Rows that steps are padded to; each is recorded once. Powers of two alone would cost up to twice what the rows need.
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+COMPILED_GAIN = 4 / 3  # so many more rows of a compiled step take as long
+FEW = 64  # rows up to which a step takes as long as one of fewer
 ALIGNED = 256  # bytes: where tensors may begin that TensorRT takes
 
 
@@ -33,6 +35,9 @@ class OnDevice(Protocol):
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]: ...
+
+    @property
+    def buckets(self) -> Sequence[Bucket]: ...
 
     def function(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]: ...
 
@@ -61,6 +66,7 @@ class DeviceSlots:
         self._fed = [name for name in graph.inputs if name not in states]
         self._reads = np.full(capacity, SILENT, np.int64)  # which row the next step of a slot reads
         self._room: _Block | None = None  # the last one that was given to be filled
+        self._free: list[Tensor] = []  # pinned memory of blocks whose steps are over
         self._steps: dict[tuple[Any, ...], _Step] = {}
 
     def clear(self, slot: int) -> None:
@@ -78,7 +84,7 @@ class DeviceSlots:
         """Nothing to do: a step makes its own room."""
 
     def sizes(self, most: int) -> list[int]:
-        return sorted({1, most}) if self._grown else [*SIZES[: bisect_left(SIZES, most)], _padded(most)]
+        return sorted({1, most} if self._grown else {self._padded(count) for count in range(1, most + 1)})
 
     def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
         self._room = self._block(count, {name: (each.dtype, state_shape(each)) for name, each in inputs.items()})
@@ -102,13 +108,20 @@ class DeviceSlots:
             if self._grown:
                 grown = [each.gather(slots, length) for each in self._grown.values()]
                 results: Sequence[Tensor] = step(block.bytes.to(self._queue.device, non_blocking=True), *grown)
-                for state, values in zip(self._grown.values(), results[1:], strict=True):
+                for state, values in zip(self._grown.values(), results[1 + len(step.held) :], strict=True):
                     state.scatter(slots, values)
             else:
                 results = self._replays.run(key, step, [block.bytes])
-            fetched = self._queue.fetch(results[:1])
+            stay = [each[: len(slots)] for each in results[1 : 1 + len(step.held)]]
+            fetched = self._queue.fetch([results[0], *stay], ["", *step.held])
         self._reads[rows] = rows + FIRST
-        return lambda: step.outputs(fetched.wait()[0], len(slots))
+
+        def wait() -> list[Array]:
+            found = fetched.wait()
+            self._free.append(block.memory)
+            return step.outputs(*found, count=len(slots))
+
+        return wait
 
     def _filled(self, inputs: Mapping[str, Array], count: int) -> "_Block":
         """The block with these inputs, which is the one that was given as room if they are in it."""
@@ -121,8 +134,19 @@ class DeviceSlots:
         return block
 
     def _block(self, count: int, inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> "_Block":
-        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else _padded(count))
-        return _Block(layout, self._queue.block(layout.num_bytes), count)
+        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else self._padded(count))
+        # Pinning megabytes takes milliseconds, so the few blocks that there are at once are used again.
+        fitting = [index for index, memory in enumerate(self._free) if len(memory) >= layout.num_bytes]
+        if fitting:
+            return _Block(layout, self._free.pop(fitting[0]), count)
+        self._free.clear()  # too small for the steps that come now
+        return _Block(layout, self._queue.block(1 << (layout.num_bytes - 1).bit_length()), count)
+
+    def _padded(self, count: int) -> int:
+        """The rows of a step for so many streams: a number that is recorded, and rather one that is compiled."""
+        size = SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]
+        compiled = min((each.rows for each in self._graph.buckets if each.rows >= count), default=None)
+        return size if compiled is None or compiled > max(FEW, size * COMPILED_GAIN) else compiled
 
 
 @dataclass(frozen=True)
@@ -173,9 +197,10 @@ class _Block:
 
     def __init__(self, layout: _Layout, memory: Tensor, count: int) -> None:
         self.layout = layout
-        self.bytes = memory
+        self.memory = memory
+        self.bytes = memory[: layout.num_bytes]
         self._count = count
-        array = memory.numpy()
+        array = self.bytes.numpy()
         self.arrays = {field.name: field.of_array(array) for field in layout.fields}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Array]:
@@ -207,25 +232,29 @@ class _Step:
         self._layout = layout
         self._rows = rows
         self._grown = grown
-        self._num_outputs = len(outputs)
+        self._outputs = outputs
+        self.held = [name for name in outputs if name.startswith(HELD)]  # those that stay on the device
         self._packed: list[tuple[int, _Field]] = []  # of each output its place among those that are asked for
 
     def __call__(self, block: Tensor, *grown: Tensor) -> list[Tensor]:
-        """Returns the outputs in one tensor, and after it the next values of the states that grow."""
+        """Returns the outputs in one tensor, those that stay, and after them the next values of the states that grow."""
         fed = {field.name: field.of_tensor(block) for field in self._layout.fields}
         reads, writes = fed.pop("reads"), fed.pop("writes")
         fed |= {name: rows.index_select(0, reads) for name, rows in self._rows.items()}
         fed |= dict(zip(self._grown, grown, strict=True))
         results = self._function(*(fed[name] for name in self._inputs))
-        num_known = self._num_outputs + len(self._rows)
-        for rows, values in zip(self._rows.values(), results[self._num_outputs : num_known], strict=True):
+        known = len(self._outputs) + len(self._rows)
+        for rows, values in zip(self._rows.values(), results[len(self._outputs) : known], strict=True):
             rows.index_copy_(0, writes, values)
-        return [self._pack(results[: self._num_outputs]), *results[num_known:]]
+        found = dict(zip(self._outputs, results, strict=False))
+        stay = [found.pop(name) for name in self.held]
+        return [self._pack(list(found.values())), *stay, *results[known:]]
 
-    def outputs(self, packed: Array, count: int) -> list[Array]:
-        """The outputs of the first `count` rows, as the device has packed them."""
-        found = sorted((index, field.of_array(packed)[:count]) for index, field in self._packed)
-        return [array for _, array in found]
+    def outputs(self, packed: Array, *held: Any, count: int) -> list[Any]:
+        """The outputs of the first `count` rows, as the device has packed them, and what is held of them."""
+        arrays = {index: field.of_array(packed)[:count] for index, field in self._packed}
+        others, stay = (iter(each) for each in ([arrays[index] for index in sorted(arrays)], held))
+        return [next(stay if name in self.held else others) for name in self._outputs]
 
     def _pack(self, outputs: Sequence[Tensor]) -> Tensor:
         # The widest types first, so that each begins at a multiple of its size.
@@ -268,8 +297,3 @@ class _GrowingRows:
     def scatter(self, slots: Sequence[int], values: Tensor) -> None:
         for slot, value in zip(slots, values, strict=True):
             self._rows[slot] = value.clone()  # a view would keep all streams of the call in memory
-
-
-def _padded(count: int) -> int:
-    """The rows of a step for so many streams."""
-    return SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]
