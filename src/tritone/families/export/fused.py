@@ -1,11 +1,11 @@
 """The two forms of a network: a plain one for ONNX, and one made of torch's fused kernels for programs of torch.
 
 Runtimes of ONNX graphs fuse products, masks and sums themselves, and do it best with few kinds of operators. torch
-launches what it is given: there attention is one operator, layouts are those that kernels of a GPU read, and constants
-are joined when a program is opened.
+launches what it gets: there attention is one operator, layouts are those that kernels of a GPU read, and constants are
+joined when a program is opened.
 
-A module that differs has a class attribute `fused`, False, and computes the same in either form up to rounding. One with
-`fused_in_halves` differs only where the network computes in a half precision, since its other form rounds a little more.
+A module that differs has a class attribute `fused`, False, and computes the same in either form up to rounding. One
+with `fused_in_halves` differs only where the network computes in a half precision: its other form rounds a little more.
 """
 
 import copy
