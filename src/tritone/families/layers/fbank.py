@@ -4,7 +4,7 @@
 
 Pre-emphasis, window and DFT of a frame are linear, so they fold into one matrix that is built in float64. The frame's
 mean is subtracted before the product: inside the matrix it would cancel large numbers and lose precision under a DC
-offset. The fused form transforms frames by FFT: on a GPU the product takes seven times as long.
+offset. The fused form transforms frames by FFT: on a GPU the product takes six times as long.
 
 Without `snip_edges`, frames are centred and the signal is mirrored at its ends, which are elsewhere in each row. Only
 the few samples beyond the ends are gathered one by one and put in place; frames are cut by slices either way.
