@@ -113,9 +113,8 @@ def compiled(
     """Compile calls of a bundle ahead of time, as `tritone compile` does; takes no turn."""
     import time as clock
 
-    from tritone.pipelines.compile import compile_bundle
-
     from tritone.bundle import Bundle
+    from tritone.pipelines.compile import compile_bundle
     from tritone.pipelines.graphs.placement import Placement
 
     start = clock.perf_counter()
