@@ -136,7 +136,8 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
     works: list[Callable[[], object]] = [lambda name=name: of_model(name) for name in _models(bench, parts)]  # type: ignore[misc]
     if "accuracy" in parts:
         count = UTTERANCES_SMOKE if bench.smoke else UTTERANCES
-        arguments = {"folder": str(bench.bundles), "device": bench.device, "count": count}
+        compiled = not bench.smoke and "compiled" not in bench.without
+        arguments = {"folder": str(bench.bundles), "device": bench.device, "count": count, "compiled": compiled}
         works.append(lambda: start("accuracy", "texts", "texts", arguments))
     run_all(works)
 

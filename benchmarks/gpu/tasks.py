@@ -113,9 +113,8 @@ def compiled(
     """Compile calls of a bundle ahead of time, as `tritone compile` does; takes no turn."""
     import time as clock
 
-    from tritone.pipelines.compile import compile_bundle
-
     from tritone.bundle import Bundle
+    from tritone.pipelines.compile import compile_bundle
     from tritone.pipelines.graphs.placement import Placement
 
     start = clock.perf_counter()
@@ -154,13 +153,13 @@ def steps(seconds_each: float, **arguments: Any) -> Measure:
     return lambda: measure(seconds_each)
 
 
-def texts(folder: str, device: str, count: int) -> Measure:
+def texts(folder: str, device: str, count: int, compiled: bool) -> Measure:
     """Compare texts of the device with those of the CPU; takes no turn, because nothing of it is timed."""
     from pathlib import Path
 
     from benchmarks.gpu.accuracy import compare, export_demo
 
-    rows = compare(str(export_demo(Path(folder))), device, count)
+    rows = compare(str(export_demo(Path(folder))), device, count, compiled)
     return lambda: rows
 
 
