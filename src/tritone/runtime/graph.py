@@ -14,6 +14,9 @@ PCM_SCALE = 32768  # where a graph that `widens` gets int16 for float32, n stand
 EVEN_ROWS = "even_rows"
 """The node of an ONNX graph that chooses: a form for batches of rows that are as long as the batch, or one for any."""
 
+HELD = "held:"
+"""Before the name of an output: it stays on the device, as a `Held` that other graphs there take as an input."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:
@@ -72,6 +75,25 @@ class Slots(Protocol):
 
     def reserve(self, count: int) -> None:
         """Make room for calls that together have `count` rows and run at once."""
+
+    def sizes(self, most: int) -> list[int]:
+        """Numbers of rows, ascending, after steps of which any step of up to `most` rows finds everything ready."""
+
+    def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
+        """Arrays (count, …) to be filled with the inputs of the next step: no others get there as fast.
+
+        Args:
+            inputs: type and shape of one row of each input other than states. The numbers in it are anything.
+        """
+
+    def start(
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
+    ) -> Callable[[], list[Array]]:
+        """Begin a step; what is returned waits for its outputs. Arguments as of a call.
+
+        A device computes it meanwhile, and takes further steps behind it; in host memory it is over at once. The inputs
+        may not change before the outputs are there.
+        """
 
     def __call__(
         self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0

@@ -63,6 +63,20 @@ def read_waveforms(
     return rows
 
 
+def read_chunk(tensors: Mapping[str, npt.NDArray[Any]], *, sample_rate: int, max_audio_s: float) -> Samples:
+    """The samples of a chunk of a stream, possibly none; arguments and errors as of `read_waveforms`."""
+    pcm, lens = tensors.get(PCM), tensors.get(WAV_LENS)
+    # Thousands of them come in a second, and nearly all are like this.
+    if pcm is not None and lens is not None and len(tensors) == 2 and len(pcm) == 1 == lens.size and pcm.ndim == 2:
+        length = lens.item()
+        is_whole = pcm.dtype == np.int16 and lens.dtype == np.int32 and 0 <= length <= pcm.shape[1]
+        if is_whole and length <= max_audio_s * sample_rate:
+            samples: Samples = pcm[0, :length]
+            return samples
+    (samples,) = read_waveforms(tensors, sample_rate=sample_rate, max_audio_s=max_audio_s, allow_empty=True)
+    return samples
+
+
 def cut_rows(
     wav: npt.NDArray[Any],
     lens: npt.NDArray[Any] | None,
