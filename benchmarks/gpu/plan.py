@@ -177,6 +177,7 @@ PARTS: dict[str, Part] = {
     ),
     "streams": Part(
         title="Streams in real time",
+        options={"max_batch_size": 256},
         compiled=(
             Compiled(model="wenet-256", steps=(64, 256)),
             Compiled(model="zipformer-m", steps=(64, 256), full=True),
