@@ -137,7 +137,16 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
         # pipelines use what was compiled ahead
         run_all([lambda each=each: start(*each) for each in tasks if each not in networks])  # type: ignore[misc]
 
+    def compile_searches() -> None:
+        loads = [load for name in parts for load in bench.chosen(PARTS.get(name, Part(title=name)).loads)]
+        modes = {(MODELS[load.model].kind, load.search.get("search", "greedy")) for load in loads}
+        try:
+            Task("searches", {"modes": sorted(modes - {("embedding", "greedy")})}).result(bench.until_s)
+        except TaskError as error:
+            bench.results.note("searches", str(error)[-3000:])
+
     works: list[Callable[[], object]] = [lambda name=name: of_model(name) for name in _models(bench, parts)]  # type: ignore[misc]
+    works.append(compile_searches)
     if "accuracy" in parts:
         count = UTTERANCES_SMOKE if bench.smoke else UTTERANCES
         compiled = not bench.smoke and "compiled" not in bench.without

@@ -129,6 +129,15 @@ def compiled(
     return lambda: {"calls": len(found), "sizes": [str(each) for each in found], "took_s": took_s}
 
 
+def searches(modes: list[tuple[str, str]]) -> Measure:
+    """Compile searches of kinds of models, which no server has to wait for then; takes no turn."""
+    from tritone.pipelines.kinds import compile_search
+
+    for kind, mode in modes:
+        compile_search(kind, mode)
+    return lambda: len(modes)
+
+
 def ceiling(seconds_each: float, device: str, **shape: Any) -> Measure:
     """Compile a network and time it."""
     from benchmarks.gpu.ceiling import milliseconds, prepare
@@ -172,7 +181,7 @@ def embeddings(bundle: str, device: str, count: int) -> Measure:
 
 
 TASKS: dict[str, Callable[..., Measure]] = {
-    each.__name__: each for each in (export, compiled, ceiling, inprocess, steps, texts, embeddings)
+    each.__name__: each for each in (export, compiled, searches, ceiling, inprocess, steps, texts, embeddings)
 }
 
 
