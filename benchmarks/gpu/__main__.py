@@ -91,13 +91,14 @@ class Bench:
 
 def prepare(bench: Bench, parts: Sequence[str]) -> None:
     """Export bundles, compile ceilings and open pipelines, as many at once as there are cores for."""
-    threads = str(max(1, len(os.sched_getaffinity(0)) // bench.workers))
+    cores = len(os.sched_getaffinity(0))
     environment = {
-        "OMP_NUM_THREADS": threads,  # many of them at once: more threads would wait for each other
+        "OMP_NUM_THREADS": str(max(1, cores // bench.workers)),  # more would wait for each other
         "OMP_WAIT_POLICY": "PASSIVE",
         "TORCHINDUCTOR_CACHE_DIR": str(bench.bundles / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": str(COMPILER_THREADS),
     }
+    exporting = environment | {"OMP_NUM_THREADS": str(max(1, cores // max(1, len(_models(bench, parts)))))}
     turns = threading.Semaphore(bench.workers)
 
     def start(part: str, planned: Any, name: str, arguments: Mapping[str, Any]) -> None:
@@ -122,7 +123,7 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
             try:
                 with turns:
                     task = Task(
-                        "export", {"model": model, "folder": str(bench.bundles), "smoke": bench.smoke}, environment
+                        "export", {"model": model, "folder": str(bench.bundles), "smoke": bench.smoke}, exporting
                     )
                     bench.paths[model] = Path(task.result(bench.until_s))
                 bench.results.say(f"exported {model} in {task.prepared_s:.1f} s")
