@@ -21,7 +21,8 @@ from tritone.runtime.torch.builder import Program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants
 from tritone.runtime.torch.lowering import lower
 
-PACKAGED = (".so", ".cubin", ".json")  # of what is made; sources stay behind
+# Files that a package needs; the loader of torch 2.11 finds the metadata by the name of the source beside it.
+PACKAGED = (".so", ".cubin", ".json", ".cpp")
 
 
 def compile_call(
@@ -70,7 +71,8 @@ def compile_call(
 
 def options_for(device: torch.device) -> dict[str, Any]:
     """Inductor's options for a device."""
-    common: dict[str, Any] = {"aot_inductor.package": True}
+    # Precompiling the headers takes g++ as long as five calls gain from it.
+    common: dict[str, Any] = {"aot_inductor.package": True, "aot_inductor.precompile_headers": False}
     if device.type == "cpu":
         return common | {"cpp.dynamic_threads": True}  # each call has its own share of the threads
     # Launches are recorded, so what the host does between them need not be fast, and g++ takes a third of the time.
