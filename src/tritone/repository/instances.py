@@ -23,10 +23,12 @@ class Usual:
     than one call can use.
 
     On a GPU a process prepares a batch while that of another is computed: one alone leaves the device idle for as long
-    as it fills blocks and answers. On an H200 1, 2, 3 and 4 processes reached 0.85, 0.95, 0.95 and 0.98 of what a network
-    of 20 ms could do alone (`benchmarks.instances`), and six on a server 1 % more than four. A call of whole utterances takes as many rows as the compiled network has in its
-    largest bucket, and waits no longer for them than a small call takes. A step of streams costs the device little more
-    for 256 rows than for 128, but the host as much for each; two processes are enough for both.
+    as it fills blocks and answers. On an H200 1, 2, 3 and 4 processes reached 0.85, 0.95, 0.95 and 0.98 of what a
+    network of 20 ms could do alone (`benchmarks.instances`), and on a server six were 1 % faster than four.
+
+    A call of whole utterances takes as many rows as the compiled network has in its largest bucket, and waits no longer
+    for them than a small call takes. A step of 256 streams takes the device half as long again as one of 128 (9.5 and
+    6.1 ms, d=256), so it should be large; how many processes suit streams best has not been measured.
     """
 
     instances: int
