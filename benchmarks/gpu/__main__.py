@@ -283,7 +283,7 @@ def _measured(bench: Bench, server: Server, load: Load) -> dict[str, Any]:
 
 
 def _served(bench: Bench, part: str, load: Load, loads: Sequence[Load] = ()) -> ServedModel:
-    more: dict[str, Any] = {**(PARTS[part].options if part in PARTS else {}), **load.search}
+    more: dict[str, Any] = dict(load.search)
     if load.streams:
         most = max(bench.load_of(each) for each in loads if each.model == load.model)
         more["max_streams"] = most + most // 5  # those that end and those that begin overlap

@@ -83,7 +83,6 @@ class Part:
     ceilings: Sequence[Ceiling] = ()
     pipelines: Sequence[Pipeline] = ()
     loads: Sequence[Load] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)  # of the served models
 
     def models(self) -> list[str]:
         """The bundles that it needs."""
@@ -177,7 +176,6 @@ PARTS: dict[str, Part] = {
     ),
     "streams": Part(
         title="Streams in real time",
-        options={"max_batch_size": 256},
         compiled=(
             Compiled(model="wenet-256", steps=(64, 256)),
             Compiled(model="zipformer-m", steps=(64, 256), full=True),

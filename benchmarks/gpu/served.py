@@ -24,7 +24,6 @@ from tritone.repository import build_repository
 from tritone.server import ServerOptions, TritonServer
 
 WARM_UP_S = 1.5
-MAX_BATCH = 128
 GENERATOR_SHARE = 0.6  # of the cores, of streams
 STREAM_TIMEOUT_S = 10.0
 SPREAD_S = 5.0  # over which streams start
@@ -84,7 +83,7 @@ def options_of(device: str, precision: str, given: Mapping[str, Any], **more: An
     """Fields of `BuildOptions` for a model: the product's own defaults but for where and in what it computes."""
     known = {each.name for each in fields(BuildOptions)}
     place = "gpu" if device.startswith("cuda") else "cpu"
-    found = {"device": place, "runtime": "torch", "precision": precision, "max_batch_size": MAX_BATCH}
+    found = {"device": place, "runtime": "torch", "precision": precision}
     return {**found, **more, **{name: value for name, value in given.items() if name in known}}
 
 
