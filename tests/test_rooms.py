@@ -22,7 +22,8 @@ ROOMS = re.findall(
 
 # Packages that only one room may import, and who of the rooms below may be imported by few.
 OWNERS = {
-    "torch": {"families", "runtime"},
+    "torch": {"families", "runtime", "search"},  # of search only `device/`, see below
+    "triton": {"search"},
     "onnx": {"families", "tensorrt"},
     "onnxscript": {"families"},
     "onnxruntime": {"runtime"},
@@ -108,6 +109,17 @@ def test_rooms_that_know_little_import_little() -> None:
     for modest in ("search", "runtime", "audio"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
     assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle"}
+
+
+def test_search_needs_torch_on_a_device_alone() -> None:
+    users = {
+        path.parent.name
+        for path in sources()
+        if path.relative_to(PACKAGE).parts[0] == "search"
+        for name in imports(path)
+        if name.split(".")[0] in ("torch", "triton")
+    }
+    assert users == {"device"}
 
 
 @pytest.mark.parametrize("package", OWNERS)

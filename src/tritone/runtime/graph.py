@@ -14,6 +14,9 @@ PCM_SCALE = 32768  # where a graph that `widens` gets int16 for float32, n stand
 EVEN_ROWS = "even_rows"
 """The node of an ONNX graph that chooses: a form for batches of rows that are as long as the batch, or one for any."""
 
+HELD = "held:"
+"""Before the name of an output: it stays on the device, as a `Held` that other graphs there take as an input."""
+
 
 @dataclass(frozen=True)
 class TensorSpec:

@@ -19,7 +19,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import PCM_SCALE, Array, TensorSpec
+from tritone.runtime.graph import HELD, PCM_SCALE, Array, TensorSpec
+from tritone.runtime.torch.held import Held
 
 LOGGER = logging.getLogger(__name__)
 MAX_RECORDED = 64  # shapes of one function
@@ -37,9 +38,10 @@ class CudaQueue:
     come back, while this one is computed.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, *, priority: int = 0) -> None:
+        """Take the device; work of priority -1 goes first where there is other work on it."""
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = torch.cuda.Stream(device, priority=priority)
         self._there = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
         self._lock = threading.Lock()
@@ -82,20 +84,27 @@ class CudaQueue:
         self.stream.wait_event(sent.done)
         return sent.tensors
 
-    def fetch(self, tensors: Sequence[Tensor]) -> "Fetched":
-        """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`."""
-        done = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
-        if sum(tensor.nbytes for tensor in tensors) < ASIDE_BYTES:
-            copies = [self._to_host(tensor) for tensor in tensors]
-            done.record(self.stream)
-            return Fetched(copies, done)
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Fetched":
+        """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`.
+
+        Args:
+            names: of the tensors; those whose name begins with `HELD` are copied on the device instead.
+        """
+        stay = [name.startswith(HELD) for name in names] or [False] * len(tensors)
+        aside = sum(tensor.nbytes for tensor, stays in zip(tensors, stay, strict=True) if not stays) >= ASIDE_BYTES
         # The next call may write where recorded results are; a copy on the device takes a hundredth of the way back.
-        held = [tensor.clone() for tensor in tensors]
-        self._back.wait_stream(self.stream)
-        with torch.cuda.stream(self._back):
-            copies = [self._to_host(tensor) for tensor in held]
-            done.record(self._back)
-        return Fetched(copies, done, held)
+        copied = [tensor.clone() if aside or stays else tensor for tensor, stays in zip(tensors, stay, strict=True)]
+        ready, done = torch.cuda.Event(), torch.cuda.Event(blocking=True)  # a thread that waits for `done` sleeps
+        ready.record(self.stream)
+        back = self._back if aside else self.stream
+        back.wait_event(ready)
+        with torch.cuda.stream(back):
+            copies = [
+                Held(tensor, ready) if stays else self._to_host(tensor)
+                for tensor, stays in zip(copied, stay, strict=True)
+            ]
+            done.record(back)
+        return Fetched(copies, done, copied if aside else ())
 
     @staticmethod
     def _to_host(tensor: Tensor) -> Tensor:
@@ -112,16 +121,17 @@ class Sent(NamedTuple):
 class Fetched:
     """Arrays that are on their way from a device."""
 
-    def __init__(self, copies: Sequence[Tensor], done: torch.cuda.Event, held: Sequence[Tensor] = ()) -> None:
+    def __init__(self, copies: Sequence[Tensor | Held], done: torch.cuda.Event, held: Sequence[Tensor] = ()) -> None:
         """Take the copies, when they are done, and what they are made of if its memory must be kept until then."""
         self._copies = copies
         self._done = done
         self._held = held
 
-    def wait(self) -> list[Array]:
-        """The arrays, when they are there."""
-        self._done.synchronize()
-        return [copy.numpy() for copy in self._copies]
+    def wait(self) -> list[Any]:
+        """The arrays, when they are there, and what stays on the device."""
+        if not all(isinstance(copy, Held) for copy in self._copies):
+            self._done.synchronize()
+        return [copy if isinstance(copy, Held) else copy.numpy() for copy in self._copies]
 
 
 class Replays:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import Array, Bucket, TensorSpec
+from tritone.runtime.graph import HELD, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
@@ -108,17 +108,18 @@ class DeviceSlots:
             if self._grown:
                 grown = [each.gather(slots, length) for each in self._grown.values()]
                 results: Sequence[Tensor] = step(block.bytes.to(self._queue.device, non_blocking=True), *grown)
-                for state, values in zip(self._grown.values(), results[1:], strict=True):
+                for state, values in zip(self._grown.values(), results[1 + len(step.held) :], strict=True):
                     state.scatter(slots, values)
             else:
                 results = self._replays.run(key, step, [block.bytes])
-            fetched = self._queue.fetch(results[:1])
+            stay = [each[: len(slots)] for each in results[1 : 1 + len(step.held)]]
+            fetched = self._queue.fetch([results[0], *stay], ["", *step.held])
         self._reads[rows] = rows + FIRST
 
         def wait() -> list[Array]:
-            (packed,) = fetched.wait()
+            found = fetched.wait()
             self._free.append(block.memory)
-            return step.outputs(packed, len(slots))
+            return step.outputs(*found, count=len(slots))
 
         return wait
 
@@ -231,25 +232,29 @@ class _Step:
         self._layout = layout
         self._rows = rows
         self._grown = grown
-        self._num_outputs = len(outputs)
+        self._outputs = outputs
+        self.held = [name for name in outputs if name.startswith(HELD)]  # those that stay on the device
         self._packed: list[tuple[int, _Field]] = []  # of each output its place among those that are asked for
 
     def __call__(self, block: Tensor, *grown: Tensor) -> list[Tensor]:
-        """Returns the outputs in one tensor, and after it the next values of the states that grow."""
+        """Returns the outputs in one tensor, those that stay, and after them the next values of the states that grow."""
         fed = {field.name: field.of_tensor(block) for field in self._layout.fields}
         reads, writes = fed.pop("reads"), fed.pop("writes")
         fed |= {name: rows.index_select(0, reads) for name, rows in self._rows.items()}
         fed |= dict(zip(self._grown, grown, strict=True))
         results = self._function(*(fed[name] for name in self._inputs))
-        num_known = self._num_outputs + len(self._rows)
-        for rows, values in zip(self._rows.values(), results[self._num_outputs : num_known], strict=True):
+        known = len(self._outputs) + len(self._rows)
+        for rows, values in zip(self._rows.values(), results[len(self._outputs) : known], strict=True):
             rows.index_copy_(0, writes, values)
-        return [self._pack(results[: self._num_outputs]), *results[num_known:]]
+        found = dict(zip(self._outputs, results, strict=False))
+        stay = [found.pop(name) for name in self.held]
+        return [self._pack(list(found.values())), *stay, *results[known:]]
 
-    def outputs(self, packed: Array, count: int) -> list[Array]:
-        """The outputs of the first `count` rows, as the device has packed them."""
-        found = sorted((index, field.of_array(packed)[:count]) for index, field in self._packed)
-        return [array for _, array in found]
+    def outputs(self, packed: Array, *held: Any, count: int) -> list[Any]:
+        """The outputs of the first `count` rows, as the device has packed them, and what is held of them."""
+        arrays = {index: field.of_array(packed)[:count] for index, field in self._packed}
+        others, stay = (iter(each) for each in ([arrays[index] for index in sorted(arrays)], held))
+        return [next(stay if name in self.held else others) for name in self._outputs]
 
     def _pack(self, outputs: Sequence[Tensor]) -> Tensor:
         # The widest types first, so that each begins at a multiple of its size.

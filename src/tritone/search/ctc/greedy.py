@@ -78,6 +78,18 @@ def ctc_greedy_best(
     ]
 
 
+def tokens_of_block(block: npt.NDArray[np.int32]) -> list[TokenRow]:
+    """The tokens of each row in what `device.ctc.greedy_block` makes of a batch, as `ctc_greedy_best` returns them."""
+    counts = (block[:, 0] == np.int32(2**31 - 1)).argmax(axis=1)
+    block = block[:, :, : counts.max(initial=0)]
+    ends = -block[:, 2]
+    confidences = np.exp(-np.ascontiguousarray(block[:, 3]).view(np.float32))
+    return [
+        TokenRow(row[0, :count], row[1, :count], end[:count], confidence[:count])
+        for row, end, confidence, count in zip(block, ends, confidences, counts.tolist(), strict=True)
+    ]
+
+
 class CtcGreedy:
     """The greedy decoding of one stream: joins what `ctc_greedy` found in consecutive chunks."""
 
