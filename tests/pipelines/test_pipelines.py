@@ -291,6 +291,8 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
                 np.testing.assert_array_equal(row / (32768 if kind == PCM else 1), expected[slot][:WINDOW])
                 expected[slot] = expected[slot][SHIFT:]
             waiting.drop(ready, SHIFT)
+            if data.draw(st.booleans()):
+                waiting.settle(ready[waiting.count[ready] < WINDOW])
         waiting.settle(chosen)
         for chunk in chunks:
             chunk[:] = 1  # memory of a request, which is somebody else's now

@@ -125,10 +125,10 @@ class WaitingSamples:
         table, are_pcm = self._table[slots], self._is_pcm[slots].tolist()
         for slot, (count, begin, end, used), is_pcm in zip(slots.tolist(), table.tolist(), are_pcm, strict=True):
             new, self._new[slot] = self._new[slot], None
-            if new is None:
+            if new is None and not begin:
                 continue
             row = self._row(slot, PCM if is_pcm else FLOAT)
-            rest, held = new[used:], end - begin
+            rest, held = row[:0] if new is None else new[used:], end - begin
             if count > self._window:  # only after an error: else there would have been another step
                 silence = np.zeros(count - held - len(rest), row.dtype)
                 self._kept[slot] = np.concatenate((row[begin:end], rest, silence))
