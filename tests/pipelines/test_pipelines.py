@@ -272,7 +272,8 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
         expected[slot], is_pcm[slot] = np.zeros(silence, np.float32), True
     for _ in range(data.draw(st.integers(1, 8))):
         chosen = slots[: data.draw(st.integers(1, 2))]
-        chunks, silences = [], []
+        chunks: list[Any] = []
+        silences = []
         for slot in chosen.tolist():
             kind = data.draw(st.sampled_from([FLOAT, PCM]))
             chunk = numbers.integers(-(2**15), 2**15, data.draw(st.integers(0, 1800))).astype(np.int16)

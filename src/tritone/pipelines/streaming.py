@@ -127,6 +127,7 @@ class StreamingPipeline:
         self.searching = speech_kind(bundle).open_searching(bundle, graph, search, placement)
         if placement.compile:
             self.runner.compile_asked(lambda: self.compile(self.buckets(STEP_ROWS)))
+        self._ahead = graph.widens  # a device computes while the next call is prepared
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._streams: dict[int, _Stream] = {}
@@ -256,7 +257,11 @@ class StreamingPipeline:
 
         room = min(self.max_batch, self.capacity - self.num_open)
         # A step spreads over the threads by itself.
-        self.runner.warm_up(self._slots.sizes(room), run, side_by_side=False)
+        ahead, self._ahead = self._ahead, False  # each size in a call of its own
+        try:
+            self.runner.warm_up(self._slots.sizes(room), run, side_by_side=False)
+        finally:
+            self._ahead = ahead
 
     def _stream(self, slot: int) -> _Stream:
         if slot not in self._streams:
@@ -327,7 +332,7 @@ class StreamingPipeline:
             return lambda: dict(zip(names, wait(), strict=True))
 
         self.runner.run_ahead(
-            parts(histories, self.max_batch, self.runner.crew.size),
+            parts(histories, self.max_batch, self.runner.crew.size, ahead=self._ahead),
             lambda part: self._filled(slots[part]),
             start,
             lambda part, outputs: self._take(slots[part], streams[part], outputs),
