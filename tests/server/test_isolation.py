@@ -312,7 +312,7 @@ def test_details_of_a_stream_are_made_for_chunks_that_ask_for_them(monkeypatch: 
     streaming, pipeline = model("streaming")
     told: list[bool] = []
 
-    def advance(steps: Sequence[Any]) -> list[Transcript]:
+    def advance(steps: Sequence[Any]) -> Any:
         told.extend(step.details for step in steps)
         return Fragile.advance(pipeline, steps)
 
