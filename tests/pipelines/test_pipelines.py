@@ -291,7 +291,8 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
         expected[slot], is_pcm[slot] = np.zeros(silence, np.float32), True
     for _ in range(data.draw(st.integers(1, 8))):
         chosen = slots[: data.draw(st.integers(1, 2))]
-        chunks, silences = [], []
+        chunks: list[Any] = []
+        silences = []
         for slot in chosen.tolist():
             kind = data.draw(st.sampled_from([FLOAT, PCM]))
             chunk = numbers.integers(-(2**15), 2**15, data.draw(st.integers(0, 1800))).astype(np.int16)
@@ -310,6 +311,8 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
                 np.testing.assert_array_equal(row / (32768 if kind == PCM else 1), expected[slot][:WINDOW])
                 expected[slot] = expected[slot][SHIFT:]
             waiting.drop(ready, SHIFT)
+            if data.draw(st.booleans()):
+                waiting.settle(ready[waiting.count[ready] < WINDOW])
         waiting.settle(chosen)
         for chunk in chunks:
             chunk[:] = 1  # memory of a request, which is somebody else's now

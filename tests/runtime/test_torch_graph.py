@@ -255,10 +255,12 @@ def test_inputs_that_were_filled_into_the_room_for_them_are_not_copied_and_paddi
     names = ["num_frames"]
     step = slots.room(5, specs)
     step["waveform"][:], step["num_samples"][:] = 1.0, toy.WINDOW
-    memory = slots._room.memory  # type: ignore[union-attr]  # it was given just now
+    filled: Any = slots._room
+    memory = filled.memory
     slots(range(5), step, names)
     slots.room(3, specs)
-    assert slots._room.memory is memory, "it was pinned once"
+    again: Any = slots._room
+    assert again.memory is memory, "it was pinned once"
     assert other.arrays["waveform"].sum() == 5 * toy.WINDOW
 
 

@@ -52,6 +52,7 @@ class PlayedRequest:
         wav = np.full((1, 8), value, np.float32)
         self._inputs = [PlayedTensor("WAV", wav), PlayedTensor("WAV_LENS", np.array([[8]], np.int32))]
         self._stream, self._flags, self._id, self._parameters = stream, flags, request_id, parameters
+        self.wanted = {"TRANSCRIPTS"}
         self.cancelled = False
         self.asked = 0
 
@@ -66,7 +67,7 @@ class PlayedRequest:
         return played_or_raised(self._parameters)
 
     def requested_output_names(self) -> set[str]:
-        return {"TRANSCRIPTS"}
+        return self.wanted
 
     def correlation_id(self) -> int:
         return played_or_raised(self._stream)
@@ -304,6 +305,27 @@ def test_an_idle_stream_gives_its_id_to_who_starts_it() -> None:
     now = 6.0
     assert streaming.execute([PlayedRequest(2, stream=7, flags=START)]) == ["2"]
     assert pipeline.closed == [0]
+
+
+@pytest.mark.usefixtures("played")
+def test_details_of_a_stream_are_made_for_chunks_that_ask_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    streaming, pipeline = model("streaming")
+    told: list[bool] = []
+
+    def advance(steps: Sequence[Any]) -> Any:
+        told.extend(step.details for step in steps)
+        return Fragile.advance(pipeline, steps)
+
+    monkeypatch.setattr(pipeline, "advance", advance)
+    monkeypatch.setattr(
+        sys.modules["triton_python_backend_utils"],
+        "InferenceResponse",
+        lambda output_tensors: [tensor.name() for tensor in output_tensors],
+    )
+    plain, full = PlayedRequest(1, 1, START), PlayedRequest(2, 2, START)
+    full.wanted = {"TRANSCRIPTS", "DETAILS"}
+    assert streaming.execute([plain, full]) == [["TRANSCRIPTS"], ["TRANSCRIPTS", "DETAILS"]]
+    assert told == [False, True]
 
 
 @pytest.mark.usefixtures("played")

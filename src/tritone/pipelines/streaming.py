@@ -127,6 +127,7 @@ class StreamingPipeline:
         self.searching = speech_kind(bundle).open_searching(bundle, graph, search, placement)
         if placement.compile:
             self.runner.compile_asked(lambda: self.compile(self.buckets(STEP_ROWS)))
+        self._ahead = graph.widens  # a device computes while the next call is prepared
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._streams: dict[int, _Stream] = {}
@@ -216,9 +217,9 @@ class StreamingPipeline:
             StreamError: a step is for a slot without an open stream; nothing was changed.
             ValueError: two steps are for one slot.
 
-        Should the graph of the encoder fail, every stream stays open with the audio that it had not finished. Should
-        what searches fail after it, as the joiner of a transducer may, its streams are to be closed: the encoder has
-        heard more than the search.
+        Should a call of the encoder's graph fail to start, every stream stays open with the audio that it had not
+        finished. Should anything fail after that, as the joiner of a transducer may, its streams are to be closed: the
+        encoder has heard more than the search.
         """
         with self._lock:
             streams = [self._stream(step.slot) for step in steps]
@@ -256,7 +257,11 @@ class StreamingPipeline:
 
         room = min(self.max_batch, self.capacity - self.num_open)
         # A step spreads over the threads by itself.
-        self.runner.warm_up(self._slots.sizes(room), run, side_by_side=False)
+        ahead, self._ahead = self._ahead, False  # each size in a call of its own
+        try:
+            self.runner.warm_up(self._slots.sizes(room), run, side_by_side=False)
+        finally:
+            self._ahead = ahead
 
     def _stream(self, slot: int) -> _Stream:
         if slot not in self._streams:
@@ -323,10 +328,11 @@ class StreamingPipeline:
         def start(part: slice, inputs: Mapping[str, Array]) -> Callable[[], Outputs]:
             names = self.searching.outputs(stream.segment.search.options for stream in streams[part])
             wait = self._slots.start(slots[part].tolist(), inputs, names, part.start, histories[part.start])
+            self._move_on(slots[part])
             return lambda: dict(zip(names, wait(), strict=True))
 
         self.runner.run_ahead(
-            parts(histories, self.max_batch, self.runner.crew.size),
+            parts(histories, self.max_batch, self.runner.crew.size, ahead=self._ahead),
             lambda part: self._filled(slots[part]),
             start,
             lambda part, outputs: self._take(slots[part], streams[part], outputs),
@@ -346,18 +352,23 @@ class StreamingPipeline:
         return Filled(inputs, audio, padding)
 
     def _take(self, slots: Index, streams: Sequence[_Stream], outputs: Outputs) -> None:
-        """Search the outputs of a step, and move the streams on."""
+        """Search the outputs of a step."""
         news = self.searching.advance([stream.segment.search for stream in streams], outputs)
         for stream, each, num_frames in zip(streams, news, outputs["num_frames"].tolist(), strict=True):
             stream.segment.take(each, num_frames)
             if each is not NOTHING:
                 stream.told = None
+
+    def _move_on(self, slots: Index) -> None:
+        """Have some streams wait for the windows after those that have been started."""
         is_last, used = self._next_moves(slots)
         self._waiting.drop(slots, self.geometry.shift_samples)
         self._position[slots] += used
         if self._flush is not None:
             is_last = self._closing[slots] & self._is_flushed(slots)
         self._heard_all[slots] = is_last
+        if self.runner.crew.size == 1:  # while the device computes
+            self._waiting.settle(slots[self._waiting.count[slots] < self.geometry.window_samples])
 
     def _next_moves(self, slots: Index) -> tuple[Flags, Index]:
         """Of some streams, whether the next window is what is left at their end, and by how many samples it moves on.

@@ -253,3 +253,13 @@ def test_calls_hold_streams_of_one_history_and_no_more_than_fit(
     for call in calls:
         assert 1 <= call.stop - call.start <= max_batch
         assert len(set(histories[call])) == 1
+
+
+def test_a_device_gets_many_streams_in_two_calls_of_which_one_is_prepared_while_the_other_is_computed() -> None:
+    def sizes(count: int, max_batch: int) -> list[int]:
+        return [call.stop - call.start for call in parts([0] * count, max_batch, 1, ahead=True)]
+
+    assert sizes(255, 256) == [255]
+    assert sizes(256, 256) == [128, 128]
+    assert sizes(300, 1024) == [150, 150]
+    assert sizes(600, 256) == [200, 200, 200]

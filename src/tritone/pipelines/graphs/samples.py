@@ -12,11 +12,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.waveform import PCM_SCALE, Samples, widened
+from tritone.audio.waveform import Samples, widened
 from tritone.runtime.graph import Array
 
 Index = npt.NDArray[np.int64]
-SCALE = np.float32(1 / PCM_SCALE)
 COUNT, BEGIN, END, USED = range(4)  # columns of the table
 FLOAT, PCM = np.dtype(np.float32), np.dtype(np.int16)
 
@@ -37,6 +36,7 @@ class WaitingSamples:
         self._capacity, self._window = capacity, window
         self._rows: dict[np.dtype[Any], Array] = {each: np.empty((0, window), each) for each in (FLOAT, PCM)}
         self._is_pcm: npt.NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        self._silence: dict[np.dtype[Any], Array] = {each: np.zeros(window, each) for each in (FLOAT, PCM)}
         self._new: list[Samples | None] = [None] * capacity
         self._kept: dict[int, Samples] = {}  # in place of rows that are too short for it
 
@@ -89,25 +89,24 @@ class WaitingSamples:
 
         Args:
             slots: of the streams.
-            block: (slots, window) float32, or int16 where `are_pcm`.
+            block: (slots, window) float32, or int16 where `are_pcm`; contiguous.
         """
         places, are_pcm = self._table[slots].tolist(), self._is_pcm[slots].tolist()
         rows, news, window, valid = self._rows, self._new, self._window, []
-        for row, (slot, (count, begin, end, first), is_pcm) in enumerate(
-            zip(slots.tolist(), places, are_pcm, strict=True)
-        ):
+        # One call copies them all: for each row a call would cost as much as the copy.
+        pieces: list[Array] = []
+        for slot, (count, begin, end, used), is_pcm in zip(slots.tolist(), places, are_pcm, strict=True):
             count = min(count, window)
             valid.append(count)
-            target, done = block[row], min(end - begin, count)
-            if done:
-                _copy(rows[PCM if is_pcm else FLOAT][slot, begin : begin + done], target[:done])
-            new = news[slot]
-            if done < count and new is not None and first < len(new):
-                part = new[first : first + count - done]
-                _copy(part, target[done : done + len(part)])
-                done += len(part)
-            if done < window:
-                target[done:] = 0
+            if held := min(end - begin, count):
+                pieces.append(rows[PCM if is_pcm else FLOAT][slot, begin : begin + held])
+            if held < count and (new := news[slot]) is not None and used < len(new):
+                pieces.append(new[used : used + count - held])
+                held += len(pieces[-1])
+            if held < window:
+                pieces.append(self._silence[block.dtype][held:])
+        same = [each if each.dtype == block.dtype else widened(each) for each in pieces]
+        np.concatenate(same, out=block.reshape(-1))
         return np.array(valid, np.int64)
 
     def drop(self, slots: Index, shift: int) -> None:
@@ -125,10 +124,10 @@ class WaitingSamples:
         table, are_pcm = self._table[slots], self._is_pcm[slots].tolist()
         for slot, (count, begin, end, used), is_pcm in zip(slots.tolist(), table.tolist(), are_pcm, strict=True):
             new, self._new[slot] = self._new[slot], None
-            if new is None:
+            if new is None and not begin:
                 continue
             row = self._row(slot, PCM if is_pcm else FLOAT)
-            rest, held = new[used:], end - begin
+            rest, held = row[:0] if new is None else new[used:], end - begin
             if count > self._window:  # only after an error: else there would have been another step
                 silence = np.zeros(count - held - len(rest), row.dtype)
                 self._kept[slot] = np.concatenate((row[begin:end], rest, silence))
@@ -150,11 +149,3 @@ class WaitingSamples:
             grown[: len(rows)] = rows
             rows = self._rows[kind] = grown
         return rows[slot]
-
-
-def _copy(samples: Samples, target: Array) -> None:
-    """Copy samples, widened where the target is."""
-    if samples.dtype == target.dtype:
-        target[...] = samples
-    else:
-        np.multiply(samples, SCALE, out=target)

@@ -65,9 +65,11 @@ class CtcGreedySearch(GreedySearch):
 
     @classmethod
     def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
-        found = greedy(outputs, rows, searches[0]._blank_id)
+        found, num_frames = greedy(outputs, rows, searches[0]._blank_id), outputs["num_frames"].tolist()
         for search, tokens, row in zip(searches, found, rows, strict=True):
-            search.add(*search._chunks.join(tokens, int(outputs["num_frames"][row])))
+            placed, replaces_last = search._chunks.join(tokens, num_frames[row])
+            if placed:
+                search.add(placed, replaces_last)
 
 
 class PrefixBeamSearch(BeamSearch):

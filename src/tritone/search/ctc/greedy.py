@@ -111,9 +111,9 @@ class CtcGreedy:
         """
         offset = self.num_frames
         self.num_frames += num_frames
-        placed = [Token(t.id, t.start_frame + offset, t.end_frame + offset, t.confidence) for t in tokens]
-        if not placed:
+        if not len(tokens):
             return [], False
+        placed = [Token(id, start + offset, end + offset, confidence) for id, start, end, confidence in tokens]
         first, last = placed[0], self._last
         continues = last is not None and (last.id, last.end_frame) == (first.id, first.start_frame)
         if last is not None and continues:
