@@ -89,11 +89,11 @@ def feeds(session: onnxruntime.InferenceSession, rows: int, samples: int) -> Fee
             shape = [
                 axis if isinstance(axis, int) else rows if axis in ("batch", "N") else length for axis in node.shape
             ]
-            values = random.standard_normal(shape)
+            values = random.standard_normal(axes)
             if node.name == "waveform":
                 given[node.name] = (0.1 * values).astype(np.float32)
             elif node.name in ("processed", "processed_lens"):
-                given[node.name] = np.full(shape, 10 * LEFT)
+                given[node.name] = np.full(axes, 10 * LEFT)
             else:
                 given[node.name] = values.astype(np.float32)
     return given
