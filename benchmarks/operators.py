@@ -86,7 +86,7 @@ def feeds(session: onnxruntime.InferenceSession, rows: int, samples: int) -> Fee
             given[node.name] = np.full(rows, given["x"].shape[1])
         else:
             length = samples if node.name == "waveform" else (samples + SAMPLE_RATE // 200) // (SAMPLE_RATE // 100)
-            shape = [
+            axes = [
                 axis if isinstance(axis, int) else rows if axis in ("batch", "N") else length for axis in node.shape
             ]
             values = random.standard_normal(axes)
