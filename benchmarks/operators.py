@@ -4,7 +4,7 @@
 
 A random model of a published size is written as a graph of a bundle (waveform in) and as one of sherpa-onnx (features
 in), and with `--int8` as both quantise it. One thread runs them in turn in one process, so that what disturbs one
-disturbs all. Prints the name of the CPU, the least time of a call, and the table of operators (of each node the
+disturbs all. Prints the name of the CPU, the least processor time of a call, and the table of operators (of each node the
 least of its times). Graphs are kept in a `--folder` and taken from there the next time. Needs `tritone[export]`.
 """
 
@@ -116,9 +116,9 @@ class Profiled:
         self.calls: list[float] = []
 
     def run(self) -> None:
-        start = time.perf_counter()
+        start = time.process_time()
         self._plain.run(None, self._feed)
-        self.calls.append(1e3 * (time.perf_counter() - start))
+        self.calls.append(1e3 * (time.process_time() - start))
         self._profiled.run(None, self._feed)
 
     def operators(self) -> dict[str, tuple[int, float]]:
