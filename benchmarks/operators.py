@@ -2,10 +2,11 @@
 
     python -m benchmarks.operators [--size zipformer-m] [--streams] [--int8] [--rows 4] [--seconds 8] [--folder DIR]
 
-A random model of a published size is written as a graph of a bundle (waveform in) and as one of sherpa-onnx (features
-in), and with `--int8` as both quantise it. One thread runs them in turn in one process, so that what disturbs one
-disturbs all. Prints the name of the CPU, the least processor time of a call, and the table of operators (of each node the
-least of its times). Graphs are kept in a `--folder` and taken from there the next time. Needs `tritone[export]`.
+A random model of a published size is written as a graph of a bundle (waveform in) and as icefall's export writes it for
+sherpa-onnx (features in), and with `--int8` as both quantise it. One thread runs them in turn in one process, so that
+what disturbs one disturbs all. Prints the name of the CPU, the least processor time of a call, and the table of
+operators (of each node the least of its times). Graphs are kept in a `--folder` and taken from there the next time.
+Needs `tritone[export]`.
 """
 
 import argparse
@@ -23,6 +24,7 @@ import onnxruntime
 import torch
 
 from benchmarks.models.transducer import ENCODERS, random_network
+from benchmarks.models.upstream import quantise_as_published, upstream_operators
 from tritone.families.export.exportable import ExportableGraph
 from tritone.families.icefall.graphs import OfflineGraph, StreamingGraph, feature_bins, make_fbank
 from tritone.families.icefall.model import IcefallModel
@@ -55,16 +57,15 @@ def write_graphs(size: str, folder: Path, *, streaming: bool, int8: bool) -> dic
     traced = export_graph(graph.eval(), graph.example(), graph.outputs, graph.dynamic, graph.metadata)
     folder.mkdir(parents=True, exist_ok=True)
     if int8:
-        from onnxruntime.quantization import QuantType, quantize_dynamic
-
         narrow = quantise_products(traced, keep=named(traced, graph.constants))
         save_graphs({"encoder.int8.onnx": narrow}, folder, "weights.int8.bin", "fp32", graph.constants)
     save_graphs({ours.name: traced}, folder, "weights.bin", "fp32", graph.constants)
     sizes = {"chunk_size": CHUNK, "left_context": LEFT} if streaming else {}
     tokens = [f"<{index}>" for index in range(network.config.vocab_size)]
-    write_sherpa_layout(network, theirs.parent, tokens, streaming=streaming, check=False, **sizes)
-    if int8:  # as icefall's export-onnx scripts do
-        quantize_dynamic(theirs, paths[f"{THEIRS} int8"], op_types_to_quantize=["MatMul"], weight_type=QuantType.QInt8)
+    with upstream_operators():
+        write_sherpa_layout(network, theirs.parent, tokens, streaming=streaming, check=False, **sizes)
+    if int8:
+        quantise_as_published(theirs)
     return paths
 
 
