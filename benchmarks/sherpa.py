@@ -117,7 +117,7 @@ class Model:
 
 def offline_in_process(model: Model, setup: Setup) -> Finding:
     """Throughput of the pipeline in process, divided by sherpa-onnx's."""
-    rival, pipeline, audio = _Rival(model), open_offline(model.bundle, model.placement), _utterances()
+    rival, pipeline, audio = _Rival(model), open_offline(model.bundle, placement=model.placement), _utterances()
     if model.precision == "fp32":
         _require_alike([result.text for result in pipeline.recognize(audio[:8])], rival.texts(audio[:8], 1))
     best = _best_batch(rival, audio)
@@ -206,7 +206,7 @@ class _Rival:
 
 class _OurStreams:
     def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
-        self._pipeline = open_streaming(bundle, placement)
+        self._pipeline = open_streaming(bundle, placement=placement)
         self.step_samples = self._pipeline.geometry.shift_samples
 
     def start(self, count: int) -> Callable[[Sequence[Waveform]], object]:
