@@ -22,7 +22,8 @@ ROOMS = re.findall(
 
 # Packages that only one room may import, and who of the rooms below may be imported by few.
 OWNERS = {
-    "torch": {"families", "runtime"},
+    "torch": {"families", "runtime", "search"},  # of search only `device/`, see below
+    "triton": {"search"},
     "onnx": {"families", "tensorrt"},
     "onnxscript": {"families"},
     "onnxruntime": {"runtime"},
@@ -98,14 +99,27 @@ def test_the_client_knows_no_more_than_audio() -> None:
 
 
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
-    ours = (transport.WAVEFORM, transport.NUM_SAMPLES, transport.TEXT, transport.DETAILS, transport.EMBEDDING)
-    assert ours == (wire.WAV, wire.WAV_LENS, wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
+    ours = (transport.WAVEFORM, transport.PCM, transport.NUM_SAMPLES)
+    assert ours == (wire.WAV, wire.PCM, wire.WAV_LENS)
+    answers = (transport.TEXT, transport.DETAILS, transport.EMBEDDING)
+    assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
 
 
 def test_rooms_that_know_little_import_little() -> None:
     for modest in ("search", "runtime", "audio"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
     assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle"}
+
+
+def test_search_needs_torch_on_a_device_alone() -> None:
+    users = {
+        path.parent.name
+        for path in sources()
+        if path.relative_to(PACKAGE).parts[0] == "search"
+        for name in imports(path)
+        if name.split(".")[0] in ("torch", "triton")
+    }
+    assert users == {"device"}
 
 
 @pytest.mark.parametrize("package", OWNERS)

@@ -67,6 +67,7 @@ def load(
     threads: int | None = None,
     runtime: str | None = None,
     precision: str | None = None,
+    compile: str | None = None,
     max_audio_s: float = 300.0,
     search: "SearchMode" = "greedy",
     beam: int = 0,
@@ -96,6 +97,8 @@ def load(
         runtime: `onnxruntime`, `torch`, `torchscript` or `tensorrt`; None takes the bundle's first that can run on the
             device, but no engine of TensorRT.
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
+        compile: sizes of calls to compile the network for, `auto` or such as `64x10,1x16.7` (rows x seconds), unless
+            this machine has done so before; with None what was compiled before is used. For runtime `torch`.
         max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
         search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,
             max_states, max_contexts: how to search, see `SearchOptions`; a call may ask for others.
@@ -145,7 +148,7 @@ def load(
     )
     return Recognizer(
         opened,
-        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision, compile=compile),
         max_audio_s=max_audio_s,
         search=SearchSettings(options=options, lm=None if lm is None else Path(lm), lm_unit=lm_unit),
         chunk_size=chunk_size,
@@ -161,6 +164,7 @@ def load_embedder(
     threads: int | None = None,
     runtime: str | None = None,
     precision: str | None = None,
+    compile: str | None = None,
     max_audio_s: float = 300.0,
     window_s: float = 0.0,
     shift_s: float = 0.0,
@@ -169,7 +173,7 @@ def load_embedder(
 
     Args:
         bundle: a bundle folder, or the name of a shipped bundle.
-        device, threads, runtime, precision: as of `load`.
+        device, threads, runtime, precision, compile: as of `load`.
         max_audio_s: the longest audio that `embed` accepts, in seconds.
         window_s, shift_s: see `EmbedOptions`; a call may ask for others.
 
@@ -189,7 +193,7 @@ def load_embedder(
     opened.verify()  # damaged weights would not fail, they would give other voices
     return Embedder(
         opened,
-        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision, compile=compile),
         max_audio_s=max_audio_s,
         options=EmbedOptions(window_s=window_s, shift_s=shift_s),
     )

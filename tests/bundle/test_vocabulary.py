@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritone.bundle import manifest
-from tritone.bundle.vocabulary import Speller, Vocabulary, Word, read_tokens, write_tokens
+from tritone.bundle.vocabulary import RunningText, Speller, Vocabulary, Word, read_tokens, write_tokens
 from tritone.errors import BundleError
 
 TABLE = ["<blank>", "<unk>", "▁", "a", "b", "你", "好", "▁HE", "LLO", "▁你", "-", "<sos/eos>"]
@@ -175,3 +175,27 @@ def test_settings_that_do_not_fit_the_table_are_refused() -> None:
         Vocabulary(["a"], manifest.Vocabulary(size=2, units="char", blank_id=0))
     with pytest.raises(BundleError, match=r"vocabulary\.blank_id is 7, but the largest token id is 0"):
         Vocabulary(["a"], manifest.Vocabulary(size=1, units="char", blank_id=7))
+
+
+SPACED = ["<blank>", "<unk>", "<sos/eos>", "▁", "▁▁", "▁a", "b▁", "c", "中", "▁文", "d\u3000", "<0x41>"[:2]]
+
+
+@given(st.lists(st.lists(st.integers(0, len(SPACED) - 1), max_size=4), max_size=6), st.lists(st.integers(3, 8)))
+def test_a_running_text_is_that_of_the_speller(parts: list[list[int]], more: list[int]) -> None:
+    table = vocabulary(tokens=SPACED)
+    assert RunningText.fits(table)
+    running, speller = RunningText(table), Speller(table)
+    for part in parts:
+        running.extend(part)
+        speller.extend(part)
+        assert running.text == speller.text
+    longer = running.extended(more)
+    assert running.text == speller.text, "it does not keep them"
+    speller.extend(more)
+    assert longer == speller.text
+
+
+def test_a_running_text_is_not_for_signs_between_tokens_or_bytes() -> None:
+    assert not RunningText.fits(vocabulary("char", "|"))
+    assert not RunningText.fits(vocabulary("byte-bpe"))
+    assert not RunningText.fits(vocabulary(tokens=[*TABLE, "<0x41>"]))

@@ -54,6 +54,7 @@ class LimitedGraph:
         }
         self.outputs = graph.outputs
         self.concurrency = 1
+        self.widens = False
         self.calls: list[dict[str, tuple[int, ...]]] = []
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:

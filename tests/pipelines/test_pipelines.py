@@ -2,6 +2,7 @@
 
 import shutil
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from tritone.errors import BundleError, ServerBusyError, StreamError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.graphs.samples import SampleQueue
+from tritone.pipelines.graphs.samples import FLOAT, PCM, WaitingSamples
 
 TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
 
@@ -228,10 +229,23 @@ class TestStreaming:
         for _ in range(10):
             for start in range(0, len(minute), 16000):
                 streaming.advance([Step(slot, minute[start : start + 16000])])
-        pending = streaming._streams[slot].pending
-        assert len(pending) < toy.WINDOW
-        assert len(pending._buffer) <= 4 * (toy.WINDOW + 16000)
+        waiting = streaming._waiting
+        assert waiting.count[slot] < toy.WINDOW
+        assert (waiting._kept, waiting._new[slot]) == ({}, None)
+        assert waiting._rows[FLOAT].shape == (streaming.capacity, toy.WINDOW)
         streaming.close(slot)
+
+    def test_without_details_a_transcript_is_its_text_and_the_same_until_that_changes(
+        self, streaming: StreamingPipeline
+    ) -> None:
+        said = [toy.TOKENS.index(token) for token in "ab▁cd"]
+        wave, slot = toy.frames_waveform(said + 16 * [toy.TOKENS.index("<blank>")]), streaming.open()
+        told = [streaming.advance([Step(slot, chunk, details=False)])[0] for chunk in np.array_split(wave, 12)]
+        assert told[-1] == Transcript("ab cd", is_final=False)
+        assert [a is b for a, b in pairwise(told)] == [a.text == b.text for a, b in pairwise(told)]
+        (full,) = streaming.advance([Step(slot, wave[:0])])
+        assert [span.text for span in full.words] == ["ab", "cd"], "details may be asked for at any step"
+        assert streaming.advance([Step(slot, wave[:0], final=True, details=False)]) == [Transcript("ab cd")]
 
     def test_warming_up_leaves_all_slots_free(self, streaming: StreamingPipeline) -> None:
         streaming.warm_up()
@@ -242,18 +256,49 @@ class TestStreaming:
             open_streaming(Bundle.open(toy_bundle), capacity=0)
 
 
-@given(st.lists(st.one_of(st.integers(0, 9000), st.integers(-9000, -1)), max_size=30))
-def test_a_sample_queue_behaves_like_a_list(moves: list[int]) -> None:
-    queue, model, next_sample = SampleQueue(), np.zeros(0, np.float32), 0
-    for move in moves:
-        if move >= 0:
-            samples = np.arange(next_sample, next_sample + move, dtype=np.float32)
-            next_sample += move
-            queue.push(samples)
-            model = np.concatenate((model, samples))
-        else:
-            queue.drop(-move)
-            model = model[-move:]
-        assert len(queue) == len(model)
-        np.testing.assert_array_equal(queue.peek(500), model[:500])
-        np.testing.assert_array_equal(queue.peek(10**6), model)
+WINDOW, SHIFT = 500, 400
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(data: st.DataObject) -> None:
+    """Two streams, of which each chunk is of either type; now and then a graph fails, and nothing is consumed."""
+    slots = np.array([2, 0])
+    waiting, numbers = WaitingSamples(3, WINDOW), np.random.default_rng(0)
+    expected, is_pcm = {}, {}
+    for slot in slots.tolist():
+        silence = data.draw(st.sampled_from([0, 70]))
+        waiting.open(slot, silence)
+        expected[slot], is_pcm[slot] = np.zeros(silence, np.float32), True
+    for _ in range(data.draw(st.integers(1, 8))):
+        chosen = slots[: data.draw(st.integers(1, 2))]
+        chunks, silences = [], []
+        for slot in chosen.tolist():
+            kind = data.draw(st.sampled_from([FLOAT, PCM]))
+            chunk = numbers.integers(-(2**15), 2**15, data.draw(st.integers(0, 1800))).astype(np.int16)
+            wide = (chunk / 32768).astype(np.float32)
+            chunks.append(chunk if kind == PCM else wide)
+            is_pcm[slot] &= kind == PCM or not len(chunk)
+            silences.append(data.draw(st.sampled_from([0, 0, 0, 60])))
+            expected[slot] = np.concatenate((expected[slot], wide, np.zeros(silences[-1], np.float32)))
+        waiting.hear(chosen, chunks, np.array(silences))
+        fails = data.draw(st.booleans())
+        while not fails and len(ready := chosen[waiting.count[chosen] >= WINDOW]):
+            kind = PCM if waiting.are_pcm(ready) and data.draw(st.booleans()) else FLOAT
+            block = np.full((len(ready), WINDOW), 99, kind)
+            assert waiting.fill(ready, block).tolist() == [WINDOW] * len(ready)
+            for slot, row in zip(ready.tolist(), block, strict=True):
+                np.testing.assert_array_equal(row / (32768 if kind == PCM else 1), expected[slot][:WINDOW])
+                expected[slot] = expected[slot][SHIFT:]
+            waiting.drop(ready, SHIFT)
+        waiting.settle(chosen)
+        for chunk in chunks:
+            chunk[:] = 1  # memory of a request, which is somebody else's now
+        assert waiting.count[chosen].tolist() == [len(expected[slot]) for slot in chosen.tolist()]
+    rest = np.full((2, WINDOW), 99, np.float32)
+    waiting.hear(slots, [np.zeros(0, np.float32)] * 2, np.zeros(2, np.int64))
+    for slot, row, count in zip(slots.tolist(), rest, waiting.fill(slots, rest).tolist(), strict=True):
+        assert count == min(len(expected[slot]), WINDOW)
+        np.testing.assert_array_equal(row[:count], expected[slot][:count])
+        assert not row[count:].any()
+    assert waiting._is_pcm[slots].tolist() == [is_pcm[slot] for slot in slots.tolist()]

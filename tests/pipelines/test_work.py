@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from tritone.bundle import Bundle
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.graphs.runner import Filled
 from tritone.pipelines.graphs.work_log import CallWork, Work, WorkLog
 
 RATE = toy.SAMPLE_RATE
@@ -117,3 +119,32 @@ def test_all_audio_of_a_stream_counts_once_however_it_is_cut(
     audio, padding, calls = play(streaming, num_samples, chunk)
     assert num_samples - toy.MIN_SAMPLES < audio <= num_samples
     assert audio + padding <= calls * toy.WINDOW
+
+
+def test_a_call_is_started_before_the_one_before_it_is_used_and_none_is_lost_by_an_error(
+    streaming: StreamingPipeline,
+) -> None:
+    done: list[str] = []
+
+    def start(call: int, inputs: object) -> Any:
+        done.append(f"start {call}")
+        return lambda: {"call": call}
+
+    def take(call: int, outputs: Any) -> None:
+        assert outputs == {"call": call}
+        done.append(f"take {call}")
+        if call == 9:
+            raise MemoryError("a nine")
+
+    def run(*calls: int) -> str:
+        done.clear()
+        streaming.runner.run_ahead(calls, lambda call: Filled({}, call, 0), start, take)
+        return ", ".join(done)
+
+    streaming.work.take()
+    assert run(1) == "start 1, take 1"
+    assert run(1, 2, 3) == "start 1, start 2, take 1, start 3, take 2, take 3"
+    assert work_of(streaming) == (7, 0, 4)
+    with pytest.raises(MemoryError, match="a nine"):
+        run(1, 9, 2, 3)
+    assert ", ".join(done) == "start 1, start 9, take 1, start 2, take 9, take 2", "what was started is not forgotten"

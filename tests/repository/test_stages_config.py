@@ -152,7 +152,7 @@ def test_the_ensemble_hands_tensors_from_stage_to_stage(staged: Path, tmp_path: 
     steps = [(step.model_name, dict(step.input_map), dict(step.output_map)) for step in whole.ensemble_scheduling.step]
     handed = ("num_frames", "log_probs")
     assert steps == [
-        ("m-features", {"WAV": "WAV", "WAV_LENS": "WAV_LENS"}, {n: n for n in ("features", "num_samples")}),
+        ("m-features", {n: n for n in ("WAV", "WAV_LENS", "PCM")}, {n: n for n in ("features", "num_samples")}),
         ("m-acoustic", {n: n for n in ("features", "num_samples")}, {n: n for n in handed}),
         ("m-decoder", {"WAV_LENS": "WAV_LENS", **{n: n for n in handed}}, {n: n for n in ("TRANSCRIPTS", "DETAILS")}),
     ]

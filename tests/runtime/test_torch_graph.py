@@ -13,8 +13,13 @@ from torch import Tensor
 
 import toy
 from tritone import runtime
+from tritone.audio import waveform as audio
+from tritone.bundle import Bundle
 from tritone.errors import MissingDependencyError, OperatorError
+from tritone.pipelines import Step, open_streaming
+from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import TensorSpec, obstacle, open_graph
+from tritone.runtime.graph import PCM_SCALE, Bucket
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch import cuda as torch_cuda
 from tritone.runtime.torch.cuda import Replays
@@ -69,6 +74,20 @@ def test_inputs_that_do_not_fit_are_named(both: Path, change: dict[str, Any], to
     inputs = {name: value for name, value in {**feed("a"), **change}.items() if value is not None}
     with pytest.raises(ValueError, match=told):
         open_graph(both / "encoder.pt2", threads=1)(inputs, ["num_frames"])
+
+
+def test_16_bit_samples_give_what_the_floats_give_that_they_stand_for(both: Path) -> None:
+    graph = TorchGraph(both / "encoder.pt2", threads=1)
+    numbers = np.arange(-32768, 32768).astype(np.int16)[None, ::3].copy()
+    inputs = {"num_samples": np.array([numbers.size])}
+    names = ["best_tokens", "best_log_probs"]
+    narrow = graph({**inputs, "waveform": numbers}, names)
+    wide = graph({**inputs, "waveform": numbers.astype(np.float32) / PCM_SCALE}, names)
+    for found, expected in zip(narrow, wide, strict=True):
+        np.testing.assert_array_equal(found, expected)
+    assert PCM_SCALE == audio.PCM_SCALE  # rooms that may not know each other
+    with pytest.raises(ValueError, match="input num_samples is int16"):
+        graph({"waveform": numbers, "num_samples": np.array([9], np.int16)}, names)
 
 
 def test_the_threads_of_others_are_as_before_after_a_call(both: Path) -> None:
@@ -162,10 +181,13 @@ class HostQueue:
     def turn(self) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def block(self, num_bytes: int) -> Tensor:
+        return torch.full((num_bytes,), 0xFF, dtype=torch.uint8)  # NaN where it is not filled
+
     def pinned(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
-    def fetch(self, tensors: Sequence[Tensor]) -> "Arrived":
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Arrived":
         return Arrived(tensors)
 
 
@@ -175,6 +197,15 @@ class Arrived:
 
     def wait(self) -> list[np.ndarray]:
         return self.arrays
+
+
+def test_steps_are_padded_to_the_rows_that_they_are_compiled_for(both: Path) -> None:
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
+    assert slots.sizes(12) == [1, 2, 4, 8, 16]
+    graph.buckets = [Bucket(5, toy.WINDOW), Bucket(9, toy.WINDOW)]
+    assert slots.sizes(12) == [5, 9, 16]
 
 
 def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> None:
@@ -200,6 +231,96 @@ def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> 
         cleared = int(rng.integers(12))
         device.clear(cleared)
         host.clear(cleared)
+
+
+def test_inputs_that_were_filled_into_the_room_for_them_are_not_copied_and_padding_is_silent(both: Path) -> None:
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
+    specs = {
+        "waveform": TensorSpec(np.dtype(np.int16), (toy.WINDOW,)),
+        "num_samples": TensorSpec(np.dtype(np.int64), ()),
+    }
+    room = slots.room(5, specs)
+    room["waveform"][:], room["num_samples"][:] = 1, toy.WINDOW
+    block = slots._room
+    assert block is not None
+    assert slots._filled(room, 5) is block
+    assert block.arrays["waveform"].shape == (8, toy.WINDOW), "steps have few numbers of rows"
+    assert block.arrays["waveform"].sum() == 5 * toy.WINDOW
+    assert block.arrays["num_samples"].tolist() == [toy.WINDOW] * 5 + [0] * 3
+    other = slots._filled({name: values.copy() for name, values in room.items()}, 5)
+    assert other is not block
+    slots._room = None
+    names = ["num_frames"]
+    step = slots.room(5, specs)
+    step["waveform"][:], step["num_samples"][:] = 1.0, toy.WINDOW
+    memory = slots._room.memory  # type: ignore[union-attr]  # it was given just now
+    slots(range(5), step, names)
+    slots.room(3, specs)
+    assert slots._room.memory is memory, "it was pinned once"
+    assert other.arrays["waveform"].sum() == 5 * toy.WINDOW
+
+
+def test_steps_of_a_device_may_be_started_before_the_last_one_is_over(both: Path) -> None:
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    device = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
+    host = HostSlots(graph, STATES, capacity=12)
+    for slot in range(12):
+        host.clear(slot)
+    rng, outputs, waiting = np.random.default_rng(1), ["num_frames", "best_tokens"], []
+    for slots in ([3, 1, 2], [0, 5, 4, 7, 6], [1, 0, 3]):
+        block = rng.normal(0, 0.1, (len(slots), toy.WINDOW)).astype(np.float32)
+        inputs = {"waveform": block, "num_samples": np.full(len(slots), toy.WINDOW)}
+        host.reserve(len(slots))
+        waiting.append((device.start(slots, inputs, outputs), host(slots, inputs, outputs)))
+    for wait, expected in waiting:
+        for found, each in zip(wait(), expected, strict=True):
+            np.testing.assert_array_equal(found, each)
+
+
+def test_the_sizes_of_steps_of_a_device_are_those_that_calls_are_padded_to(both: Path) -> None:
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=2)  # type: ignore[arg-type]
+    assert slots.sizes(1) == [1]
+    assert slots.sizes(100) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
+    graph.buckets = [Bucket(rows, toy.WINDOW) for rows in (1, 4, 64, 256)]  # compiled
+    assert slots.sizes(300) == [1, 4, 64, 96, 128, 256, 384]
+    graph.buckets = ()
+    assert slots.sizes(2000) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]
+
+
+@pytest.mark.parametrize("num_frames", [0, 7])
+def test_streams_on_a_device_have_the_texts_of_streams_in_host_memory(both: Path, num_frames: int) -> None:
+    """As floats, as 16-bit numbers or both in turn; and in more calls than one, which follow each other closely."""
+    bundle, rng = Bundle.open(both), np.random.default_rng(2)
+    pipelines = [
+        open_streaming(bundle, placement=Placement(runtime="torch", threads=1), capacity=12, max_batch=most)
+        for most in (5, 64)
+    ]
+    device: Any = pipelines[0]
+    queue: Any = HostQueue()
+    graph = device.runner.graph
+    graph.widens = True
+    device._slots = DeviceSlots(graph, queue, Replays(queue, NEVER), device.geometry.states, capacity=12)
+    levels = [rng.integers(0, 39, 60).tolist() for _ in range(12)]
+    waves = [np.round(toy.frames_waveform(each) * PCM_SCALE).astype(np.int16) for each in levels]
+    slots = [(device.open(), pipelines[1].open()) for _ in waves]
+    for begin in range(0, len(waves[0]), 3000):
+        final = begin + 3000 >= len(waves[0])
+        told = []
+        for place, pipeline in enumerate(pipelines):
+            steps = []
+            for row, ((*both_slots,), wave) in enumerate(zip(slots, waves, strict=True)):
+                chunk = wave[begin : begin + 3000]
+                is_wide = place == 1 or (row + num_frames * begin) % 3 == 1
+                samples: Any = audio.widened(chunk) if is_wide else chunk
+                steps.append(Step(both_slots[place], samples, final, details=row % 2 == 0))
+            told.append(pipeline.advance(steps))
+        assert told[0] == told[1]
+    assert any(each.text for each in told[0])
 
 
 class Recording:

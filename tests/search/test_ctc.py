@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy
-from tritone.search.hypothesis import Token
+from tritone.search.hypothesis import TokenRow
 
 BLANK, A, B = 0, 1, 2
 
@@ -21,7 +21,7 @@ def path_log_probs(path: list[int], peaks: list[float] | None = None, vocab: int
     return np.log(probs)
 
 
-def decode(path: list[int], peaks: list[float] | None = None) -> list[Token]:
+def decode(path: list[int], peaks: list[float] | None = None) -> TokenRow:
     return ctc_greedy(path_log_probs(path, peaks)[None], np.array([len(path)]), BLANK)[0]
 
 

@@ -64,8 +64,9 @@ def test_the_offline_config_reads_back_as_it_was_meant(toy_bundle: Path, tmp_pat
     assert config_of(model) == text_format.Parse(
         """
         name: "toy" backend: "python" max_batch_size: 16
-        input { name: "WAV" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true }
+        input { name: "WAV" data_type: TYPE_FP32 dims: -1 allow_ragged_batch: true optional: true }
         input { name: "WAV_LENS" data_type: TYPE_INT32 dims: 1 }
+        input { name: "PCM" data_type: TYPE_INT16 dims: -1 allow_ragged_batch: true optional: true }
         output { name: "TRANSCRIPTS" data_type: TYPE_STRING dims: 1 }
         output { name: "DETAILS" data_type: TYPE_STRING dims: 1 }
         instance_group { count: 3 kind: KIND_CPU }

@@ -11,7 +11,7 @@ import pytest
 from tritone.backend.requests import parameters_of
 from tritone.errors import AudioError, InputError
 from tritone.pipelines.embed_options import EmbedOptions
-from tritone.pipelines.kinds.audio import cut_rows, read_waveforms
+from tritone.pipelines.kinds.audio import cut_rows, read_chunk, read_waveforms
 from tritone.pipelines.kinds.speech import options_of
 from tritone.search.options import PARAMETERS, SearchOptions
 
@@ -106,3 +106,24 @@ def test_a_window_longer_than_any_audio_is_all_of_the_audio() -> None:
     options = EmbedOptions().changed({"window_s": "1e308", "shift_s": 1e308})
     assert options.starts(1000, 16000) == [0]
     assert options.samples(1000, 16000) == 1000
+
+
+@pytest.mark.parametrize("length", [None, -1, 0, 3, 8, 9])
+@pytest.mark.parametrize("shape", [(1, 8), (1, 0), (2, 8), (8,), (0, 8)])
+@pytest.mark.parametrize("name", ["PCM", "WAV"])
+def test_a_chunk_is_read_as_any_other_audio_is(name: str, shape: tuple[int, ...], length: int | None) -> None:
+    """Most chunks take a short cut."""
+    samples = np.ones(shape, np.int16 if name == "PCM" else np.float32)
+    tensors = {name: samples} | ({} if length is None else {"WAV_LENS": np.array([[length]], np.int32)})
+
+    def outcome(read: Any) -> Any:
+        try:
+            return read(tensors).tolist()
+        except (AudioError, ValueError) as error:
+            return str(error)
+
+    def usual(tensors: Any) -> Any:
+        (row,) = read_waveforms(tensors, sample_rate=16000, max_audio_s=4 / 16000, allow_empty=True)
+        return row
+
+    assert outcome(lambda each: read_chunk(each, sample_rate=16000, max_audio_s=4 / 16000)) == outcome(usual)

@@ -1,12 +1,12 @@
 """The first of the models that Triton runs for whole utterances in stages: waveforms to features.
 
-WAV (rows, samples) float32, WAV_LENS (rows, 1) int32  ->  features (rows, frames, bins), num_samples (rows, 1)
+WAV (rows, samples) float32 or PCM int16, WAV_LENS  ->  features (rows, frames, bins), num_samples (rows, 1)
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.backend.batch import BatchModel
 from tritone.backend.metrics import Metrics
 from tritone.backend.process import start_instance
@@ -18,7 +18,7 @@ from tritone.pipelines.kinds.audio import read_waveforms
 from tritone.pipelines.stages import FeaturePipeline, Tensors
 
 
-class TritonPythonModel(BatchModel[Sequence[Waveform], Tensors]):
+class TritonPythonModel(BatchModel[Sequence[Samples], Tensors]):
     """Triton's interface; the names are its own."""
 
     def initialize(self, args: Mapping[str, str]) -> None:
@@ -35,7 +35,7 @@ class TritonPythonModel(BatchModel[Sequence[Waveform], Tensors]):
         self._pipeline.warm_up()
         self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
-    def parse(self, request: Any) -> Sequence[Waveform]:
+    def parse(self, request: Any) -> Sequence[Samples]:
         rows = read_waveforms(
             tensors_of(request),
             sample_rate=self._settings.sample_rate,
@@ -49,7 +49,7 @@ class TritonPythonModel(BatchModel[Sequence[Waveform], Tensors]):
             raise InputError(fault)
         return rows
 
-    def run(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors | TritoneError]:
+    def run(self, jobs: Sequence[Sequence[Samples]]) -> list[Tensors | TritoneError]:
         return self._pipeline.run(jobs)
 
     def answer(self, request: Any, result: Tensors) -> Any:

@@ -63,6 +63,7 @@ def read_instance(args: Mapping[str, str]) -> Instance:
             threads=threads,
             runtime=settings.runtime or None,
             precision=settings.precision or None,
+            compile=settings.compile or None,
             memory_mb=settings.memory_of(threads, machine_bytes()),
         ),
         max_batch=max(1, config["max_batch_size"]),

@@ -16,6 +16,7 @@ from tritone.runtime.graph import Array
 # Triton's own parameters, most of which it keeps to itself.
 RESERVED = ("sequence_id", "sequence_start", "sequence_end", "priority", "timeout", "binary_data_output")
 RESERVED_PREFIX = "triton_"
+NO_PARAMETERS = ("", "{}")
 MAX_PARAMETERS = 2**20  # characters of JSON; a thousand hotwords of a hundred characters take a fifth of it
 
 
@@ -47,7 +48,7 @@ def parameters_of(request: Request, known: Collection[str]) -> dict[str, Any]:
     """
     try:
         text = request.parameters()
-        if not text or text == "{}":
+        if text in NO_PARAMETERS:
             return {}
         if len(text) > MAX_PARAMETERS:
             raise InputError(

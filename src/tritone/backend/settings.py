@@ -59,12 +59,13 @@ class Settings(ModelParameters):
     `sample_rate`: Hz, of the bundle, for clients that read the model's configuration. `bundle`: its folder, relative to
     the model's version folder, as are `lm` and `hotwords`. `threads`: of one instance, 0 shares the machine's cores
     among the instances. `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can.
-    `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
-    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `memory_mb`: what one
-    process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
-    be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an
-    ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least.
-    `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
+    `compile`: sizes of calls to compile the network for when the model is loaded, see `Placement.compile`; empty: what
+    was compiled before is used. `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks
+    may not. `max_streams`: open streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is
+    closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
+    seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
+    part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
+    least. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
     sample_rate: int
@@ -75,6 +76,7 @@ class Settings(ModelParameters):
     threads: int = 0
     runtime: str = ""
     precision: str = ""
+    compile: str = ""
     max_audio_s: float = 120.0
     max_streams: int = 256
     idle_timeout_s: float = 15.0
@@ -104,7 +106,8 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", "tensors", "memory_mb", "max_queued_s", *(each.name for each in fields(EmbedFields))}
+        usual |= {"min_padded_s", "tensors", "compile", "memory_mb", "max_queued_s"}
+        usual |= {each.name for each in fields(EmbedFields)}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 

@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend import heartbeat
@@ -31,8 +32,9 @@ from tritone.errors import AudioError, InputError, ServerBusyError, StreamError,
 from tritone.pipelines import Step, Transcript
 from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
 from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.kinds.audio import read_waveforms
+from tritone.pipelines.kinds.audio import read_chunk
 from tritone.pipelines.kinds.speech import transcript_tensors
+from tritone.pipelines.wire import DETAILS, TRANSCRIPTS
 from tritone.search.options import SearchOptions
 
 # Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
@@ -43,22 +45,21 @@ SEQUENCE_END = 2
 MAX_RIVALS = 16  # refused STARTs that are remembered of an open stream
 
 
-@dataclass(frozen=True)
-class Chunk:
+class Chunk(NamedTuple):
     """A request with what says whose it is."""
 
     request: Any
     stream: StreamId
-    request_id: str  # empty where the client gives none
     start: bool
     final: bool
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class OpenStream:
     """A stream's slot in the pipeline, and how it is searched.
 
-    `request_id`: of its START. `rivals`: other request ids that came with START while it was open.
+    `request_id`: of its START, empty where the client gives none. `rivals`: other request ids that came with START
+    while it was open.
     """
 
     slot: int
@@ -105,10 +106,11 @@ class TritonPythonModel:
         """Answer a batch of chunks, each of its own stream."""
         start = time.perf_counter()
         chunks = [attempt(_chunk, request) for request in requests]
-        # Whose chunk waited here while an earlier step took its time was not idle.
-        waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
-        if expired := self._streams.expire(keep=waited):
-            pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
+        if self._streams.has_idle:
+            # Whose chunk waited here while an earlier step took its time was not idle.
+            waited = {each.stream for each in chunks if isinstance(each, Chunk) and not each.start}
+            if expired := self._streams.expire(keep=waited):
+                pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
         self._patience.begin()
         with heartbeat.batch():
             answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
@@ -124,18 +126,18 @@ class TritonPythonModel:
 
     def _advance(self, chunks: Sequence[Chunk | TritoneError]) -> list[Any]:
         steps = [each if isinstance(each, TritoneError) else attempt(self._parse, each) for each in chunks]
-        results = iter(self._step([each for each in steps if not isinstance(each, TritoneError)]))
+        results = iter(self._step([each for each in steps if isinstance(each, Step)]))
         answers = []
         for chunk, step in zip(chunks, steps, strict=True):
-            outcome = step if isinstance(step, TritoneError) else next(results)
-            if not isinstance(chunk, TritoneError):
-                outcome = self._finish(chunk, outcome)
+            outcome = next(results) if isinstance(step, Step) else step
+            if isinstance(chunk, Chunk):
+                outcome = self._finish(chunk, step, outcome)
             self._outcomes.append(outcome_of(outcome))
             answers.append(error_reply(outcome) if isinstance(outcome, TritoneError) else outcome)
         return answers
 
-    def _finish(self, chunk: Chunk, outcome: Transcript | TritoneError) -> Any | TritoneError:
-        """The answer to a chunk, after closing its stream where it has ended."""
+    def _finish(self, chunk: Chunk, step: Step | TritoneError, outcome: Transcript | TritoneError) -> Any:
+        """The answer to a chunk or its error, after closing its stream where it has ended."""
         if isinstance(outcome, TritoneError):
             # After END Triton lets no chunk of the id through, not even to a stream that END was not meant for.
             if chunk.final or isinstance(outcome, StepError) or (isinstance(outcome, GivenUpError) and not chunk.start):
@@ -143,8 +145,7 @@ class TritonPythonModel:
             return outcome
         if chunk.final:
             self._streams.forget(chunk.stream)
-        wanted = chunk.request.requested_output_names
-        return attempt(lambda transcript: reply(transcript_tensors([transcript], wanted())), outcome)
+        return attempt(_details_reply if isinstance(step, Step) and step.details else _text_reply, outcome)
 
     def _step(self, steps: Sequence[Step]) -> Sequence[Transcript | TritoneError]:
         try:
@@ -165,31 +166,30 @@ class TritonPythonModel:
             pb_utils.Logger.log_error(f"a stream could not be closed: {failure}")
 
     def _parse(self, chunk: Chunk) -> Step:
+        request = chunk.request
         if chunk.start:
-            self._patience.check(chunk.request)
+            self._patience.check(request)
         opened = self._start(chunk) if chunk.start else self._continue(chunk)
         if not chunk.start:
-            self._patience.check(chunk.request)
+            self._patience.check(request)
         try:
             if not chunk.start:
-                self._check_unchanged(chunk.request, opened.options)
-            (waveform,) = read_waveforms(
-                tensors_of(chunk.request),
-                sample_rate=self._settings.sample_rate,
-                max_audio_s=self._settings.max_audio_s,
-                allow_empty=True,  # END may come on a chunk without samples
+                self._check_unchanged(request, opened.options)
+            samples = read_chunk(
+                tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
             )
+            details = DETAILS in request.requested_output_names()
         except InputError as error:
             after = "END closed the stream" if chunk.final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
             said = str(error).rstrip(".")
             raise kind(f"stream {chunk.stream}: {said}. The chunk was ignored; {after}.") from error
-        return Step(opened.slot, waveform, chunk.final)
+        return Step(opened.slot, samples, chunk.final, details)
 
     def _start(self, chunk: Chunk) -> OpenStream:
-        opened = self._streams.get(chunk.stream)
-        if opened is not None and chunk.request_id not in ("", opened.request_id) and len(opened.rivals) < MAX_RIVALS:
-            opened.rivals.add(chunk.request_id)
+        opened, request_id = self._streams.get(chunk.stream), _request_id(chunk.request)
+        if opened is not None and request_id not in ("", opened.request_id) and len(opened.rivals) < MAX_RIVALS:
+            opened.rivals.add(request_id)
         searching = self._pipeline.searching
         try:
             options = searching.options
@@ -201,13 +201,14 @@ class TritonPythonModel:
             raise ServerBusyError(
                 f"stream {chunk.stream}: this server is ending. Start the stream again at another one."
             )
-        return self._streams.start(chunk.stream, options, chunk.request_id)
+        return self._streams.start(chunk.stream, options, request_id)
 
     def _continue(self, chunk: Chunk) -> OpenStream:
-        if (opened := self._streams.get(chunk.stream)) is not None and chunk.request_id in opened.rivals:
+        opened = self._streams.get(chunk.stream)
+        if opened is not None and opened.rivals and (request_id := _request_id(chunk.request)) in opened.rivals:
             raise StreamError(
                 f"stream {chunk.stream} belongs to another client: the START with this chunk's request id "
-                f"({chunk.request_id[:80]}) was refused. The chunk was ignored. Start a stream with another id."
+                f"({request_id[:80]}) was refused. The chunk was ignored. Start a stream with another id."
             )
         return self._streams.touch(chunk.stream)
 
@@ -222,14 +223,32 @@ class TritonPythonModel:
 
 
 def _chunk(request: Any) -> Chunk:
-    """Raises `InputError` where the ids of a request cannot be read, which is when Python cannot make text of them."""
+    """Raises `InputError` where the id of a stream cannot be read, which is when Python cannot make text of it."""
     try:
-        stream, request_id = request.correlation_id(), request.request_id()
+        stream = request.correlation_id()
     except UnicodeDecodeError as error:
-        raise InputError("the sequence id or the request id is not UTF-8; send text or a number above 0") from error
+        raise InputError("the sequence id is not UTF-8; send text or a number above 0") from error
     # Triton refuses id 0 from clients; its own warm-up comes with it, and without flags.
     flags = int(request.flags()) if stream != 0 else SEQUENCE_START | SEQUENCE_END
-    return Chunk(request, stream, request_id, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END))
+    return Chunk(request, stream, bool(flags & SEQUENCE_START), bool(flags & SEQUENCE_END))
+
+
+def _request_id(request: Any) -> str:
+    """Empty where the client gives none."""
+    try:
+        return str(request.request_id())
+    except UnicodeDecodeError as error:
+        raise InputError("the request id is not UTF-8; send text") from error
+
+
+def _text_reply(transcript: Transcript) -> Any:
+    text = np.empty(1, dtype=object)
+    text[0] = transcript.whole_text.encode()
+    return reply({TRANSCRIPTS: text})
+
+
+def _details_reply(transcript: Transcript) -> Any:
+    return reply(transcript_tensors([transcript], (TRANSCRIPTS, DETAILS)))
 
 
 def _waves(chunks: Sequence[Chunk | TritoneError]) -> Iterator[list[Chunk | TritoneError]]:

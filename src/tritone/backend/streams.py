@@ -72,14 +72,14 @@ class StreamTable(Generic[How, Slot]):
         Raises:
             StreamError: the stream is not open.
         """
-        if stream not in self._streams:
+        if (held := self._streams.get(stream)) is None:
             raise StreamError(
                 f"stream {stream} is not open: it was never started, has ended, or sent nothing for "
                 f"{self._idle_timeout_s:g} s. Start it again with a chunk that carries START."
             )
-        slot, _ = self._streams.pop(stream)
-        self._streams[stream] = (slot, self._clock())
-        return slot
+        self._streams[stream] = (held[0], self._clock())
+        self._streams.move_to_end(stream)
+        return held[0]
 
     def close(self, stream: StreamId) -> None:
         """Free the slot of `stream`; no matter if it is not open."""
@@ -90,6 +90,13 @@ class StreamTable(Generic[How, Slot]):
     def forget(self, stream: StreamId) -> None:
         """Drop `stream` without closing its slot: the pipeline has freed it with the final step."""
         self._streams.pop(stream, None)
+
+    @property
+    def has_idle(self) -> bool:
+        """Whether any stream has been idle too long."""
+        for _, used in self._streams.values():
+            return used <= self._clock() - self._idle_timeout_s
+        return False
 
     def expire(self, keep: Collection[StreamId] = ()) -> list[StreamId]:
         """Close the streams that have been idle too long, apart from those in `keep`, and name them."""

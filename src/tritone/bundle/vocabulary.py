@@ -226,6 +226,45 @@ class Speller:
             self._open = True
 
 
+class RunningText:
+    """The text of a token sequence that grows: that of a `Speller`, at a tenth of its cost, but without words.
+
+    Not for vocabularies with a sign between tokens or with bytes, see `fits`.
+    """
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self.text = ""
+        self._spellings = vocabulary.spellings
+        self._space = False  # does a space come before what is written next?
+
+    @staticmethod
+    def fits(vocabulary: Vocabulary) -> bool:
+        """Whether the text of a vocabulary is what its tokens spell, but for repeated and outer spaces."""
+        settings = vocabulary.settings
+        has_sign = settings.units == "char" and settings.connect_symbol
+        return not (has_sign or vocabulary.byte_ids or settings.units == "byte-bpe")
+
+    def extend(self, ids: Iterable[int]) -> None:
+        """Append tokens."""
+        self.text, self._space = self._extended(ids)
+
+    def extended(self, ids: Iterable[int]) -> str:
+        """The text with further tokens, which are not kept."""
+        return self._extended(ids)[0]
+
+    def _extended(self, ids: Iterable[int]) -> tuple[str, bool]:
+        text, space = self.text, self._space
+        spelled = "".join([self._spellings[id] for id in ids])
+        if not spelled:
+            return text, space
+        # `split` takes the same characters for spaces as PARTS does.
+        new = " ".join(spelled.split())
+        if not new:
+            return text, bool(text)
+        new = f"{text} {new}" if text and (space or spelled[0].isspace()) else text + new
+        return new, spelled[-1].isspace()
+
+
 def read_tokens(path: Path) -> list[str]:
     """Read a token table: one `token id` pair a line, ids 0 to n-1 in any order, each once.
 

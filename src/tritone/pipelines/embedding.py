@@ -3,11 +3,12 @@
 waveforms (samples,) float32 in [-1, 1]  ->  (utterances, dim) float32
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import AudioError, BundleError, InputError, TritoneError
 from tritone.pipelines.embed_options import EmbedOptions
@@ -16,7 +17,7 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S, WARM_UP_S, GraphRunner, Outputs
 from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.kinds import kind_of
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket
 
 EMBEDDINGS = ("embeddings",)  # outputs of the graph
 NOT_FINITE = (
@@ -68,6 +69,13 @@ class EmbeddingPipeline:
         self.min_samples = self.runner.blocks.least_embeddable
         self.max_audio_s = max_audio_s  # not that of the graph: windows may be of longer audio than it takes at once
         self.options = self.check_options(options or EmbedOptions())
+        if placement.compile:
+            asked = self.runner.chosen_buckets(placement.compile).buckets
+            self.runner.compile_asked(lambda: self.compile(asked))
+
+    def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
+        """Compile the network for calls of some sizes; arguments and errors as of `GraphRunner.compile`."""
+        self.runner.compile(buckets, EMBEDDINGS, done=done)
 
     def check_options(self, options: EmbedOptions) -> EmbedOptions:
         """The same options, after making sure that the graph takes windows of that length.
@@ -85,7 +93,7 @@ class EmbeddingPipeline:
             )
         return options
 
-    def check(self, waveform: Waveform, options: EmbedOptions | None = None) -> None:
+    def check(self, waveform: Samples, options: EmbedOptions | None = None) -> None:
         """Make sure that a waveform can be embedded, with these options or the pipeline's own.
 
         Raises:
@@ -96,7 +104,7 @@ class EmbeddingPipeline:
         self.runner.check((options or self.options).samples(len(waveform), self.sample_rate))
 
     def run(
-        self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None
+        self, waveforms: Sequence[Samples], options: Sequence[EmbedOptions | None] | None = None
     ) -> list[Array | TritoneError]:
         """Embed utterances of any lengths, each by itself: its embedding does not depend on the others.
 
@@ -111,7 +119,7 @@ class EmbeddingPipeline:
         """
         return prepared(self._windows, self._embed, with_options(waveforms, options))
 
-    def embed(self, waveforms: Sequence[Waveform], options: Sequence[EmbedOptions | None] | None = None) -> Array:
+    def embed(self, waveforms: Sequence[Samples], options: Sequence[EmbedOptions | None] | None = None) -> Array:
         """All embeddings that `run` returns, (utterances, dim); raises the first error among them instead."""
         rows = values(self.run(waveforms, options))
         return np.stack(rows) if rows else np.zeros((0, self.dim), np.float32)
@@ -123,7 +131,7 @@ class EmbeddingPipeline:
         )
         self.runner.warm_up_on_silence(longest, EMBEDDINGS, len)
 
-    def _windows(self, item: tuple[Waveform, EmbedOptions | None]) -> list[Waveform]:
+    def _windows(self, item: tuple[Samples, EmbedOptions | None]) -> list[Samples]:
         """The parts of a waveform that are embedded, after checking that they can be."""
         waveform, asked = item
         options = self.options if asked is None else self.check_options(asked)
@@ -131,7 +139,7 @@ class EmbeddingPipeline:
         length = options.samples(len(waveform), self.sample_rate)
         return [waveform[start : start + length] for start in options.starts(len(waveform), self.sample_rate)]
 
-    def _embed(self, jobs: Sequence[list[Waveform]]) -> list[Array | TritoneError]:
+    def _embed(self, jobs: Sequence[list[Samples]]) -> list[Array | TritoneError]:
         """One embedding for each job, the mean over its windows."""
         windows = [window for job in jobs for window in job]
         embeddings = np.empty((len(windows), self.dim), np.float32)

@@ -3,11 +3,12 @@
 waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError, TritoneError
 from tritone.pipelines.graphs.batching import BatchLimits
@@ -17,7 +18,7 @@ from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import utterance
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
@@ -56,13 +57,23 @@ class OfflinePipeline:
         self.work = self.runner.work
         self.max_audio_s = min(max_audio_s, self.runner.max_audio_s)
         self.searching = speech_kind(bundle).open_searching(bundle, self.runner.graph, search, placement)
+        if placement.compile:
+            asked = self.runner.chosen_buckets(placement.compile).buckets
+            self.runner.compile_asked(lambda: self.compile(asked))
 
-    def check(self, waveform: Waveform) -> None:
+    def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
+        """Compile the network for calls of some sizes, with the outputs that the pipeline's own search needs.
+
+        Arguments and errors as of `GraphRunner.compile`.
+        """
+        self.runner.compile(buckets, self.searching.outputs([self.searching.options]), done=done)
+
+    def check(self, waveform: Samples) -> None:
         """Make sure that a waveform is not too long for an engine or the memory; raises `InputError` if it is."""
         self.runner.check(len(waveform))
 
     def run(
-        self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None
+        self, waveforms: Sequence[Samples], options: Sequence[SearchOptions | None] | None = None
     ) -> list[Transcript | TritoneError]:
         """Recognise utterances of any lengths, each by itself: its result does not depend on the others.
 
@@ -78,12 +89,12 @@ class OfflinePipeline:
         return prepared(self._checked, self._recognize, with_options(waveforms, options))
 
     def recognize(
-        self, waveforms: Sequence[Waveform], options: Sequence[SearchOptions | None] | None = None
+        self, waveforms: Sequence[Samples], options: Sequence[SearchOptions | None] | None = None
     ) -> list[Transcript]:
         """All transcripts that `run` returns; raises the first error among them instead."""
         return values(self.run(waveforms, options))
 
-    def log_probs(self, waveform: Waveform) -> Array:
+    def log_probs(self, waveform: Samples) -> Array:
         """Log-probabilities of the tokens of a CTC model, frame by frame.
 
         Args:
@@ -121,12 +132,12 @@ class OfflinePipeline:
             lambda outputs: self.searching.search(outputs, options),
         )
 
-    def _checked(self, item: tuple[Waveform, SearchOptions | None]) -> tuple[Waveform, SearchOptions]:
+    def _checked(self, item: tuple[Samples, SearchOptions | None]) -> tuple[Samples, SearchOptions]:
         waveform, options = item
         self.check(waveform)
         return waveform, self.searching.check(options)
 
-    def _recognize(self, jobs: Sequence[tuple[Waveform, SearchOptions]]) -> list[Transcript]:
+    def _recognize(self, jobs: Sequence[tuple[Samples, SearchOptions]]) -> list[Transcript]:
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in jobs]
         audible = [index for index, (waveform, _) in enumerate(jobs) if self.runner.blocks.is_audible(len(waveform))]
 

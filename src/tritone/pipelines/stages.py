@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError, TritoneError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits, plan_batches
@@ -69,7 +69,7 @@ class FeaturePipeline:
             int(seconds * bundle.manifest.sample_rate) for seconds in (min_padded_s, max_audio_s)
         )
 
-    def check(self, waveform: Waveform) -> None:
+    def check(self, waveform: Samples) -> None:
         """Make sure that the graph takes a waveform, and that its kind has a result for audio so short.
 
         Raises:
@@ -79,7 +79,7 @@ class FeaturePipeline:
         if not kind_of(self.bundle).allows_silence:
             self._blocks.check_embeddable(len(waveform))
 
-    def run(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors | TritoneError]:
+    def run(self, jobs: Sequence[Sequence[Samples]]) -> list[Tensors | TritoneError]:
         """Make features of the waveforms of some jobs, each (samples,) float32, checked with `check_waveform`.
 
         Returns:
@@ -94,7 +94,7 @@ class FeaturePipeline:
         lengths = self._blocks.lengths_to_warm_up(longest, self._steps)
         self.runner.warm_up(lengths, lambda length: self._extract([[np.zeros(length, np.float32)]]))
 
-    def _extract(self, jobs: Sequence[Sequence[Waveform]]) -> list[Tensors]:
+    def _extract(self, jobs: Sequence[Sequence[Samples]]) -> list[Tensors]:
         rows = [(index, waveform) for index, job in enumerate(jobs) for waveform in job]
         lengths = [self._padded(job) for job in jobs]
         found: list[Array] = [np.empty(0)] * len(rows)
@@ -125,7 +125,7 @@ class FeaturePipeline:
     def _batches(self, lengths: Sequence[int]) -> list[Batch]:
         return plan_batches(lengths, self.runner.limits, sample_rate=self._blocks.sample_rate, equal=True)
 
-    def _padded(self, job: Sequence[Waveform]) -> int:
+    def _padded(self, job: Sequence[Samples]) -> int:
         longest = max((len(each) for each in job if self._blocks.is_audible(len(each))), default=0)
         longest = max(longest, self._least)
         # An engine has room for the longest audio, and not for the next standard length.

@@ -3,28 +3,33 @@
     steps (slot, samples, final)  ->  partial and final transcripts
 
 Audio may arrive cut in any way: a stream's windows depend on its sample count alone. Every stream owns a slot, which
-holds its state between steps where the graph runs; later streams use it again.
+holds its state between steps where the graph runs; later streams use it again. What is counted of streams is in arrays
+by slot, so that a step of hundreds of them costs little more than the search of those that say something.
 """
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
-from tritone.errors import BundleError, ServerBusyError, StreamError
+from tritone.errors import BundleError, OperatorError, ServerBusyError, StreamError
+from tritone.pipelines.graphs.buckets import STEP_ROWS
 from tritone.pipelines.graphs.geometry import DEFAULT_MAX_HISTORY_S, Geometry, parts
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import Filled, GraphRunner, Outputs
-from tritone.pipelines.graphs.samples import SampleQueue
+from tritone.pipelines.graphs.samples import FLOAT, PCM, Index, WaitingSamples
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import ReadingBuilder, transcript
+from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket, TensorSpec
 from tritone.search.endpoint import NEVER, EndpointRules
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript, joined
@@ -34,28 +39,33 @@ DEFAULT_MAX_BATCH = 64
 # Rescoring needs all that the encoder gave since the segment began, so there must be an end to it.
 MAX_RESCORED_S = 120.0
 
+COUNT = np.dtype(np.int64)
+Flags = npt.NDArray[np.bool_]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, slots=True)
 class Step:
-    """New audio of one stream: (samples,) float32 at the pipeline's rate, possibly none; `final` ends the stream."""
+    """New audio of one stream.
+
+    `samples` (samples,): float32 at the pipeline's rate, or int16, n for n / 32768; possibly none. `final` ends the
+    stream. Without `details` its transcript has text alone: no tokens, words, confidence and length of the audio, and
+    it may be the same object as that of the step before.
+    """
 
     slot: int
-    samples: Waveform
+    samples: Samples
     final: bool = False
+    details: bool = True
 
 
-@dataclass
+@dataclass(slots=True)
 class _Stream:
     segment: Segment
     rules: EndpointRules
     number: int = 0  # of the segment
     ended: list[Transcript] = field(default_factory=list)  # segments that ended in the step under way
     history: str = ""  # the text of all segments that have ended
-    pending: SampleQueue = field(default_factory=SampleQueue)
-    num_samples: int = 0  # of its audio so far
-    position: int = 0  # of the next window in it
-    closing: bool = False  # its last audio, and the tail after it, are pending
-    heard_all: bool = False  # its last step has run
+    told: Transcript | None = None  # the last one without details, as long as its text is that of the stream
 
 
 class StreamingPipeline:
@@ -107,8 +117,7 @@ class StreamingPipeline:
         self.sample_rate = bundle.manifest.sample_rate
         self.capacity = capacity
         self.geometry = Geometry.choose(bundle, settings, chunk_size, left_chunks, max_history_s)
-        self._lead = np.zeros(settings.lead_samples, dtype=np.float32)
-        self._tail = np.zeros(bundle.manifest.encoder.tail_samples, dtype=np.float32)
+        self._lead, self._tail = settings.lead_samples, bundle.manifest.encoder.tail_samples
         self._flush = settings.flush_samples
         # A step is small work for each stream: whole streams spread over threads far better than layers do.
         self.runner = GraphRunner(bundle, "streaming_encoder", placement, split_calls=False)
@@ -116,11 +125,37 @@ class StreamingPipeline:
         graph = self.runner.graph
         self.max_batch = self.geometry.within(graph.inputs, max_batch)
         self.searching = speech_kind(bundle).open_searching(bundle, graph, search, placement)
+        if placement.compile:
+            self.runner.compile_asked(lambda: self.compile(self.buckets(STEP_ROWS)))
         self._rules = endpoints or NEVER
         self._slots = graph.slots(self.geometry.states, capacity)
         self._streams: dict[int, _Stream] = {}
+        self._waiting = WaitingSamples(capacity, self.geometry.window_samples)
+        self._num_samples: Index = np.zeros(capacity, np.int64)  # of its audio so far
+        self._position: Index = np.zeros(capacity, np.int64)  # of the next window in it
+        self._closing: Flags = np.zeros(capacity, np.bool_)  # its last audio, and the tail after it, are waiting
+        self._heard_all: Flags = np.zeros(capacity, np.bool_)  # its last step has run
         self._free = list(range(capacity - 1, -1, -1))
         self._lock = threading.Lock()
+
+    def buckets(self, rows: Sequence[int]) -> list[Bucket]:
+        """The sizes of steps of so many streams, as far as a call advances as many."""
+        return [Bucket(each, self.geometry.window_samples) for each in rows if each <= self.max_batch]
+
+    def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
+        """Compile the steps of the pipeline's own search for some sizes; as of `GraphRunner.compile`.
+
+        Raises:
+            OperatorError: the graph cannot be compiled: its histories grow, or the runtime compiles nothing.
+        """
+        if self.geometry.left_frames is None:
+            raise OperatorError(
+                "steps that see all of the past (left_chunks -1) have ever new sizes and cannot be compiled; choose a "
+                "number of left chunks"
+            )
+        states = (f"next_{name}" for name in self.geometry.states)
+        outputs = [*self.searching.outputs([self.searching.options]), *states]
+        self.runner.compile(buckets, outputs, history=self.geometry.left_frames, done=done)
 
     @property
     def num_open(self) -> int:
@@ -145,7 +180,6 @@ class StreamingPipeline:
             room = (self.searching.max_rescored_s - self.geometry.chunk_size * frame_s) / 2
             rules = replace(rules, max_segment_s=min(rules.max_segment_s, MAX_RESCORED_S, max(room, frame_s)))
         stream = _Stream(self._new_segment(options, 0), rules)  # before a slot is taken, should it fail
-        stream.pending.push(self._lead)
         with self._lock:
             if not self._free:
                 raise ServerBusyError(
@@ -154,6 +188,9 @@ class StreamingPipeline:
                 )
             slot = self._free[-1]
             self._slots.clear(slot)
+            self._waiting.open(slot, self._lead)
+            self._num_samples[slot] = self._position[slot] = 0
+            self._closing[slot] = self._heard_all[slot] = False
             self._streams[slot] = stream
             self._free.pop()
             return slot
@@ -185,28 +222,23 @@ class StreamingPipeline:
         """
         with self._lock:
             streams = [self._stream(step.slot) for step in steps]
+            slots = np.array([step.slot for step in steps], dtype=np.int64)
             if len({step.slot for step in steps}) != len(steps):
-                raise ValueError(f"one call takes one step per slot, got slots {[step.slot for step in steps]}")
-            for stream, step in zip(streams, steps, strict=True):
-                stream.pending.push(step.samples)
-                stream.num_samples += len(step.samples)
-                if step.final and not stream.closing:
-                    stream.closing = True
-                    if stream.num_samples >= self.bundle.manifest.features.frame_length:
-                        stream.pending.push(self._tail)
-            active = list(zip(steps, streams, strict=True))
-            while active := [(step, stream) for step, stream in active if self._is_ready(step, stream)]:
-                self._advance([step.slot for step, _ in active], [stream for _, stream in active])
-                self._end_segments([stream for _, stream in active if not stream.heard_all and self._at_end(stream)])
-            finished = [stream for stream, step in zip(streams, steps, strict=True) if step.final]
-            finals = iter(self._finish(finished))
-            transcripts = []
-            for stream, step in zip(streams, steps, strict=True):
-                current = next(finals) if step.final else self._partial(stream)
-                transcripts.append(
-                    replace(current, segment=stream.number, ended=tuple(stream.ended), history=stream.history)
-                )
-                stream.ended.clear()
+                raise ValueError(f"one call takes one step per slot, got slots {slots.tolist()}")
+            final = np.array([step.final for step in steps], dtype=np.bool_)
+            if not steps:
+                return []
+            try:
+                self._hear(slots, [step.samples for step in steps], final)
+                self._run(slots, final)
+            finally:
+                self._waiting.settle(slots)
+            ends = [each for each in zip(streams, steps, strict=True) if each[1].final]
+            finals = iter(self._finals([(step.slot, stream, step.details) for stream, step in ends]))
+            transcripts = [
+                self._placed(next(finals), stream) if step.final else self._partial(step.slot, stream, step.details)
+                for stream, step in zip(streams, steps, strict=True)
+            ]
             for step in steps:
                 if step.final:
                     self._release(step.slot)
@@ -215,14 +247,16 @@ class StreamingPipeline:
     def warm_up(self) -> None:
         """Run silence through a few batch sizes, so that the first real chunk finds everything ready."""
         self.searching.warm_up()
-        window = np.zeros(self.geometry.window_samples, dtype=np.float32)
+        kinds: list[np.dtype[Any]] = [FLOAT, PCM] if self.runner.graph.widens else [FLOAT]
 
         def run(batch: int) -> None:
-            self.advance([Step(self.open(), window, final=True) for _ in range(batch)])
+            for kind in kinds:
+                window = np.zeros(self.geometry.window_samples, dtype=kind)
+                self.advance([Step(self.open(), window, final=True, details=False) for _ in range(batch)])
 
         room = min(self.max_batch, self.capacity - self.num_open)
         # A step spreads over the threads by itself.
-        self.runner.warm_up([2**n for n in range(room.bit_length())], run, side_by_side=False)
+        self.runner.warm_up(self._slots.sizes(room), run, side_by_side=False)
 
     def _stream(self, slot: int) -> _Stream:
         if slot not in self._streams:
@@ -232,11 +266,123 @@ class StreamingPipeline:
     def _release(self, slot: int) -> None:
         del self._streams[slot]
         self._slots.release(slot)
+        self._waiting.close(slot)
         self._free.append(slot)
 
     def _new_segment(self, options: SearchOptions, first_frame: int) -> Segment:
         builder = ReadingBuilder(self.bundle.vocabulary, self.bundle.manifest.frame_s)
         return Segment(self.searching.start(options), builder, first_frame)
+
+    def _hear(self, slots: Index, audio: Sequence[Samples], final: Flags) -> None:
+        """Take new audio of some streams."""
+        num_samples = self._num_samples[slots] + [len(samples) for samples in audio]
+        self._num_samples[slots] = num_samples
+        silence = np.zeros(len(slots), np.int64)
+        if final.any():
+            has_tail = num_samples >= self.bundle.manifest.features.frame_length
+            silence[final & ~self._closing[slots] & has_tail] = self._tail
+            self._closing[slots] |= final
+        self._waiting.hear(slots, audio, silence)
+
+    def _run(self, slots: Index, final: Flags) -> None:
+        """Run all windows of some streams that are complete."""
+        while len(slots):
+            ready = self._is_ready(slots, final)
+            slots, final = slots[ready], final[ready]
+            if len(slots):
+                self._advance(slots)
+                self._end_segments(slots[~self._heard_all[slots]])
+
+    def _is_ready(self, slots: Index, final: Flags) -> Flags:
+        waiting = self._waiting.count[slots]
+        is_full: Flags = waiting >= self.geometry.window_samples
+        if not final.any():
+            return is_full
+        if self._flush is None:
+            is_enough = waiting >= self.bundle.manifest.encoder.min_samples
+        else:
+            heard = self._num_samples[slots] >= self.bundle.manifest.features.frame_length
+            is_enough = heard & ~self._is_flushed(slots)
+        return is_full | (final & ~self._heard_all[slots] & is_enough)
+
+    def _is_flushed(self, slots: Index) -> Flags:
+        """Whether the next window begins so late after the end of the audio that nothing of it would be told."""
+        assert self._flush is not None
+        return self._position[slots] >= self._num_samples[slots] + self._tail + self._flush
+
+    def _advance(self, slots: Index) -> None:
+        """Run one window of each stream, in as many calls as the batch limit and the device ask for."""
+        histories = [0] * len(slots)
+        if self.geometry.left_frames is None:
+            histories = [self.geometry.history(position) for position in self._position[slots].tolist()]
+            order = np.argsort(histories, kind="stable")
+            slots, histories = slots[order], sorted(histories)
+        streams = [self._streams[slot] for slot in slots.tolist()]
+        self._slots.reserve(len(slots))
+
+        def start(part: slice, inputs: Mapping[str, Array]) -> Callable[[], Outputs]:
+            names = self.searching.outputs(stream.segment.search.options for stream in streams[part])
+            wait = self._slots.start(slots[part].tolist(), inputs, names, part.start, histories[part.start])
+            return lambda: dict(zip(names, wait(), strict=True))
+
+        self.runner.run_ahead(
+            parts(histories, self.max_batch, self.runner.crew.size),
+            lambda part: self._filled(slots[part]),
+            start,
+            lambda part, outputs: self._take(slots[part], streams[part], outputs),
+        )
+
+    def _filled(self, slots: Index) -> Filled:
+        """The next window of each stream."""
+        window = self.geometry.window_samples
+        kind = PCM if self.runner.graph.widens and self._waiting.are_pcm(slots) else FLOAT
+        inputs = self._slots.room(
+            len(slots), {"waveform": TensorSpec(kind, (window,)), "num_samples": TensorSpec(COUNT, ())}
+        )
+        valid = inputs["num_samples"][...] = self._waiting.fill(slots, inputs["waveform"])
+        _, used = self._next_moves(slots)
+        heard = np.clip(self._num_samples[slots] - self._position[slots], 0, used)
+        audio, padding = int(heard.sum()), int((used - heard + window - valid).sum())
+        return Filled(inputs, audio, padding)
+
+    def _take(self, slots: Index, streams: Sequence[_Stream], outputs: Outputs) -> None:
+        """Search the outputs of a step, and move the streams on."""
+        news = self.searching.advance([stream.segment.search for stream in streams], outputs)
+        for stream, each, num_frames in zip(streams, news, outputs["num_frames"].tolist(), strict=True):
+            stream.segment.take(each, num_frames)
+            if each is not NOTHING:
+                stream.told = None
+        is_last, used = self._next_moves(slots)
+        self._waiting.drop(slots, self.geometry.shift_samples)
+        self._position[slots] += used
+        if self._flush is not None:
+            is_last = self._closing[slots] & self._is_flushed(slots)
+        self._heard_all[slots] = is_last
+
+    def _next_moves(self, slots: Index) -> tuple[Flags, Index]:
+        """Of some streams, whether the next window is what is left at their end, and by how many samples it moves on.
+
+        Those are the samples that no later window has: the overlap of full windows belongs to the next one.
+        """
+        waiting, shift = self._waiting.count[slots], self.geometry.shift_samples
+        is_last: Flags = waiting < self.geometry.window_samples
+        if self._flush is not None:
+            is_last[:] = False
+        return is_last, np.where(is_last, waiting, shift)
+
+    def _end_segments(self, slots: Index) -> None:
+        """End the segments of those streams whose rules say so, and start their next ones."""
+        streams = [(slot, self._streams[slot], True) for slot in slots.tolist()]
+        ended = [each for each in streams if each[1].rules is not NEVER and self._at_end(each[1])]
+        for _, stream, _ in ended:
+            stream.segment.is_followed = True
+        for (_, stream, _), final in zip(ended, self._finals(ended), strict=True):
+            stream.ended.append(replace(final, segment=stream.number))
+            stream.history = joined(stream.history, final.text)
+            stream.number += 1
+            stream.told = None
+            last = stream.segment
+            stream.segment = self._new_segment(last.search.options, last.first_frame + last.num_frames)
 
     def _at_end(self, stream: _Stream) -> bool:
         frame_s, segment = self.bundle.manifest.frame_s, stream.segment
@@ -246,107 +392,45 @@ class StreamingPipeline:
             has_text=segment.has_text,
         )
 
-    def _end_segments(self, streams: Sequence[_Stream]) -> None:
-        """End the segments of some streams and start their next ones."""
-        for stream in streams:
-            stream.segment.is_followed = True
-        for stream, final in zip(streams, self._finish(streams), strict=True):
-            stream.ended.append(replace(final, segment=stream.number))
-            stream.history = joined(stream.history, final.text)
-            stream.number += 1
-            last = stream.segment
-            stream.segment = self._new_segment(last.search.options, last.first_frame + last.num_frames)
-
-    def _finish(self, streams: Sequence[_Stream]) -> list[Transcript]:
-        """The final transcripts of the segments that some streams are in."""
+    def _finals(self, streams: Sequence[tuple[int, _Stream, bool]]) -> list[Transcript]:
+        """The final transcripts of the segments that some streams are in: of each its slot, itself, and its details."""
         if not streams:
             return []
         start = time.perf_counter()
-        found = self.searching.finish([stream.segment.search for stream in streams])
-        finals = [
-            transcript(hypotheses, stream.segment.reading, stream.segment.search.options, self._heard_s(stream))
-            for stream, hypotheses in zip(streams, found, strict=True)
-        ]
+        found = self.searching.finish([stream.segment.search for _, stream, _ in streams])
+        finals = []
+        for (slot, stream, details), hypotheses in zip(streams, found, strict=True):
+            segment = stream.segment
+            if details:
+                final = transcript(hypotheses, segment.reading, segment.search.options, self._heard_s(slot))
+            else:
+                final = Transcript(segment.text(hypotheses[0]))
+            finals.append(final)
         self.work.add_search(time.perf_counter() - start)
         return finals
 
-    def _partial(self, stream: _Stream) -> Transcript:
-        reading = stream.segment.partial()
-        if not stream.segment.search.options.timestamps:
+    def _partial(self, slot: int, stream: _Stream, details: bool) -> Transcript:
+        """The transcript of the segment under way."""
+        segment = stream.segment
+        if not details:
+            stream.ended.clear()
+            if stream.told is None:
+                stream.told = self._placed(Transcript(segment.text(), is_final=False), stream)
+            return stream.told
+        reading = segment.partial()
+        if not segment.search.options.timestamps:
             reading = reading.without_times()
-        return Transcript(
-            reading.text, reading.tokens, reading.words, reading.confidence, self._heard_s(stream), is_final=False
+        partial = Transcript(
+            reading.text, reading.tokens, reading.words, reading.confidence, self._heard_s(slot), is_final=False
         )
+        return self._placed(partial, stream)
 
-    def _heard_s(self, stream: _Stream) -> float:
-        return stream.num_samples / self.sample_rate
+    def _placed(self, current: Transcript, stream: _Stream) -> Transcript:
+        """The transcript of a segment with those that the step has ended before it."""
+        if not stream.number:
+            return current
+        ended, stream.ended = tuple(stream.ended), []
+        return replace(current, segment=stream.number, ended=ended, history=stream.history)
 
-    def _is_ready(self, step: Step, stream: _Stream) -> bool:
-        waiting = len(stream.pending)
-        if waiting >= self.geometry.window_samples:
-            return True
-        if not step.final or stream.heard_all:
-            return False
-        if self._flush is None:
-            return waiting >= self.bundle.manifest.encoder.min_samples
-        return stream.num_samples >= self.bundle.manifest.features.frame_length and not self._is_flushed(stream)
-
-    def _is_flushed(self, stream: _Stream) -> bool:
-        """Whether the next window begins so late after the end of the audio that nothing of it would be told."""
-        assert self._flush is not None
-        return stream.position >= stream.num_samples + len(self._tail) + self._flush
-
-    def _advance(self, slots: list[int], streams: list[_Stream]) -> None:
-        """Run one window of each stream, in as many calls as the batch limit and the device ask for."""
-        histories = [self.geometry.history(stream.position) for stream in streams]
-        order = sorted(range(len(slots)), key=histories.__getitem__)
-        slots, streams = [slots[each] for each in order], [streams[each] for each in order]
-        self._slots.reserve(len(slots))
-
-        def compute(part: slice, inputs: Mapping[str, Array]) -> Outputs:
-            names = self.searching.outputs(stream.segment.search.options for stream in streams[part])
-            history = self.geometry.history(streams[part.start].position)
-            return dict(zip(names, self._slots(slots[part], inputs, names, part.start, history), strict=True))
-
-        self.runner.run(
-            parts(sorted(histories), self.max_batch, self.runner.crew.size),
-            lambda part: self._filled(streams[part]),
-            compute,
-            lambda part, outputs: self._take(streams[part], outputs),
-        )
-
-    def _filled(self, streams: Sequence[_Stream]) -> Filled:
-        """The next window of each stream."""
-        window = self.geometry.window_samples
-        block = np.zeros((len(streams), window), dtype=np.float32)
-        num_samples = np.empty(len(streams), dtype=np.int64)
-        audio = padding = 0
-        for row, stream in enumerate(streams):
-            samples = stream.pending.peek(window)
-            block[row, : len(samples)] = samples
-            num_samples[row] = len(samples)
-            used = self._used(stream)
-            heard = max(0, min(used, stream.num_samples - stream.position))
-            audio += heard
-            padding += used - heard + window - len(samples)
-        return Filled({"waveform": block, "num_samples": num_samples}, audio, padding)
-
-    def _take(self, streams: Sequence[_Stream], outputs: Outputs) -> None:
-        """Search the outputs of a step, and move the streams on."""
-        segments = [stream.segment for stream in streams]
-        news = self.searching.advance([segment.search for segment in segments], outputs)
-        for segment, each, num_frames in zip(segments, news, outputs["num_frames"].tolist(), strict=True):
-            segment.take(each, num_frames)
-        for stream in streams:
-            is_last, used = self._is_last(stream), self._used(stream)
-            stream.pending.drop(self.geometry.shift_samples)
-            stream.position += used
-            stream.heard_all = is_last or (stream.closing and self._flush is not None and self._is_flushed(stream))
-
-    def _is_last(self, stream: _Stream) -> bool:
-        """Whether the next window is what is left at the end of a stream."""
-        return self._flush is None and len(stream.pending) < self.geometry.window_samples
-
-    def _used(self, stream: _Stream) -> int:
-        """Samples of the next window that no later one has: the overlap of full windows belongs to the next one."""
-        return len(stream.pending) if self._is_last(stream) else self.geometry.shift_samples
+    def _heard_s(self, slot: int) -> float:
+        return float(self._num_samples[slot] / self.sample_rate)

@@ -4,7 +4,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 WAV = "WAV"  # FP32 (samples,) in [-1, 1]
-WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV
+WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV or PCM
+PCM = "PCM"  # INT16 (samples,) in place of WAV: n stands for n / 32768
 TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
 EMBEDDINGS = "EMBEDDINGS"  # FP32 (dim,)
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
@@ -18,15 +19,21 @@ class Tensor:
     """An input or output of a served model, as its configuration declares it."""
 
     name: str
-    type: Literal["FP32", "INT32", "INT64", "STRING"]
+    type: Literal["FP32", "INT16", "INT32", "INT64", "STRING"]
     dims: tuple[int, ...]  # without the axis of rows; -1 is any size
     ragged: bool = False  # rows of different sizes may share a batch
     optional: bool = False
 
 
-def audio_inputs(wav: str = WAV, lens: str = WAV_LENS, *, lens_optional: bool = False) -> tuple[Tensor, ...]:
-    """Waveforms and their lengths, without which all samples are valid where that is allowed."""
-    return (
-        Tensor(name=wav, type="FP32", dims=(-1,), ragged=True),  # nobody pads
+def audio_inputs(
+    wav: str = WAV, lens: str = WAV_LENS, *, lens_optional: bool = False, pcm: bool = True
+) -> tuple[Tensor, ...]:
+    """Waveforms and their lengths, without which all samples are valid where that is allowed.
+
+    With `pcm` samples may be 16-bit numbers instead; which of the two a request has is for the model to check.
+    """
+    inputs = (
+        Tensor(name=wav, type="FP32", dims=(-1,), ragged=True, optional=pcm),  # nobody pads
         Tensor(name=lens, type="INT32", dims=(1,), optional=lens_optional),
     )
+    return (*inputs, Tensor(name=PCM, type="INT16", dims=(-1,), ragged=True, optional=True)) if pcm else inputs

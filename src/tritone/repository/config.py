@@ -20,7 +20,7 @@ from tritone.errors import OperatorError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
-from tritone.pipelines.wire import EMBEDDINGS, WAV, WAV_LENS, Tensor
+from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import Device, Instances
 from tritone.search.fields import option
 from tritone.search.options import SearchOptions
@@ -41,7 +41,13 @@ PARTS: Mapping[type, tuple[type, str]] = {
     SearchOptions: (SearchParameters, "models that write text"),
     EmbedOptions: (EmbedParameters, "speaker models"),
 }
-TYPES = {"FP32": pb.TYPE_FP32, "INT32": pb.TYPE_INT32, "INT64": pb.TYPE_INT64, "STRING": pb.TYPE_STRING}
+TYPES = {
+    "FP32": pb.TYPE_FP32,
+    "INT16": pb.TYPE_INT16,
+    "INT32": pb.TYPE_INT32,
+    "INT64": pb.TYPE_INT64,
+    "STRING": pb.TYPE_STRING,
+}
 # Search options without a meaning for whole utterances.
 OF_STREAMS = (
     "chunk_size",
@@ -64,6 +70,9 @@ class ModelOptions(ModelParameters):
     gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
     runtime: str = option("", "onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
     precision: str = option("", "fp32, fp16, bf16 or int8; the bundle's first if not given.")
+    compile: str = option(
+        "", "Compile the network when it is loaded, for sizes such as 64x10,1x16.7 or auto; see tritone compile."
+    )
     threads: int = option(0, "CPU threads of an instance; 0 shares the cores.")
     max_batch_size: int = option(32, "Most requests in one call.")
     preferred_batch_sizes: tuple[int, ...] = option((), "Batch sizes worth waiting for, like 8,16.")
@@ -136,6 +145,7 @@ def model_config(
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)
+    audio = {each.name for each in inputs} - {PCM}
     config = pb.ModelConfig(
         name=name,
         backend="python",
@@ -143,7 +153,7 @@ def model_config(
         input=[as_input(each) for each in inputs],
         output=[as_output(each) for each in kind.outputs(bundle)],
         instance_group=[options.usual_instances.group()],
-        model_warmup=[warmup(options, sample_rate)] if {each.name for each in inputs} == {WAV, WAV_LENS} else [],
+        model_warmup=[warmup(options, sample_rate)] if audio == {WAV, WAV_LENS} else [],
         parameters=parameters_of(settings_of(mode, options, kind, sample_rate=sample_rate, files=files), kind),
     )
     if mode == "streaming":
@@ -167,6 +177,7 @@ def settings_of(
         sample_rate=sample_rate,
         threads=options.threads,
         runtime=options.runtime,
+        compile=options.compile,
         precision=options.precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,

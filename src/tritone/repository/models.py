@@ -17,7 +17,7 @@ from tritone.backend.settings import ENSEMBLE, STAGES, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError, TritoneError
 from tritone.pipelines.kinds import kind_of
-from tritone.pipelines.wire import WAV
+from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel
 from tritone.repository.instances import Device
@@ -157,6 +157,7 @@ def _bytes_per_second(folder: Path, config: Any, settings: Settings) -> float:
     bundle = _bundle(folder, settings)
     manifest = bundle.manifest
     rates = {WAV: float(settings.sample_rate), "features": settings.sample_rate / manifest.features.frame_shift}
+    rates[PCM] = 0.0  # sent in place of WAV
     rates |= dict.fromkeys(kind_of(bundle).whole_outputs, 0.0)
     return sum(
         rates.get(tensor.name, 1 / manifest.frame_s)

@@ -155,14 +155,14 @@ def ensemble_config(
     written = {each.name: each.name for each in outputs}
     if tensors == "jasper":
         *audio, text = JASPER
-        inputs = audio_inputs(*audio)
+        inputs = audio_inputs(*audio, pcm=False)
         outputs = [pb.ModelOutput(name=text, data_type=pb.TYPE_INT32, dims=[-1])]
         written = {CLASS_IDS: text}
-    wav, lens = (each.name for each in inputs)
+    wav, lens, *pcm = (each.name for each in inputs)
     called, given = _called(signature.inputs, backend), _called(signature.outputs, backend)
     results: Mapping[str, str] = _same(handed) if "decoder" in kind.stages else dict(zip(handed, written, strict=True))
     steps = [
-        _step(names["features"], {WAV: wav, WAV_LENS: lens}, _same([FEATURES, NUM_SAMPLES])),
+        _step(names["features"], {WAV: wav, WAV_LENS: lens, **_same(pcm)}, _same([FEATURES, NUM_SAMPLES])),
         _step(
             names["acoustic"],
             {called[key]: key for key in (FEATURES, NUM_SAMPLES)},

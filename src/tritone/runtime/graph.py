@@ -1,16 +1,21 @@
 """What a pipeline may expect of an exported graph, whatever runs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+PCM_SCALE = 32768  # where a graph that `widens` gets int16 for float32, n stands for n / 32768
+
 EVEN_ROWS = "even_rows"
 """The node of an ONNX graph that chooses: a form for batches of rows that are as long as the batch, or one for any."""
+
+HELD = "held:"
+"""Before the name of an output: it stays on the device, as a `Held` that other graphs there take as an input."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +30,18 @@ class TensorSpec:
     shape: tuple[int | None, ...]
     least: tuple[int, ...] = ()
     most: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, order=True)
+class Bucket:
+    """A size of calls that a graph is fastest at: `rows` of `samples` each.
+
+    What is shorter is padded to it, and rows that nobody needs have no samples. Of a graph that takes features instead
+    of a waveform, `samples` counts frames.
+    """
+
+    rows: int
+    samples: int
 
 
 class EngineStamp(Protocol):
@@ -59,6 +76,25 @@ class Slots(Protocol):
     def reserve(self, count: int) -> None:
         """Make room for calls that together have `count` rows and run at once."""
 
+    def sizes(self, most: int) -> list[int]:
+        """Numbers of rows, ascending, after steps of which any step of up to `most` rows finds everything ready."""
+
+    def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
+        """Arrays (count, …) to be filled with the inputs of the next step: no others get there as fast.
+
+        Args:
+            inputs: type and shape of one row of each input other than states. The numbers in it are anything.
+        """
+
+    def start(
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
+    ) -> Callable[[], list[Array]]:
+        """Begin a step; what is returned waits for its outputs. Arguments as of a call.
+
+        A device computes it meanwhile, and takes further steps behind it; in host memory it is over at once. The inputs
+        may not change before the outputs are there.
+        """
+
     def __call__(
         self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
     ) -> list[Array]:
@@ -89,6 +125,14 @@ class Graph(Protocol):
     def concurrency(self) -> int:
         """How many calls at once make full use of the device; more of them only wait for each other."""
 
+    @property
+    def buckets(self) -> Sequence[Bucket]:
+        """The sizes that the graph is compiled for, in order; empty where any size will do."""
+
+    @property
+    def widens(self) -> bool:
+        """Whether a float32 input may be given as int16 numbers n, for n / 32768: half the bytes on the way there."""
+
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""
 
@@ -108,4 +152,28 @@ class Graph(Protocol):
         Args:
             states: type and shape of each state of one stream, without the batch axis; None for the axis along which
                 it grows. It is the input of its name, and output `next_<name>`, which is as long, is its next value.
+        """
+
+
+@runtime_checkable
+class CompilableGraph(Graph, Protocol):
+    """A graph that can be compiled for sizes that calls often have."""
+
+    def compile(
+        self,
+        buckets: Iterable[Bucket],
+        outputs: Sequence[str],
+        *,
+        history: int = 0,
+        done: Callable[[Any], None] = lambda call: None,
+    ) -> None:
+        """Compile the graph for some sizes, as far as it has not been on this machine, and add them to `buckets`.
+
+        Args:
+            outputs: what calls of these sizes will ask for.
+            history: length of the axis along which states may grow, of a step of streams.
+            done: is called after each size that was compiled, from any thread.
+
+        Raises:
+            OperatorError: the compiler failed; says why.
         """

@@ -1,6 +1,6 @@
 """States of streams in host memory, for graphs that take and give them as arrays."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -9,7 +9,7 @@ from tritone.runtime.graph import Array, Graph, TensorSpec
 
 
 class HostSlots:
-    """See `Slots`. Rows are gathered into the inputs of a call, and its outputs are written back."""
+    """States in host memory. Rows are gathered into the inputs of a call, and its outputs are written back."""
 
     def __init__(self, graph: Graph, states: Mapping[str, TensorSpec], capacity: int) -> None:
         """Take the graph and its states; see `Graph.slots`."""
@@ -31,6 +31,18 @@ class HostSlots:
     def reserve(self, count: int) -> None:
         for rows in self._states.values():
             rows.reserve(count)
+
+    def sizes(self, most: int) -> list[int]:
+        return [2**power for power in range(most.bit_length())]
+
+    def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
+        return {name: np.empty((count, *state_shape(each)), each.dtype) for name, each in inputs.items()}
+
+    def start(
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
+    ) -> Callable[[], list[Array]]:
+        results = self(slots, inputs, outputs, first, length)
+        return lambda: results
 
     def __call__(
         self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0

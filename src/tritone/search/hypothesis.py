@@ -1,8 +1,14 @@
-"""What a search finds: tokens with their place in time, and how well they fit."""
+"""What a search finds: tokens with their place in time, and how well they fit.
 
-from collections.abc import Sequence
+ids, start frames, end frames, confidences of a row  ->  TokenRow, a sequence of Token
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
 
 
 class Token(NamedTuple):
@@ -16,6 +22,69 @@ class Token(NamedTuple):
     start_frame: int
     end_frame: int
     confidence: float
+
+
+class TokenRow(Sequence[Token]):
+    """The tokens of one row of a batch, kept as arrays: a token becomes a `Token` only when it is read.
+
+    A request without times needs the ids alone, and never pays for the rest. Equal to any sequence of the same tokens.
+    """
+
+    __slots__ = ("confidences", "ends", "ids", "starts")
+    __hash__ = None  # type: ignore[assignment]  # as of a list, which it may be equal to
+
+    def __init__(
+        self,
+        ids: npt.NDArray[np.integer[Any]],
+        starts: npt.NDArray[np.integer[Any]],
+        ends: npt.NDArray[np.integer[Any]],
+        confidences: npt.NDArray[np.floating[Any]],
+    ) -> None:
+        """Take the fields of the tokens, each (tokens,); they are not copied.
+
+        Args:
+            ids: of the tokens.
+            starts, ends: as `Token.start_frame` and `Token.end_frame`.
+            confidences: 0..1.
+        """
+        self.ids = ids
+        self.starts = starts
+        self.ends = ends
+        self.confidences = confidences
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @overload
+    def __getitem__(self, index: int) -> Token: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> "TokenRow": ...
+
+    def __getitem__(self, index: int | slice) -> "Token | TokenRow":
+        fields = self.ids[index], self.starts[index], self.ends[index], self.confidences[index]
+        if isinstance(index, slice):
+            return TokenRow(*fields)
+        return Token._make(field.item() for field in fields)
+
+    def __iter__(self) -> Iterator[Token]:
+        columns = (self.ids, self.starts, self.ends, self.confidences)
+        return map(Token._make, zip(*(column.tolist() for column in columns), strict=True))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Sequence):
+            return NotImplemented
+        return len(self) == len(other) and list(self) == list(other)
+
+    def __repr__(self) -> str:
+        return f"TokenRow({list(self)!r})"
+
+
+def ids_of(tokens: Sequence[Token]) -> list[int]:
+    """The ids of tokens."""
+    if isinstance(tokens, TokenRow):
+        return tokens.ids.tolist()
+    return [token.id for token in tokens]
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement, read_recordings
 from tritone.families.export.exportable import ExportableGraph, Graphs, difference
+from tritone.families.export.fused import fused
 from tritone.families.export.options import PRECISIONS, ExportOptions
 from tritone.families.export.torch_program import rounded, save_program
 from tritone.families.export.torch_script import save_script
@@ -132,7 +133,7 @@ class GraphFiles:
             name = f"{role}{infix}{suffix}"
             path = self.writer.folder / name
             self.options.progress(f"tracing {name}")
-            source = rounded(graph) if narrow else graph
+            source = fused(rounded(graph) if narrow else graph)
             described = source.example(), source.outputs, source.dynamic, source.metadata
             if runtime == "torch":
                 save_program(source, path, *described, narrow_weights=narrow)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from tritone.errors import ExportError
 from tritone.families.export.precision import as_dtype
-from tritone.families.icefall.layers import CHANNELS, ConformerLayer, Subsampling, valid_frames
+from tritone.families.icefall.layers import CHANNELS, ConformerLayer, Subsampling, extra_distances, valid_frames
 from tritone.families.layers.sinusoids import sinusoids
 
 LAYER = re.compile(r"encoder\.encoder\.layers\.(\d+)\.")
@@ -96,6 +96,7 @@ class _Stack(nn.Module):
 class Conformer(nn.Module):
     """Subsampling to a quarter of the frames, and layers; names are those of upstream after `encoder.`."""
 
+    fused = False
     min_frames = 7
     subsampling = 4
 
@@ -113,8 +114,9 @@ class Conformer(nn.Module):
         return self.encoder_embed.out.weight.dtype
 
     def places(self, cached: int, frames: int, device: torch.device) -> Tensor:
-        """Position vectors (1, cached + 2 · frames, width) of the distances that `RelativeAttention` asks for."""
-        distances = torch.arange(cached + frames - 1, -frames - 1, -1, device=device)
+        """Position vectors (1, distances, width) that `RelativeAttention` asks for."""
+        last = -frames - extra_distances(cached + frames) if self.fused else -frames
+        distances = torch.arange(cached + frames - 1, last - 1, -1, device=device)
         return self.dropout(as_dtype(sinusoids(distances, self.config.encoder_dim), self.dtype)).unsqueeze(0)
 
     def forward(

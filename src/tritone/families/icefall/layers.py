@@ -11,6 +11,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
+from tritone.families.layers.attention import HIDDEN
+from tritone.families.layers.convolution import after_channels_last, channels_last
 
 RESIDUAL_GAIN = 0.25  # upstream starts what is added to the residual stream this much smaller
 NORM_EPS = 0.25
@@ -76,8 +78,10 @@ def pointwise(x: Tensor, layer: nn.Conv1d) -> Tensor:
 class Subsampling(nn.Module):
     """Three 3x3 convolutions, then a projection: encoder frame j reads feature frames 4j - 1 … 4j + 7.
 
-    The first convolution pads with a frame of zeros at either end.
+    The first convolution pads with a frame of zeros at either end. The fused form has channels last.
     """
+
+    fused = False
 
     def __init__(self, bins: int, width: int) -> None:
         super().__init__()
@@ -104,9 +108,14 @@ class Subsampling(nn.Module):
         """(batch, frames, bins) float32 -> (batch, valid_frames(frames), width)."""
         x = self.conv[0](feats.unsqueeze(1))
         x = as_dtype(x, self.out.weight.dtype)
+        if not self.fused:
+            for layer in list(self.conv)[1:]:
+                x = layer(x)
+            return self.out_norm(self.out(x.transpose(1, 2).flatten(2)))
+        x = x.contiguous(memory_format=torch.channels_last)
         for layer in list(self.conv)[1:]:
-            x = layer(x)
-        return self.out_norm(self.out(x.transpose(1, 2).flatten(2)))
+            x = channels_last(x, layer) if isinstance(layer, nn.Conv2d) else layer(x)
+        return self.out_norm(after_channels_last(x, self.out))
 
 
 def shifted(scores: Tensor, keys: int) -> Tensor:
@@ -115,7 +124,7 @@ def shifted(scores: Tensor, keys: int) -> Tensor:
     Args:
         scores: (batch, heads, queries, distances), where column r stands for the distance (keys - 1) - r from the key
             to the query at the *end* of the keys; there are keys + queries distances, so the last is -queries.
-        keys: number of keys, the queries being the last of them.
+        keys: number of keys, the queries being the last of them; more, if there are as many more distances.
 
     Returns:
         (batch, heads, queries, keys): row i, column j is column (queries - 1) - i + j of row i.
@@ -136,6 +145,7 @@ class RelativeAttention(nn.Module):
     """
 
     wide_softmax = False
+    fused = False
 
     def __init__(self, heads: int, width: int, dropout: float) -> None:
         super().__init__()
@@ -158,13 +168,16 @@ class RelativeAttention(nn.Module):
         """Attend from `x` (batch, frames, width) to `past` and itself.
 
         Args:
-            places: (1, cached + 2 · frames, width), position vectors of the distances cached + frames - 1 … -frames.
+            places: (1, distances, width), position vectors of the distances cached + frames - 1 … -frames, or further
+                (see `extra_distances`).
             mask: (batch, 1 or frames, cached + frames).
             past: (batch, heads, cached, 2 · size), key then value of earlier frames, or None for none.
 
         Returns:
             (batch, frames, width), and key then value of all frames, `past` in front.
         """
+        if self.fused:
+            return self._fused(x, places, mask, past)
         query, key, value = self._split(self.in_proj(x), 3).unbind(0)
         query = query * self.size**-0.5
         seen = torch.cat([key, value], dim=-1)
@@ -181,6 +194,40 @@ class RelativeAttention(nn.Module):
         scores = scores.masked_fill(~mask.unsqueeze(1), torch.finfo(scores.dtype).min)
         weights = self.dropout(as_dtype(torch.softmax(scores, dim=-1), value.dtype))
         return self.out_proj((weights @ value).transpose(1, 2).flatten(2)), seen
+
+    def _fused(self, x: Tensor, places: Tensor, mask: Tensor, past: Tensor | None) -> tuple[Tensor, Tensor]:
+        width = self.heads * self.size
+        joined = F.linear(
+            x, _keys_by_head(self.in_proj.weight, self.heads), _keys_by_head(self.in_proj.bias, self.heads)
+        )
+        query = joined[..., :width].unflatten(-1, (self.heads, self.size)) * self.size**-0.5
+        seen = joined[..., width:].unflatten(-1, (self.heads, 2 * self.size)).transpose(1, 2)
+        if past is not None:
+            seen = torch.cat([past, seen], dim=2)
+        key, value, keys = seen[..., : self.size], seen[..., self.size :], seen.shape[2]
+        place = self.linear_pos(places)[0].unflatten(-1, (self.heads, self.size)).permute(1, 2, 0)
+        # One product for each head, of all queries of the batch.
+        asked = (query + self.pos_bias_v).permute(2, 0, 1, 3).flatten(1, 2)
+        distance = (asked @ place).unflatten(1, (x.shape[0], -1)).transpose(0, 1)
+        missing = extra_distances(keys)
+        visible = F.pad(mask, (0, missing)).unsqueeze(1)
+        added = torch.where(visible, shifted(distance, keys + missing), HIDDEN)[..., :keys]
+        dropout = self.dropout.p if self.training else 0.0
+        asking = (query + self.pos_bias_u).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(asking, key, value, added, dropout, scale=1.0)
+        return self.out_proj(mixed.transpose(1, 2).flatten(2)), seen
+
+
+def extra_distances(keys: int) -> int:
+    """How many more keys make rows of scores whole blocks for attention kernels, which read 8 at once."""
+    return -keys % 8
+
+
+def _keys_by_head(joined: Tensor, heads: int) -> Tensor:
+    """Weights for query, key, value -> for query, and then key and value of each head."""
+    width = joined.shape[0] // 3
+    pairs = joined[width:].unflatten(0, (2, heads, -1)).transpose(0, 1).flatten(0, 2)
+    return torch.cat([joined[:width], pairs])
 
 
 class ConvolutionModule(nn.Module):

@@ -69,7 +69,9 @@ class Fbank(nn.Module):
     """
 
     dft: Tensor
+    window: Tensor
     mel: Tensor
+    fused = False
 
     def __init__(
         self,
@@ -91,16 +93,19 @@ class Fbank(nn.Module):
             raise ValueError(f"frames of {frame_length} samples cannot be centred {frame_shift} samples apart")
         self.frame_length, self.frame_shift = frame_length, frame_shift
         self.snip_edges, self.padding_value = snip_edges, padding_value
+        self.preemphasis = preemphasis
         fft_size = 1 << (frame_length - 1).bit_length()
         # Row i of `emphasis` is the contribution of sample i: itself, and -preemphasis in the next sample.
         emphasis = np.eye(frame_length) - preemphasis * np.eye(frame_length, k=1)
         emphasis[0, 0] -= preemphasis
         angles = 2 * np.pi / fft_size * np.outer(np.arange(frame_length), np.arange(fft_size // 2))
         spectrum = np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
-        matrix = sample_scale * emphasis @ (window(window_type, frame_length)[:, None] * spectrum)
+        scaled_window = sample_scale * window(window_type, frame_length)
+        matrix = emphasis @ (scaled_window[:, None] * spectrum)
         banks = mel_banks(num_mel_bins, sample_rate, fft_size, low_freq, high_freq)
         # Plain constants of the front end: never part of a checkpoint.
         self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
+        self.register_buffer("window", torch.from_numpy(scaled_window.astype(np.float32)), persistent=False)
         self.register_buffer("mel", torch.from_numpy(banks.astype(np.float32)), persistent=False)
 
     @property
@@ -166,6 +171,19 @@ class Fbank(nn.Module):
         mirrored = waveform.gather(1, sources)
         return torch.cat([start, waveform[:, lead:]], dim=1).scatter(1, end.unsqueeze(1) + after, mirrored)
 
+    def _power(self, signal: Tensor) -> Tensor:
+        """Power spectra (batch, frames, bins) of the frames of (batch, samples)."""
+        bins = self.mel.shape[0]
+        if self.fused:
+            frames = signal.unfold(1, self.frame_length, self.frame_shift)
+            frames = frames - frames.mean(dim=2, keepdim=True)
+            before = torch.cat([frames[..., :1], frames[..., :-1]], dim=2)
+            spectrum = torch.fft.rfft((frames - self.preemphasis * before) * self.window, n=2 * bins)
+            return torch.view_as_real(spectrum)[..., :bins, :].square().sum(dim=3)
+        frames = self.frames(signal)
+        spectrum = (frames - frames.mean(dim=2, keepdim=True)) @ self.dft
+        return spectrum[..., :bins].square() + spectrum[..., bins:].square()
+
     def forward(self, waveform: Tensor, num_samples: Tensor, first: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Compute features.
 
@@ -190,12 +208,7 @@ class Fbank(nn.Module):
             windows = (waveform.shape[1] - self.frame_length) // self.frame_shift + 1
             num_frames = torch.clamp(torch.clamp(shifted, min=0) // self.frame_shift, max=windows)
             signal = self._mirrored(F.pad(waveform, (0, self._reach)), num_samples, first)[:, : waveform.shape[1]]
-        frames = self.frames(signal)
-        frames = frames - frames.mean(dim=2, keepdim=True)
-        spectrum = frames @ self.dft
-        bins = self.mel.shape[0]
-        power = spectrum[..., :bins].square() + spectrum[..., bins:].square()
-        features = torch.log(torch.clamp(power @ self.mel, min=LOG_FLOOR))
+        features = torch.log(torch.clamp(self._power(signal) @ self.mel, min=LOG_FLOOR))
         if self.padding_value is not None:
             places = torch.arange(features.shape[1], device=features.device)
             beyond = (places >= num_frames.unsqueeze(1)).unsqueeze(2)

@@ -94,13 +94,12 @@ class ConformerLayer(nn.Module):
         cnn_cache: Tensor | None,
         upstream_padding: bool,
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Returns the output, keys and values of these frames, and the next convolution cache."""
+        """Returns the output, keys and values of these frames as they are stored, and the next convolution cache."""
         if self.feed_forward_macaron is not None:
             x = self._feed_forward(self.feed_forward_macaron, self.norm_ff_macaron, x)
         inner = self._before(self.norm_mha, x)
-        key_value = self.self_attn.key_value(inner, positions)
-        seen = key_value if att_cache is None else torch.cat([att_cache, key_value], dim=2)
-        x = self._after(self.norm_mha, x + self.dropout(self.self_attn(inner, seen, mask)))
+        attended, stored = self.self_attn.attend_self(inner, positions, mask, att_cache)
+        x = self._after(self.norm_mha, x + self.dropout(attended))
         if self.conv_module is not None:
             inner, cnn_cache = self.conv_module(
                 self._before(self.norm_conv, x), frame_mask, cnn_cache, upstream_padding
@@ -109,7 +108,7 @@ class ConformerLayer(nn.Module):
         x = self._feed_forward(self.feed_forward, self.norm_ff, x)
         if self.conv_module is not None:
             x = self.norm_final(x)
-        return x, seen, cnn_cache
+        return x, stored, cnn_cache
 
 
 class TransformerLayer(nn.Module):
@@ -138,12 +137,11 @@ class TransformerLayer(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """As `ConformerLayer.forward`; there is no convolution, so `cnn_cache` passes through."""
         inner = self.norm1(x) if self.pre_norm else x
-        key_value = self.self_attn.key_value(inner, positions)
-        seen = key_value if att_cache is None else torch.cat([att_cache, key_value], dim=2)
-        x = x + self.dropout(self.self_attn(inner, seen, mask))
+        attended, stored = self.self_attn.attend_self(inner, positions, mask, att_cache)
+        x = x + self.dropout(attended)
         x = x if self.pre_norm else self.norm1(x)
         x = x + self.dropout(self.feed_forward(self.norm2(x) if self.pre_norm else x))
-        return (x if self.pre_norm else self.norm2(x)), seen, cnn_cache
+        return (x if self.pre_norm else self.norm2(x)), stored, cnn_cache
 
 
 def chunk_mask(steps: Tensor, chunk_size: int, left_chunks: int) -> Tensor:
@@ -240,9 +238,10 @@ class Encoder(nn.Module):
             cnn_cache: (batch, layers, kernel - 1, width), or None for models without causal convolution.
 
         Returns:
-            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches. Caches and frames are of
-            type `dtype`. The attention's next cache is as long as the one given: what it has no room for is forgotten,
-            and whoever wants to keep it gives a longer one, with anything finite at its start.
+            Encoder frames (batch, chunk, width), their lengths (batch,), and both next caches. Frames and the next
+            convolution cache are of type `dtype`, the attention's of the type of the one given. The attention's next
+            cache is as long as the one given: what it has no room for is forgotten, and whoever wants to keep it gives
+            a longer one, with anything finite at its start.
         """
         out_lengths = self.embed.num_frames(lengths)
         cached = att_cache.shape[3]
@@ -252,16 +251,18 @@ class Encoder(nn.Module):
         past = torch.arange(cached, device=feats.device).unsqueeze(0) >= cached - offset.unsqueeze(1)
         mask = torch.cat([past, valid], dim=1).unsqueeze(1)
         frame_mask = valid.unsqueeze(2).to(x.dtype)
-        seen, convolved = [], []
+        stored, convolved = [], []
+        past_keys = as_dtype(att_cache, self.dtype)
         for index, layer in enumerate(self.encoders):
             lead = None if cnn_cache is None else cnn_cache[:, index]
-            x, key_value, lead = layer(x, vectors, mask, frame_mask, att_cache[:, index], lead, False)
-            seen.append(key_value[:, :, chunk:])
+            x, key_value, lead = layer(x, vectors, mask, frame_mask, past_keys[:, index], lead, False)
+            stored.append(key_value)
             convolved.append(lead)
+        added = as_dtype(torch.stack(stored, dim=1), att_cache.dtype)
         next_cnn = None if cnn_cache is None else torch.stack(convolved, dim=1)
         return (
             (self.after_norm(x) if self.config.normalize_before else x),
             out_lengths,
-            torch.stack(seen, dim=1),
+            torch.cat([att_cache, added], dim=3)[:, :, :, chunk:],
             next_cnn,
         )

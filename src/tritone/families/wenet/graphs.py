@@ -209,8 +209,7 @@ class StreamingGraph(ExportableGraph):
         if cnn_cache is not None:
             cnn_cache = as_dtype(cnn_cache, dtype)
         encoded, num_frames, next_att, next_cnn = self.encoder.forward_chunk(
-            feats, lengths, offset, as_dtype(att_cache, dtype), cnn_cache
+            feats, lengths, offset, att_cache, cnn_cache
         )
-        log_probs, next_att = self.ctc(encoded), as_dtype(next_att, torch.float32)
-        outputs = (log_probs, num_frames, as_dtype(encoded, torch.float32), offset + num_frames, next_att)
+        outputs = (self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32), offset + num_frames, next_att)
         return outputs if next_cnn is None else (*outputs, as_dtype(next_cnn, torch.float32))

@@ -1,9 +1,11 @@
 """A whole WeNet model: encoder, CTC head and, where the config has one, attention decoder."""
 
 import copy
+import math
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tritone.bundle.manifest import Precision
 from tritone.families.export.precision import DTYPES
@@ -16,12 +18,19 @@ from tritone.families.wenet.layers import InFloat32, MultiHeadedAttention
 class CtcHead(nn.Module):
     """Projection to the vocabulary and log-softmax; upstream's `ctc.ctc_lo`."""
 
+    fused = False
+
     def __init__(self, width: int, vocab_size: int) -> None:
         super().__init__()
         self.ctc_lo = nn.Linear(width, vocab_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        return torch.log_softmax(self.ctc_lo(x).float(), dim=-1)
+        if not self.fused:
+            return torch.log_softmax(self.ctc_lo(x).float(), dim=-1)
+        # Tokens that are never there: tensor cores ask for a multiple of 8.
+        layer, missing = self.ctc_lo, -self.ctc_lo.out_features % 8
+        weight, bias = F.pad(layer.weight, (0, 0, 0, missing)), F.pad(layer.bias, (0, missing), value=-math.inf)
+        return torch.log_softmax(F.linear(x, weight, bias), dim=-1, dtype=torch.float32)[..., : layer.out_features]
 
 
 class AsrModel(nn.Module):

@@ -4,12 +4,19 @@
 
 Padding costs time, large calls cost memory, and new shapes cost set-up; the plan trades them. It depends on the lengths
 alone, and since a graph's rows do not depend on each other, it never changes a result.
+
+A graph that was compiled for some sizes is fastest at these: then calls are padded to them, in rows too.
 """
 
 import sys
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from tritone.runtime.graph import Bucket
+
+CALL_COST_S = 40.0  # of any call beside its samples, in seconds of audio: launches, and few rows leave a GPU idle
+AS_IT_IS = 1.6  # what a call that is not compiled takes, compared with one that is; with recording it, more than that
 LARGE_BYTES = 512 * 2**20  # of a network
 EVERY_LENGTH = 2**30  # steps per octave that round no length
 
@@ -61,10 +68,19 @@ class BatchLimits:
 
 @dataclass(frozen=True)
 class Batch:
-    """One graph call: which utterances, and the length all of them are padded to, in samples."""
+    """One graph call: which utterances, the length all of them are padded to, in samples, and the rows of the call.
+
+    Rows beyond the utterances are silence; 0 rows are as many as there are utterances.
+    """
 
     indices: tuple[int, ...]
     num_samples: int
+    rows: int = 0
+
+    @property
+    def num_rows(self) -> int:
+        """The rows of the call."""
+        return self.rows or len(self.indices)
 
 
 def bucket_length(num_samples: int, steps_per_octave: int) -> int:
@@ -126,3 +142,93 @@ def plan_batches(
     if members:
         batches.append(Batch(tuple(members), padded))
     return batches
+
+
+def plan_buckets(
+    lengths: Sequence[int],
+    limits: BatchLimits,
+    buckets: Sequence[Bucket],
+    *,
+    sample_rate: int,
+    min_samples: int = 1,
+    max_samples: int | None = None,
+    equal: bool = False,
+    has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
+) -> list[Batch]:
+    """Group utterances for calls of a graph that is compiled for some sizes, longest first, so that all cost least.
+
+    What is longer than all buckets, or alone cheaper as it is, is not padded to one. Longest first is no loss: of calls
+    in the order of their lengths each may as well take the longest utterances that are left, as many as it has rows.
+
+    Args:
+        buckets: the sizes.
+        lengths, limits, sample_rate, min_samples, max_samples, equal, has_room: as of `plan_batches`; the limits are
+            those of calls that are not compiled.
+    """
+    order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
+    sizes = _Sizes([each for each in buckets if has_room(each.rows, each.samples)], sample_rate, equal)
+    count = len(order)
+    # least[i]: what the utterances from place i on cost; taken[i]: the call that begins there, and its utterances.
+    least = [0.0] * (count + 1)
+    taken: list[tuple[Bucket | None, int]] = [(None, 1)] * count
+    for place in range(count - 1, -1, -1):
+        length = max(lengths[order[place]], min_samples)
+        alone = length if equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
+        least[place] = AS_IT_IS * (alone + sizes.call_cost) + least[place + 1]
+        for bucket in sizes.fitting(length):
+            end = min(count, place + bucket.rows)
+            if equal:
+                while lengths[order[end - 1]] < length and max(lengths[order[end - 1]], min_samples) < length:
+                    end -= 1
+            cost = bucket.rows * bucket.samples + sizes.call_cost + least[end]
+            if cost < least[place]:
+                least[place], taken[place] = cost, (bucket, end - place)
+    batches: list[Batch] = []
+    rest: list[int] = []
+    place = 0
+    while place < count:
+        chosen, members = taken[place]
+        indices = tuple(order[place : place + members])
+        if chosen is None:
+            rest += indices
+        else:
+            batches.append(Batch(indices, chosen.samples, chosen.rows))
+        place += members
+    others = plan_batches(
+        [lengths[index] for index in rest],
+        limits,
+        sample_rate=sample_rate,
+        min_samples=min_samples,
+        max_samples=max_samples,
+        equal=equal,
+        has_room=has_room,
+    )
+    found = [Batch(tuple(rest[index] for index in each.indices), each.num_samples) for each in others] + batches
+    return sorted(found, key=lambda each: -each.num_samples)
+
+
+class _Sizes:
+    """The buckets that may be worth it for a length."""
+
+    def __init__(self, buckets: Sequence[Bucket], sample_rate: int, equal: bool) -> None:
+        self.call_cost = CALL_COST_S * sample_rate
+        self._equal = equal
+        self._ends = sorted({each.samples for each in buckets})
+        self._by_rows = {
+            rows: sorted(each.samples for each in buckets if each.rows == rows) for rows in {b.rows for b in buckets}
+        }
+        self._found: dict[int, list[Bucket]] = {}
+
+    def fitting(self, length: int) -> list[Bucket]:
+        """Of each number of rows the shortest bucket that takes the length; of equal lengths only that length."""
+        key = bisect_left(self._ends, length)
+        if key == len(self._ends) or (self._equal and self._ends[key] != length):
+            return []
+        if key not in self._found:
+            found = []
+            for rows, ends in self._by_rows.items():
+                place = bisect_left(ends, self._ends[key])
+                if place < len(ends) and (not self._equal or ends[place] == length):
+                    found.append(Bucket(rows, ends[place]))
+            self._found[key] = found
+        return self._found[key]

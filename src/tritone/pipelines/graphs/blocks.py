@@ -1,20 +1,22 @@
 """Waveforms as blocks, which a model's graphs for whole utterances take.
 
 waveforms of any lengths  ->  which of them share a call, padded to what length
-waveforms, length         ->  {"waveform": (rows, samples) float32, "num_samples": (rows,) int64}
+waveforms, length         ->  {"waveform": (rows, samples) float32 or int16, "num_samples": (rows,) int64}
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
-from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches, plan_buckets
+from tritone.pipelines.graphs.filling import fill_rows
+from tritone.runtime.graph import Array, Bucket, TensorSpec
 
 
 class Blocks:
@@ -37,6 +39,8 @@ class Blocks:
             self._max_rows, self.max_samples = waveform.most
             self.min_samples = max(self.min_samples, waveform.least[1])
         self._shortest = manifest.encoder.min_samples  # that gives a frame
+        # What rows that nobody needs say they have: an embedding of nothing may be no number, and slow ones at that.
+        self._silent = None if self._equal else self._shortest if manifest.embedding is not None else 0
 
     def is_audible(self, num_samples: int) -> bool:
         """Is there a whole feature frame of audio, and with the tail a frame of the encoder?"""
@@ -89,20 +93,23 @@ class Blocks:
         lengths: Sequence[int],
         limits: BatchLimits,
         has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
+        buckets: Sequence[Bucket] = (),
     ) -> list[Batch]:
         """Group utterances of so many samples for calls, tails included; `Batch.indices` are places in `lengths`.
 
-        `has_room`: as of `plan_batches`.
+        `has_room`, `buckets`: as of `plan_batches` and `plan_buckets`.
         """
-        return plan_batches(
-            [length + self.tail for length in lengths],
-            limits,
-            sample_rate=self.sample_rate,
-            min_samples=self.min_samples,
-            max_samples=self.max_samples,
-            equal=self._equal,
-            has_room=has_room,
-        )
+        with_tails = [length + self.tail for length in lengths]
+        asked: dict[str, Any] = {
+            "sample_rate": self.sample_rate,
+            "min_samples": self.min_samples,
+            "max_samples": self.max_samples,
+            "equal": self._equal,
+            "has_room": has_room,
+        }
+        if buckets:
+            return plan_buckets(with_tails, limits, buckets, **asked)
+        return plan_batches(with_tails, limits, **asked)
 
     def standard_length(self, longest: int, steps_per_octave: int) -> int:
         """The length that utterances of up to `longest` samples are padded to where few lengths are wanted."""
@@ -110,14 +117,24 @@ class Blocks:
         return padded if self._equal else bucket_length(padded, steps_per_octave)
 
     def fill(
-        self, empty: Callable[[tuple[int, ...], npt.DTypeLike], Array], waveforms: Sequence[Waveform], padded: int
+        self,
+        empty: Callable[[tuple[int, ...], npt.DTypeLike], Array],
+        waveforms: Sequence[Samples],
+        padded: int,
+        *,
+        narrow: bool = False,
+        rows: int = 0,
     ) -> dict[str, Array]:
-        """Put waveforms into one block of `padded` samples a row; `empty` makes it."""
-        block = empty((len(waveforms), padded), np.float32)
-        for row, waveform in zip(block, waveforms, strict=True):
-            row[: len(waveform)] = waveform
-            row[len(waveform) :] = 0
+        """Put waveforms into one block of `padded` samples a row; `empty` makes it.
+
+        If there are more `rows` than waveforms, the rest are silence. The block is float32, or with `narrow`, where all
+        waveforms are int16, int16 as well.
+        """
+        narrow = narrow and all(waveform.dtype == np.int16 for waveform in waveforms)
+        block = empty((rows or len(waveforms), padded), np.int16 if narrow else np.float32)
+        fill_rows(block, waveforms)
         num_samples = [min(len(waveform) + self.tail, padded) for waveform in waveforms]
+        num_samples += [self._silent if self._silent is not None else padded] * (len(block) - len(waveforms))
         return {"waveform": block, "num_samples": np.array(num_samples, dtype=np.int64)}
 
     def lengths_to_warm_up(self, longest: int, steps_per_octave: int) -> list[int]:

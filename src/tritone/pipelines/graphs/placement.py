@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from typing import get_args
 
 from tritone.bundle.manifest import Precision, Runtime
+from tritone.pipelines.graphs.buckets import read_sizes
 from tritone.runtime.device import cuda_index, thread_count
+
+AUTO = "auto"  # sizes for lengths as those of speech usually are
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +27,17 @@ class Placement:
     # engines of TensorRT and TorchScript, which are programs, are taken only where `runtime` asks for them.
     runtime: str | None = None
     precision: str | None = None
+    # Sizes of calls to compile the network for when it is opened, if this machine has not done so: AUTO, or such as
+    # "64x10,1x16.7" (rows x seconds). None uses what was compiled before.
+    compile: str | None = None
     memory_mb: float | None = None  # of the process, in megabytes, where what calls take was measured; None: all
 
     def __post_init__(self) -> None:
         for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
             if (value := getattr(self, name)) not in (None, *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
+        if self.compile not in (None, AUTO):
+            read_sizes(self.compile, 1)
         cuda_index(self.device)
         thread_count(self.threads)
 

@@ -3,29 +3,35 @@
 waveforms of any lengths  ->  graph calls  ->  outputs for each
 """
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
+from tritone.errors import OperatorError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits
 from tritone.pipelines.graphs.blocks import Blocks
+from tritone.pipelines.graphs.buckets import LENGTHS, Choice, choose_buckets, read_sizes, usual_lengths
 from tritone.pipelines.graphs.budget import Budget
 from tritone.pipelines.graphs.choice import open_chosen
-from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.runtime.crew import Crew
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket, CompilableGraph
 
 DEFAULT_MAX_AUDIO_S = 300.0
 WARM_UP_S = 30.0  # of the longest audio that a pipeline is warmed up with
 
+LOGGER = logging.getLogger(__name__)
+
 Call = TypeVar("Call")
+Size = TypeVar("Size")
 Outputs = dict[str, Array]
 
 
@@ -128,9 +134,53 @@ class GraphRunner:
         made = self.crew.map(make, calls)
         self.work.add(made, time.perf_counter() - start)
 
+    def run_ahead(
+        self,
+        calls: Sequence[Call],
+        fill: Callable[[Call], Filled],
+        start: Callable[[Call, Mapping[str, Array]], Callable[[], Outputs]],
+        take: Callable[[Call, Outputs], object],
+    ) -> None:
+        """Make calls as `run` does; where one thread makes them, each is started before the one before it is used.
+
+        Args:
+            start: begins a call of the graph, and returns what waits for its outputs.
+        """
+        if self.crew.size > 1 or len(calls) < 2:
+            self.run(calls, fill, lambda call, inputs: start(call, inputs)(), take)
+            return
+        began = time.perf_counter()
+        made: list[CallWork] = []
+        under_way: list[Callable[[], CallWork]] = []
+
+        def begun(call: Call) -> Callable[[], CallWork]:
+            start_s = time.perf_counter()
+            filled = fill(call)
+            wait = start(call, filled.inputs)
+            spent = time.perf_counter() - start_s
+
+            def finish() -> CallWork:
+                begin = time.perf_counter()
+                outputs = wait()
+                computed = time.perf_counter()
+                take(call, outputs)
+                end = time.perf_counter()
+                return CallWork(filled.audio, filled.padding, computed - begin, end - computed, end - begin + spent)
+
+            return finish
+
+        try:
+            for call in calls:
+                under_way.append(begun(call))
+                if len(under_way) > 1:
+                    made.append(under_way.pop(0)())
+        finally:  # also of a call that comes after one that failed, since the graph has computed it
+            made += [finish() for finish in under_way]
+        self.work.add(made, time.perf_counter() - began)
+
     def run_waveforms(
         self,
-        waveforms: Sequence[Waveform],
+        waveforms: Sequence[Samples],
         outputs_for: Callable[[Sequence[int]], Sequence[str]],
         take: Callable[[Sequence[int], Outputs], object],
     ) -> None:
@@ -142,26 +192,82 @@ class GraphRunner:
         """
 
         def compute(batch: Batch, inputs: Mapping[str, Array]) -> Outputs:
-            with self.budget.call(len(batch.indices), batch.num_samples):
-                return self.compute(inputs, outputs_for(batch.indices))
+            with self.budget.call(batch.num_rows, batch.num_samples):
+                outputs = self.compute(inputs, outputs_for(batch.indices))
+            return {name: rows[: len(batch.indices)] for name, rows in outputs.items()} if batch.rows else outputs
 
         try:
             self.run(
-                self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits),
-                lambda batch: self.filled([waveforms[index] for index in batch.indices], batch.num_samples),
+                self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits, self.graph.buckets),
+                lambda batch: self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows),
                 compute,
                 lambda batch, outputs: take(batch.indices, outputs),
             )
         finally:
             self.budget.settle()
 
-    def filled(self, waveforms: Sequence[Waveform], padded: int) -> Filled:
-        """The inputs of a call for some waveforms, padded to so many samples."""
-        inputs = self.blocks.fill(self.graph.empty, waveforms, padded)
+    def filled(self, waveforms: Sequence[Samples], padded: int, rows: int = 0) -> Filled:
+        """The inputs of a call for some waveforms, padded to so many samples, and to `rows` if that is not 0."""
+        inputs = self.blocks.fill(self.graph.empty, waveforms, padded, narrow=self.graph.widens, rows=rows)
         audio = sum(map(len, waveforms))
         return Filled(inputs, audio, inputs["waveform"].size - audio)
 
-    def warm_up(self, sizes: Iterable[int], run: Callable[[int], object], *, side_by_side: bool = True) -> None:
+    def compile(
+        self,
+        buckets: Sequence[Bucket],
+        outputs: Sequence[str],
+        *,
+        history: int = 0,
+        done: Callable[[Any], None] | None = None,
+    ) -> None:
+        """Compile the graph for calls of some sizes, as far as this machine has not done so before.
+
+        Args:
+            outputs: what calls of these sizes ask for.
+            history, done: as of `CompilableGraph.compile`.
+
+        Raises:
+            OperatorError: this graph cannot be compiled; says why.
+        """
+        if not isinstance(self.graph, CompilableGraph):
+            raise OperatorError(
+                f"graphs of runtime {self.artifact.runtime} are not compiled; those of runtime torch are. Export the "
+                "bundle for it (--runtimes torch), and name it (--runtime torch) where it is not the first"
+            )
+
+        def log(call: Any) -> None:
+            LOGGER.info("compiled %s of %s in %.1f s", call.bucket, self.artifact.files[0], call.compile_s)
+
+        self.graph.compile(buckets, outputs, history=history, done=done or log)
+
+    def compile_asked(self, compile: Callable[[], None]) -> None:
+        """Have a pipeline compile what its placement asks for; if that fails, it runs as it is, and the log says so."""
+        try:
+            compile()
+        except OperatorError as error:
+            LOGGER.warning("%s runs as it is, not compiled as was asked for: %s", self.artifact.files[0], error)
+
+    def chosen_buckets(
+        self, sizes: str, *, longest_s: float = WARM_UP_S, lengths_s: Sequence[float] = (), count: int = LENGTHS
+    ) -> Choice:
+        """The sizes to compile for whole utterances.
+
+        Args:
+            sizes: as of `Placement.compile`.
+            longest_s: longer audio gets none.
+            lengths_s, count: as of `choose_buckets`; lengths as they usually are if there are none.
+
+        Raises:
+            ValueError: `sizes` is nothing like that.
+        """
+        rate, tail, least = self.blocks.sample_rate, self.blocks.tail, self.blocks.min_samples
+        if sizes != AUTO:
+            return Choice(read_sizes(sizes, rate, tail=tail, min_samples=least))
+        longest_s = min(longest_s, self.max_audio_s)
+        heard = [each for each in lengths_s if each <= longest_s] or usual_lengths(longest_s)
+        return choose_buckets(heard, rate, count=count, tail=tail, min_samples=least)
+
+    def warm_up(self, sizes: Iterable[Size], run: Callable[[Size], object], *, side_by_side: bool = True) -> None:
         """Run something of several sizes, so that the first real request finds everything ready; it is not logged.
 
         Args:
@@ -175,14 +281,19 @@ class GraphRunner:
     def warm_up_on_silence(self, longest_s: float, outputs: Sequence[str], take: Callable[[Outputs], object]) -> None:
         """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
 
-        def run(padded: int) -> None:
-            inputs = self.filled([np.zeros(padded, np.float32)], padded).inputs
-            with self.budget.call(1, padded):
-                computed = self.compute(inputs, outputs)
-            take(computed)
+        types: tuple[type[np.float32 | np.int16], ...] = (np.float32, np.int16) if self.graph.widens else (np.float32,)
+
+        def run(bucket: Bucket) -> None:
+            for each in types:
+                silence: Samples = np.zeros(bucket.samples, each)  # type: ignore[assignment]  # of either
+                inputs = self.filled([silence], bucket.samples, bucket.rows).inputs
+                with self.budget.call(bucket.rows, bucket.samples):
+                    computed = self.compute(inputs, outputs)
+                take({name: rows[:1] for name, rows in computed.items()})
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
-        self.warm_up(self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave), run)
+        lengths = self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave)
+        self.warm_up([*(Bucket(1, length) for length in lengths), *self.graph.buckets], run)
 
     def _give_back(self) -> None:
         self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)

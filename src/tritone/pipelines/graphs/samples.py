@@ -1,40 +1,160 @@
-"""Samples of a stream that wait for the next step."""
+"""Samples of many streams that wait for their next steps.
+
+    new audio of some streams  ->  windows, one row each, and what is left of it for later
+
+Between two calls of a pipeline a stream keeps less than a window: it lies in its row of one array for all streams.
+During a call its new audio is read where the caller has it.
+"""
+
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import PCM_SCALE, Samples, widened
+from tritone.runtime.graph import Array
 
-MIN_CAPACITY = 4096  # samples
+Index = npt.NDArray[np.int64]
+SCALE = np.float32(1 / PCM_SCALE)
+COUNT, BEGIN, END, USED = range(4)  # columns of the table
+FLOAT, PCM = np.dtype(np.float32), np.dtype(np.int16)
 
 
-class SampleQueue:
-    """A first-in first-out buffer of samples in one contiguous array; the cost per sample is constant, amortised."""
+class WaitingSamples:
+    """The samples of up to `capacity` streams, by slot: float32, or int16 as long as a stream has no others.
 
-    def __init__(self) -> None:
-        self._buffer: Waveform = np.empty(MIN_CAPACITY, dtype=np.float32)
-        self._start = self._end = 0
+    `count` (capacity,): how many wait. Calls of `hear`, `fill` and `drop` are followed by one of `settle`, after which
+    the audio that `hear` was given may change.
+    """
 
-    def __len__(self) -> int:
-        return self._end - self._start
+    def __init__(self, capacity: int, window: int) -> None:
+        """Take the number of slots, and the samples of a window."""
+        # A stream has samples `begin` to `end` of its row, then those of its new audio from `used` on, then silence.
+        # One table, because for a few streams every look at an array costs more than its numbers.
+        self._table: Index = np.zeros((capacity, 4), np.int64)
+        self.count: Index = self._table[:, COUNT]
+        self._capacity, self._window = capacity, window
+        self._rows: dict[np.dtype[Any], Array] = {each: np.empty((0, window), each) for each in (FLOAT, PCM)}
+        self._is_pcm: npt.NDArray[np.bool_] = np.zeros(capacity, np.bool_)
+        self._new: list[Samples | None] = [None] * capacity
+        self._kept: dict[int, Samples] = {}  # in place of rows that are too short for it
 
-    def push(self, samples: Waveform) -> None:
-        """Append a copy of `samples`."""
-        if self._end + len(samples) > len(self._buffer):
-            self._make_room(len(samples))
-        self._buffer[self._end : self._end + len(samples)] = samples
-        self._end += len(samples)
+    def open(self, slot: int, silence: int) -> None:
+        """Start a stream, with so many zeros before its first sample."""
+        self._table[slot] = 0
+        self._is_pcm[slot] = True  # until it has other samples
+        self._kept[slot] = np.zeros(silence, PCM)
 
-    def peek(self, count: int) -> Waveform:
-        """The oldest `count` samples, or all there are; a view that is valid until the next `push`."""
-        return self._buffer[self._start : min(self._start + count, self._end)]
+    def close(self, slot: int) -> None:
+        """End a stream, whose samples are of no use any more."""
+        self._new[slot] = None
+        self._kept.pop(slot, None)
 
-    def drop(self, count: int) -> None:
-        """Forget the oldest `count` samples."""
-        self._start = min(self._start + count, self._end)
+    def hear(self, slots: Index, audio: Sequence[Samples], silence: Index) -> None:
+        """Append samples to streams, which may not change before `settle`, and so many zeros after them."""
+        new, kept, lengths = self._new, self._kept, []
+        for slot, samples, is_pcm in zip(slots.tolist(), audio, self._is_pcm[slots].tolist(), strict=True):
+            if slot in kept or is_pcm != (samples.dtype == PCM):
+                samples = self._matched(slot, samples)
+            new[slot] = samples
+            lengths.append(len(samples))
+        self.count[slots] += silence + lengths
 
-    def _make_room(self, count: int) -> None:
-        # Doubling what is needed makes moves rare; sizing by need also gives back what one huge chunk once took.
-        waiting = self.peek(len(self))
-        buffer = np.empty(max(MIN_CAPACITY, 2 * (len(waiting) + count)), dtype=np.float32)
-        buffer[: len(waiting)] = waiting
-        self._buffer, self._start, self._end = buffer, 0, len(waiting)
+    def _matched(self, slot: int, samples: Samples) -> Samples:
+        """New samples after those that were kept elsewhere, in the type of their stream, which they may change."""
+        if slot in self._kept:
+            self._table[slot] = 0
+            if len(kept := self._kept.pop(slot)) and not len(samples):
+                samples = kept
+            elif len(kept):
+                same = kept.dtype == samples.dtype
+                both: list[Any] = [kept, samples] if same else [widened(kept), widened(samples)]
+                samples = np.concatenate(both)
+        if len(samples) and self._is_pcm[slot] != (samples.dtype == PCM):
+            if not self._is_pcm[slot]:
+                return widened(samples)
+            held = slice(*self._table[slot, BEGIN : END + 1].tolist())
+            if held.start < held.stop:
+                self._row(slot, FLOAT)[held] = widened(self._row(slot, PCM)[held])
+            self._is_pcm[slot] = False
+        return samples
+
+    def are_pcm(self, slots: Index) -> bool:
+        """Whether all of some streams have nothing but 16-bit samples."""
+        return bool(self._is_pcm[slots].all())
+
+    def fill(self, slots: Index, block: Array) -> Index:
+        """Write the next window of each stream to its row of a block, zeros behind it; returns its samples.
+
+        Args:
+            slots: of the streams.
+            block: (slots, window) float32, or int16 where `are_pcm`.
+        """
+        places, are_pcm = self._table[slots].tolist(), self._is_pcm[slots].tolist()
+        rows, news, window, valid = self._rows, self._new, self._window, []
+        for row, (slot, (count, begin, end, first), is_pcm) in enumerate(
+            zip(slots.tolist(), places, are_pcm, strict=True)
+        ):
+            count = min(count, window)
+            valid.append(count)
+            target, done = block[row], min(end - begin, count)
+            if done:
+                _copy(rows[PCM if is_pcm else FLOAT][slot, begin : begin + done], target[:done])
+            new = news[slot]
+            if done < count and new is not None and first < len(new):
+                part = new[first : first + count - done]
+                _copy(part, target[done : done + len(part)])
+                done += len(part)
+            if done < window:
+                target[done:] = 0
+        return np.array(valid, np.int64)
+
+    def drop(self, slots: Index, shift: int) -> None:
+        """Forget the oldest `shift` samples of each stream, or all there are."""
+        table = self._table[slots]
+        dropped = np.minimum(table[:, COUNT], shift)
+        begin = table[:, BEGIN] + dropped
+        table[:, COUNT] -= dropped
+        table[:, USED] += np.maximum(begin - table[:, END], 0)
+        table[:, BEGIN] = np.minimum(begin, table[:, END])
+        self._table[slots] = table
+
+    def settle(self, slots: Index) -> None:
+        """Copy what is left of the new audio of some streams."""
+        table, are_pcm = self._table[slots], self._is_pcm[slots].tolist()
+        for slot, (count, begin, end, used), is_pcm in zip(slots.tolist(), table.tolist(), are_pcm, strict=True):
+            new, self._new[slot] = self._new[slot], None
+            if new is None:
+                continue
+            row = self._row(slot, PCM if is_pcm else FLOAT)
+            rest, held = new[used:], end - begin
+            if count > self._window:  # only after an error: else there would have been another step
+                silence = np.zeros(count - held - len(rest), row.dtype)
+                self._kept[slot] = np.concatenate((row[begin:end], rest, silence))
+                continue
+            if held and begin:
+                row[:held] = row[begin:end].copy()
+            if told := len(rest):
+                row[held : held + told] = rest
+            if held + told < count:
+                row[held + told : count] = 0
+        table[:, END] = np.minimum(table[:, COUNT], self._window)
+        table[:, BEGIN] = table[:, USED] = 0
+        self._table[slots] = table
+
+    def _row(self, slot: int, kind: np.dtype[Any]) -> Array:
+        rows = self._rows[kind]
+        if slot >= len(rows):  # slots are taken from the first on: memory is taken for those in use alone
+            grown = np.empty((min(self._capacity, max(2 * len(rows), slot + 1)), self._window), kind)
+            grown[: len(rows)] = rows
+            rows = self._rows[kind] = grown
+        return rows[slot]
+
+
+def _copy(samples: Samples, target: Array) -> None:
+    """Copy samples, widened where the target is."""
+    if samples.dtype == target.dtype:
+        target[...] = samples
+    else:
+        np.multiply(samples, SCALE, out=target)

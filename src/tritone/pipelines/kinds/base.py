@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import BundleError, InputError, TritoneError
@@ -60,6 +60,7 @@ class Kind(ABC):
     optional_outputs: ClassVar[Mapping[str, TensorSpec]] = {}  # that graphs may have beyond `tensors`
     whole_outputs: ClassVar[tuple[str, ...]] = ()  # of the network that are one for an input, however long it is
     allows_silence: ClassVar[bool] = True  # audio too short for the network has a result, an empty one
+    takes_pcm: ClassVar[bool] = False  # its pipelines take 16-bit samples as they come
     has_class_ids: ClassVar[bool] = False  # the best token of each frame is an output of its own
 
     # The bundle and its graphs.
@@ -115,7 +116,8 @@ class Kind(ABC):
         Raises:
             InputError: the tensors cannot be used; says why.
         """
-        return read_waveforms(tensors, sample_rate=sample_rate, max_audio_s=max_audio_s)
+        rows = read_waveforms(tensors, sample_rate=sample_rate, max_audio_s=max_audio_s)
+        return rows if self.takes_pcm else [widened(row) for row in rows]
 
     def read_options(self, pipeline: Any, parameters: Mapping[str, Any], wanted: Collection[str]) -> Any:
         """The options that a pipeline runs a request with.
@@ -141,7 +143,7 @@ class Kind(ABC):
         """The outputs of the network that searching in a mode needs, chosen from `available`."""
         return tuple(available)
 
-    def row_fault(self, bundle: Bundle, rows: Sequence[Waveform], parameters: Mapping[str, Any]) -> str | None:
+    def row_fault(self, bundle: Bundle, rows: Sequence[Samples], parameters: Mapping[str, Any]) -> str | None:
         """Why a stage that makes features cannot take a request; None if it can."""
         return None
 

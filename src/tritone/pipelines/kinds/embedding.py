@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.errors import AudioError
@@ -30,6 +30,7 @@ class EmbeddingKind(Kind):
     parameters = PARAMETERS
     whole_outputs = EMBEDDINGS_OF_GRAPH
     allows_silence = False
+    takes_pcm = True
 
     def fault(self, manifest: Manifest) -> str | None:
         if manifest.embedding is None:
@@ -69,7 +70,7 @@ class EmbeddingKind(Kind):
     def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
         return EMBEDDINGS_OF_GRAPH
 
-    def row_fault(self, bundle: Bundle, rows: Sequence[Waveform], parameters: Mapping[str, Any]) -> str | None:
+    def row_fault(self, bundle: Bundle, rows: Sequence[Samples], parameters: Mapping[str, Any]) -> str | None:
         if parameters:
             return (
                 f"this model takes no request parameters, got {', '.join(parameters)}; windows are for speaker "

@@ -55,6 +55,7 @@ class SpeechKind(Kind):
     stages: ClassVar[tuple[Stage, ...]] = ("features", "acoustic", "decoder")
     options = SearchOptions
     parameters = tuple(PARAMETERS)
+    takes_pcm = True
     searching: ClassVar[type[Searching]]  # what its models are searched with
     axes: ClassVar[int] = 1  # of outputs for whole utterances, see `transcript_tensors`
 

@@ -48,7 +48,9 @@ class TransducerKind(SpeechKind):
         self, bundle: Bundle, graph: HasOutputs, settings: SearchSettings | None, placement: Placement
     ) -> TransducerSearching:
         network = GraphNetwork(bundle, placement)
-        return TransducerSearching(bundle, network, settings, threads=placement.threads, device=placement.device)
+        return TransducerSearching(
+            bundle, network, settings, threads=placement.threads, device=placement.device, graph=graph
+        )
 
     def graph_outputs(self, mode: str, available: Collection[str]) -> tuple[str, ...]:
         return OUTPUTS

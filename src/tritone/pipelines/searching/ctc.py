@@ -5,7 +5,8 @@ log_probs or best tokens, encoder_out of some utterances or streams  ->  hypothe
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -13,13 +14,13 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.searching.rescoring import Candidate, Rescorer
+from tritone.pipelines.searching.rescoring import Candidate, HeldFrames, Rescorer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
-from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best
-from tritone.search.hypothesis import Hypothesis, Token
-from tritone.search.options import CTC_MODES, SearchMode, SearchOptions
+from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best, tokens_of_block
+from tritone.search.hypothesis import Hypothesis, TokenRow
+from tritone.search.options import CTC_MODES, MAX_BEAM, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -27,6 +28,10 @@ if TYPE_CHECKING:
     from tritone.search.ctc.prefix_beam import PrefixBeam
 
 BEST = ("best_tokens", "best_log_probs")
+# Outputs of a graph on a GPU, computed there and no larger than the search needs; see `search/device/ctc.py`.
+GREEDY_BLOCK = "greedy_block"
+TOP_BLOCK = "top_tokens_"  # and how many of each frame
+TOP_SIZES = (4, 10, 20, 40, 80, MAX_BEAM)  # few, since each is recorded for itself
 
 
 class Says(Protocol):
@@ -79,20 +84,28 @@ class PrefixBeamSearch(BeamSearch):
     def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
         from tritone.search.ctc.prefix_beam import top_tokens
 
-        most = max(search.options.beam for search in searches)
-        ids, log_probs = top_tokens(of_rows(outputs["log_probs"], rows), most, threads=searches[0]._threads)
+        tops = _top_tokens(outputs)
+        if tops is None:
+            most = max(search.options.beam for search in searches)
+            ids, log_probs = top_tokens(of_rows(outputs["log_probs"], rows), most, threads=searches[0]._threads)
+        else:
+            ids, log_probs = (of_rows(each, rows) for each in tops)
+        encoder_out = _on_host(outputs) if any(each.options.mode == "rescoring" for each in searches) else None
         for index, (search, row) in enumerate(zip(searches, rows, strict=True)):
             count, beam = int(outputs["num_frames"][row]), search.options.beam
             search._prefixes.advance(ids[index, :count, :beam], log_probs[index, :count, :beam])
             if search.options.mode == "rescoring":  # a copy: a view would keep the whole batch
-                search._encoder_out.append(outputs["encoder_out"][row, :count].copy())
+                assert encoder_out is not None
+                search._encoder_out.append(encoder_out[row, :count].copy())
 
     def encoder_out(self) -> Array:
         return np.concatenate(self._encoder_out) if self._encoder_out else super().encoder_out()
 
 
-def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> list[list[Token]]:
+def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> list[TokenRow]:
     """The greedy tokens of some rows of a batch; frames count from the start of the row."""
+    if GREEDY_BLOCK in outputs:
+        return tokens_of_block(of_rows(outputs[GREEDY_BLOCK], rows))
     num_frames = of_rows(outputs["num_frames"], rows)
     if BEST[0] in outputs:
         ids, scores = (of_rows(outputs[name], rows) for name in BEST)
@@ -100,8 +113,34 @@ def greedy(outputs: Mapping[str, Array], rows: Sequence[int], blank_id: int) -> 
     return ctc_greedy(of_rows(outputs["log_probs"], rows), num_frames, blank_id)
 
 
+def _top_tokens(outputs: Mapping[str, Array]) -> tuple[Array, Array] | None:
+    """The best tokens of each frame and their log-probabilities, where the graph has looked for them."""
+    found = [outputs[name] for name in outputs if name.startswith(TOP_BLOCK)]
+    return (found[0][:, 0], np.ascontiguousarray(found[0][:, 1]).view(np.float32)) if found else None
+
+
+def _on_host(outputs: Mapping[str, Any]) -> Array:
+    found: Array = outputs[f"{HELD}encoder_out"].numpy() if f"{HELD}encoder_out" in outputs else outputs["encoder_out"]
+    return found
+
+
+def derive_searched(graph: Any, blank_id: int, vocab_size: int, *, has_best: bool) -> None:
+    """Have a graph on a GPU reduce its outputs there to what searches need: `GREEDY_BLOCK`, `TOP_BLOCK`."""
+    from tritone.search.device.ctc import greedy_block, greedy_block_of, top_block
+
+    if has_best:
+        graph.derive(GREEDY_BLOCK, (*BEST, "num_frames"), partial(greedy_block, blank_id=blank_id))
+    else:
+        graph.derive(GREEDY_BLOCK, ("log_probs", "num_frames"), partial(greedy_block_of, blank_id=blank_id))
+    for size in TOP_SIZES:
+        graph.derive(f"{TOP_BLOCK}{size}", ("log_probs",), partial(top_block, k=min(size, vocab_size)))
+
+
 class CtcSearching(Searching):
-    """Searches outputs of CTC models."""
+    """Searches outputs of CTC models.
+
+    Of a graph on a GPU only what the search needs comes to the host, and for rescoring `encoder_out` stays there.
+    """
 
     modes = CTC_MODES
 
@@ -136,6 +175,9 @@ class CtcSearching(Searching):
         """
         super().__init__(bundle, settings, threads=threads)
         self._has_best = set(BEST) <= set(graph.outputs)
+        self._is_on_gpu: bool = getattr(graph, "is_on_gpu", False)
+        if self._is_on_gpu:
+            derive_searched(graph, self._blank_id, bundle.manifest.tokens.size, has_best=self._has_best)
         self._open_rescorer = open_rescorer or (lambda: Rescorer(bundle, Placement(threads=threads)))
         self._opened_rescorer: Rescorer | None = None
         self._lock = threading.Lock()
@@ -154,7 +196,16 @@ class CtcSearching(Searching):
         return self._rescorer.max_frames * self._bundle.manifest.frame_s
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
-        return ctc_outputs((each.mode for each in options), has_best=self._has_best)
+        if not self._is_on_gpu:
+            return ctc_outputs((each.mode for each in options), has_best=self._has_best)
+        wanted, asked = ["num_frames"], list(options)
+        if any(each.mode == "greedy" for each in asked):
+            wanted.append(GREEDY_BLOCK)
+        if beams := [each.beam for each in asked if each.mode != "greedy"]:
+            wanted.append(f"{TOP_BLOCK}{min(size for size in TOP_SIZES if size >= max(beams))}")
+        if any(each.mode == "rescoring" for each in asked):
+            wanted.append(f"{HELD}encoder_out")
+        return tuple(wanted)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         if options.mode == "greedy":
@@ -176,8 +227,13 @@ class CtcSearching(Searching):
                 found[row] = hypotheses
         if all(each.mode != "rescoring" for each in options):
             return found
-        utterances = zip(outputs["encoder_out"], outputs["num_frames"], found, options, strict=True)
-        return self._rescore([Candidate(frames[:count], nbest, each) for frames, count, nbest, each in utterances])
+        frames: Sequence[Any]
+        if (held := outputs.get(f"{HELD}encoder_out")) is not None:
+            frames = [HeldFrames(held, row, count) for row, count in enumerate(outputs["num_frames"].tolist())]
+        else:
+            pairs = zip(outputs["encoder_out"], outputs["num_frames"], strict=True)
+            frames = [encoder_out[:count] for encoder_out, count in pairs]
+        return self._rescore([Candidate(*each) for each in zip(frames, found, options, strict=True)])
 
     def finish(self, searches: Sequence[Search]) -> list[list[Hypothesis]]:
         return self._rescore([Candidate(each.encoder_out(), each.hypotheses(), each.options) for each in searches])
@@ -214,14 +270,23 @@ class CtcSearching(Searching):
     def _prefix_beam(
         self, outputs: Mapping[str, Array], rows: Sequence[int], options: Sequence[SearchOptions], beam: int
     ) -> list[list[Hypothesis]]:
-        from tritone.search.ctc.prefix_beam import prefix_beam_search
+        from tritone.search.ctc.prefix_beam import prefix_beam_search, search_tops
 
-        return prefix_beam_search(
-            of_rows(outputs["log_probs"], rows),
-            of_rows(outputs["num_frames"], rows),
-            blank_id=self._blank_id,
-            beam=beam,
-            nbest=max(options[row].num_hypotheses for row in rows),
-            scorer=[self._scorer(options[row]) for row in rows],
-            threads=self._threads,
-        )
+        num_frames = of_rows(outputs["num_frames"], rows)
+        how: dict[str, Any] = {
+            "blank_id": self._blank_id,
+            "beam": beam,
+            "nbest": max(options[row].num_hypotheses for row in rows),
+            "scorer": [self._scorer(options[row]) for row in rows],
+            "threads": self._threads,
+        }
+        tops = _top_tokens(outputs)
+        if tops is None:
+            return prefix_beam_search(of_rows(outputs["log_probs"], rows), num_frames, **how)
+        ids, log_probs = tops
+
+        def top(place: int) -> tuple[Array, Array]:
+            chosen = rows[place], slice(max(0, int(num_frames[place]))), slice(beam)
+            return ids[chosen], log_probs[chosen]
+
+        return search_tops(top, num_frames, **how)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.vocabulary import Speller, Vocabulary, Word
+from tritone.bundle.vocabulary import RunningText, Speller, Vocabulary, Word
 from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions
 from tritone.transcript import Alternative, Span, Transcript
@@ -54,6 +54,9 @@ class ReadingBuilder:
         self._times = times
         self._speller = Speller(vocabulary)
         self._heard: list[Token] = []
+        self._num_spelled = 0  # of `_heard`
+        self._running = RunningText(vocabulary) if RunningText.fits(vocabulary) else None
+        self._num_written = 0  # of `_heard`, in the running text
         self._tokens: list[Span] = []  # those of `_heard` that another one follows
         self._words: list[Span] = []  # the words that can no longer change
         self._confidence_sum = 0.0  # over those words
@@ -64,15 +67,28 @@ class ReadingBuilder:
             self._heard[-1:] = tokens[:1]
             tokens = tokens[1:]
         self._heard += tokens
-        self._speller.extend([token.id for token in tokens])
-        if self._times:
-            self._tokens += [self._token(index) for index in range(len(self._tokens), len(self._heard) - 1)]
-        self._settle()
 
     @property
     def num_tokens(self) -> int:
         """How many tokens have been added."""
         return len(self._heard)
+
+    def text(self, tail: Sequence[Token] = ()) -> str:
+        """The text of what has been added so far, and of a tail that is not kept."""
+        ids = [token.id for token in tail]
+        if self._running is not None:
+            if self._num_written < len(self._heard):
+                self._running.extend([token.id for token in self._heard[self._num_written :]])
+                self._num_written = len(self._heard)
+            return self._running.extended(ids) if ids else self._running.text
+        self._spell()
+        if not ids:
+            return self._speller.text
+        mark = self._speller.mark()
+        self._speller.extend(ids)
+        text = self._speller.text
+        self._speller.rewind(mark)
+        return text
 
     def reading(self, tail: Sequence[Token] = (), until_frame: float = math.inf) -> Reading:
         """What has been added so far, and after it the tokens of `tail`, which are not kept.
@@ -80,6 +96,7 @@ class ReadingBuilder:
         Args:
             until_frame: where the frames end that have been searched.
         """
+        self._settle()
         if not tail:
             return self._reading(until_frame)
         mark, heard, tokens, words, confidence = (
@@ -90,11 +107,19 @@ class ReadingBuilder:
             self._confidence_sum,
         )
         self.add(tail)
+        self._settle()
         reading = self._reading(until_frame)
         self._speller.rewind(mark)
+        self._num_spelled = heard
         del self._heard[heard:], self._tokens[tokens:], self._words[words:]
         self._confidence_sum = confidence
         return reading
+
+    def _spell(self) -> None:
+        # Only now: most steps of a stream are asked for the text alone, or for nothing new.
+        if self._num_spelled < len(self._heard):
+            self._speller.extend([token.id for token in self._heard[self._num_spelled :]])
+            self._num_spelled = len(self._heard)
 
     def _reading(self, until_frame: float) -> Reading:
         open_words = [self._word(word, until_frame) for word in self._speller.words[len(self._words) :]]
@@ -105,6 +130,9 @@ class ReadingBuilder:
         return Reading(self._speller.text, (*self._tokens, *last), words, confidence)
 
     def _settle(self) -> None:
+        self._spell()
+        if self._times:
+            self._tokens += [self._token(index) for index in range(len(self._tokens), len(self._heard) - 1)]
         # The last word may grow, and the last token may still be replaced with all words that end in it.
         words = self._speller.words
         while len(self._words) < len(words) - 1 and words[len(self._words)].last < len(self._heard) - 1:

@@ -12,6 +12,7 @@ weight here, whatever the weight of CTC.
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -21,18 +22,34 @@ from tritone.errors import BundleError, InputError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.runtime.graph import Array
-from tritone.search.hypothesis import Hypothesis
+from tritone.search.hypothesis import Hypothesis, ids_of
 from tritone.search.options import SearchOptions
 
+GPU_LOGITS = 2**27  # the same on a GPU, which needs larger calls to be busy: 512 MB
+TOKEN_STEP = 8  # on a GPU hypotheses are padded to a multiple, so that calls have few shapes and are recorded
 MAX_LOGITS = 2**25  # of one graph call, hypotheses * tokens * vocabulary: 128 MB in float32
 MAX_SCORES = 2**23  # of one graph call, hypotheses * tokens * frames (or tokens): 32 MB for each head of attention
+
+
+@dataclass(frozen=True)
+class HeldFrames:
+    """The frames of an utterance that are still on the device: the first ones of a row of what is held there."""
+
+    held: Any  # (rows, frames, output_dim) float32
+    row: int
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
 
 
 @dataclass(frozen=True)
 class Candidate:
     """An utterance whose hypotheses are to be ranked."""
 
-    encoder_out: Array  # (frames, output_dim) float32
+    encoder_out: (
+        Array | HeldFrames
+    )  # (frames, output_dim) float32; of candidates ranked together all held as one, or none
     hypotheses: Sequence[Hypothesis]  # best first
     options: SearchOptions
 
@@ -62,6 +79,9 @@ class Rescorer:
         most = self._graph.inputs["encoder_out"].most, self._graph.inputs["hypotheses"].most
         self.max_frames = most[0][1] if most[0] else sys.maxsize
         self._max_hypotheses = most[1][1] if most[1] else sys.maxsize
+        self._is_on_gpu: bool = getattr(self._graph, "is_on_gpu", False)
+        self._max_logits = GPU_LOGITS if self._is_on_gpu else MAX_LOGITS
+        self._max_scores = MAX_SCORES * (self._max_logits // MAX_LOGITS)
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
         """Rank the hypotheses of some utterances by the decoder.
@@ -110,7 +130,11 @@ class Rescorer:
             grown = max(widest[0], part.size[0]), max(widest[1], part.size[1]), max(widest[2], part.size[2])
             frames, hypotheses, tokens = grown
             count = (len(batches[-1]) + 1 if batches else 1) * hypotheses * tokens
-            if batches and count * self._vocab_size <= MAX_LOGITS and count * max(frames, tokens) <= MAX_SCORES:
+            if (
+                batches
+                and count * self._vocab_size <= self._max_logits
+                and count * max(frames, tokens) <= self._max_scores
+            ):
                 batches[-1].append(part)
                 widest = grown
             else:
@@ -122,37 +146,48 @@ class Rescorer:
         """The hypotheses of an utterance, in as many parts as the limits ask for."""
         frames, hypotheses = len(candidate.encoder_out), candidate.hypotheses
         tokens = max((len(each.tokens) for each in hypotheses), default=0) + 1
-        most = max(1, min(MAX_LOGITS // (tokens * self._vocab_size), MAX_SCORES // (tokens * max(frames, tokens))))
-        most = min(most, self._max_hypotheses)
+        most = min(self._max_logits // (tokens * self._vocab_size), self._max_scores // (tokens * max(frames, tokens)))
+        most = min(max(1, most), self._max_hypotheses)
         cuts = [(first, min(first + most, len(hypotheses))) for first in range(0, len(hypotheses), most)]
         return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
 
     def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array]:
         """Scores (utterances, hypotheses) by the left decoder, and by the right one if any options need it, else 0."""
-        num_frames = np.array([len(each.encoder_out) for each in candidates], dtype=np.int64)
+        batch, longest = len(candidates), max(len(each.tokens) for row in candidates for each in row.hypotheses)
+        if self._is_on_gpu:  # rows that are added have a frame and no tokens
+            batch, longest = 1 << (batch - 1).bit_length(), -(-longest // TOKEN_STEP) * TOKEN_STEP
+        num_frames = np.ones(batch, dtype=np.int64)
+        num_frames[: len(candidates)] = [len(each.encoder_out) for each in candidates]
         width = max(len(each.hypotheses) for each in candidates)
-        num_tokens = np.zeros((len(candidates), width), dtype=np.int64)
+        num_tokens = np.zeros((batch, width), dtype=np.int64)
+        tokens = np.zeros((batch, width, max(1, longest)), dtype=np.int64)
         for row, each in enumerate(candidates):
-            num_tokens[row, : len(each.hypotheses)] = [len(hypothesis.tokens) for hypothesis in each.hypotheses]
-        tokens = np.zeros((len(candidates), width, max(1, int(num_tokens.max()))), dtype=np.int64)
-        encoder_out = np.zeros(
-            (len(candidates), max(1, int(num_frames.max())), candidates[0].encoder_out.shape[1]), dtype=np.float32
-        )
-        for row, each in enumerate(candidates):
-            encoder_out[row, : len(each.encoder_out)] = each.encoder_out
             for column, hypothesis in enumerate(each.hypotheses):
-                tokens[row, column, : len(hypothesis.tokens)] = [token.id for token in hypothesis.tokens]
+                num_tokens[row, column] = len(hypothesis.tokens)
+                tokens[row, column, : len(hypothesis.tokens)] = ids_of(hypothesis.tokens)
         wanted = ["left_scores"]
         if any(self._reverse_weight(each.options) > 0 for each in candidates):
             wanted.append("right_scores")
-        inputs: dict[str, Array] = {
-            "encoder_out": encoder_out,
+        inputs: dict[str, Any] = {
+            "encoder_out": self._frames(candidates, batch, max(1, int(num_frames.max()))),
             "num_frames": num_frames,
             "hypotheses": tokens,
             "num_tokens": num_tokens,
         }
-        left, *right = self._graph(inputs, wanted)
+        left, *right = (scores[: len(candidates)] for scores in self._graph(inputs, wanted))
         return left, right[0] if right else np.zeros_like(left)
+
+    def _frames(self, candidates: Sequence[Candidate], batch: int, longest: int) -> Any:
+        """The frames of some utterances and of further rows, (batch, frames, output_dim)."""
+        first = candidates[0].encoder_out
+        if isinstance(first, HeldFrames):
+            rows = [each.encoder_out.row for each in candidates if isinstance(each.encoder_out, HeldFrames)]
+            held = first.held.rows([*rows, *[rows[0]] * (batch - len(rows))])
+            return held if self._is_on_gpu else held.numpy()
+        encoder_out = np.zeros((batch, longest, first.shape[1]), dtype=np.float32)
+        for row, each in zip(encoder_out, candidates, strict=False):
+            row[: len(each.encoder_out)] = each.encoder_out
+        return encoder_out
 
     def _ranked(self, candidate: Candidate, left: Sequence[float], right: Sequence[float]) -> list[Hypothesis]:
         reverse = self._reverse_weight(candidate.options)

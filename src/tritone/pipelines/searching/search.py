@@ -124,13 +124,20 @@ class GreedySearch(Search):
         return [Hypothesis(self._tokens, 0.0)]
 
 
-def advance(searches: Sequence[Search], outputs: Mapping[str, Array]) -> None:
-    """Search the next frames of some searches, one for each row of `outputs`; those of one class share the work."""
+def advance(searches: Sequence[Search], outputs: Mapping[str, Array], rows: Sequence[int] | None = None) -> None:
+    """Search the next frames of some searches, one for each of some rows of `outputs` (all of them by default).
+
+    Those of one class share the work.
+    """
     classes: dict[type[Search], list[int]] = {}
-    for row, search in enumerate(searches):
-        classes.setdefault(type(search), []).append(row)
-    for each, rows in classes.items():
-        each.advance_all([searches[row] for row in rows], outputs, rows)
+    for place, search in enumerate(searches):
+        classes.setdefault(type(search), []).append(place)
+    for each, places in classes.items():
+        each.advance_all(
+            [searches[place] for place in places],
+            outputs,
+            places if rows is None else [rows[place] for place in places],
+        )
 
 
 def of_rows(array: Array, rows: Sequence[int]) -> Array:

@@ -51,6 +51,11 @@ class Segment:
         last = self._tail[-1] if self._tail else self._last
         return self.num_frames if last is None else max(0, self._end_frame - last.end_frame)
 
+    def text(self, hypothesis: Hypothesis | None = None) -> str:
+        """The text of the best reading so far, or of one of the hypotheses of the search."""
+        tail = self._tail if hypothesis is None else self._placed(hypothesis.tokens[self._builder.num_tokens :])
+        return self._builder.text(tail)
+
     def partial(self) -> Reading:
         """The best reading so far."""
         return self._builder.reading(self._tail, self._end_frame)

@@ -4,7 +4,7 @@ encoder_out of some utterances or streams  ->  hypotheses
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,9 +14,11 @@ from tritone.errors import BundleError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
-from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
-from tritone.runtime.graph import Array
+from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceTransducer
+from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
+from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
+from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.fast_beam import FastBeam
@@ -26,6 +28,7 @@ from tritone.search.transducer.network import Contexts, Network, Vectors
 from tritone.search.transducer.predictor import PredictorCache
 
 OUTPUTS = ("encoder_out", "num_frames")  # of the encoder, however it is searched
+HELD_OUT = f"{HELD}encoder_out"  # in place of the first where the search is on the device too
 WARM_UP_FRAMES = 8
 # What a call of the joiner costs on top on a GPU, in rows: launches and copies take some 0.2 ms, a row 1 us.
 GPU_CALL_ROWS = 200
@@ -44,8 +47,8 @@ class GraphNetwork:
         settings = bundle.manifest.transducer
         if settings is None:
             raise BundleError(f"{bundle.path} is no transducer: `transducer` in its manifest is empty")
-        self.predictor, self._predict = open_chosen(bundle, "predictor", placement)
-        self.joiner, self._join = open_chosen(bundle, "joiner", placement)
+        self.predictor, self.predictor_graph = open_chosen(bundle, "predictor", placement)
+        self.joiner, self.joiner_graph = open_chosen(bundle, "joiner", placement)
         vocabulary = bundle.manifest.tokens
         self.vocab_size = vocabulary.size
         self.blank_id = vocabulary.blank_id
@@ -53,29 +56,39 @@ class GraphNetwork:
         self.start = settings.start
 
     def predict(self, contexts: Contexts) -> Vectors:
-        (vectors,) = self._predict({"context": contexts}, ("predictor_out",))
+        (vectors,) = self.predictor_graph({"context": contexts}, ("predictor_out",))
         return vectors
 
     def join(self, encoder_out: Vectors, predictor_out: Vectors) -> Array:
-        (logits,) = self._join({"encoder_out": encoder_out, "predictor_out": predictor_out}, ("logits",))
+        (logits,) = self.joiner_graph({"encoder_out": encoder_out, "predictor_out": predictor_out}, ("logits",))
         return logits
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether both are programs of torch on a GPU, so that searches can run there."""
+        return all(getattr(graph, "is_on_gpu", False) for graph in (self.predictor_graph, self.joiner_graph))
 
 
 class TransducerGreedySearch(GreedySearch):
     """Greedy search of one utterance or stream."""
 
-    def __init__(self, options: SearchOptions, cache: PredictorCache, call_rows: int) -> None:
-        """Start a search; `call_rows` as of `advance_greedy`."""
+    def __init__(
+        self, options: SearchOptions, cache: PredictorCache, call_rows: int, device: DeviceTransducer | None = None
+    ) -> None:
+        """Start a search, on a device if there is one; `call_rows` as of `advance_greedy`."""
         super().__init__(options)
         self._state = GreedyState(cache, blank_penalty=options.blank_penalty, max_symbols=options.max_symbols)
         self._call_rows = call_rows
+        self._device = device
 
     @classmethod
     def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
-        states, call_rows = [search._state for search in searches], searches[0]._call_rows
-        for search, tokens in zip(
-            searches, advance_greedy(states, *_frames(outputs, rows), call_rows=call_rows), strict=True
-        ):
+        states, call_rows, device = [search._state for search in searches], searches[0]._call_rows, searches[0]._device
+        if device is None or HELD_OUT not in outputs:
+            found: Sequence[Sequence[Token]] = advance_greedy(states, *_frames(outputs, rows), call_rows=call_rows)
+        else:
+            found = advance_on_device(device, states, outputs, rows)
+        for search, tokens in zip(searches, found, strict=True):
             search.add(tokens)
 
 
@@ -130,9 +143,33 @@ class FastBeamSearch(TransducerBeamSearch):
         super().__init__(options, self._state)
 
 
-def _frames(outputs: Mapping[str, Array], rows: Sequence[int]) -> tuple[Array, Array]:
-    encoder_out, num_frames = (of_rows(outputs[name], rows) for name in OUTPUTS)
-    return encoder_out, num_frames
+def advance_on_device(
+    device: DeviceTransducer, states: Sequence[GreedyState], outputs: Mapping[str, Any], rows: Sequence[int]
+) -> list[list[Token]]:
+    """Search further frames of some rows on the device, as `advance_greedy` does on the CPU."""
+    new: list[list[Token]] = [[] for _ in states]
+    for most in sorted({state.max_symbols for state in states}):
+        places = [place for place, state in enumerate(states) if state.max_symbols == most]
+        chosen, asked = [states[place] for place in places], [rows[place] for place in places]
+        found = device.greedy(
+            outputs[HELD_OUT].rows(asked),
+            num_frames := outputs["num_frames"][asked],
+            np.stack([state.context for state in chosen]),
+            [state.blank_penalty for state in chosen],
+            most,
+        )
+        for place, state, tokens, context, count in zip(places, chosen, *found, num_frames.tolist(), strict=True):
+            first = state.num_frames
+            new[place] = [Token(t.id, t.start_frame + first, t.end_frame + first, t.confidence) for t in tokens]
+            state.context = context
+            state.num_tokens += len(tokens)
+            state.num_frames += max(0, count)
+    return new
+
+
+def _frames(outputs: Mapping[str, Any], rows: Sequence[int]) -> tuple[Array, Array]:
+    encoder_out = outputs["encoder_out"] if "encoder_out" in outputs else outputs[HELD_OUT].numpy()
+    return of_rows(encoder_out, rows), of_rows(outputs["num_frames"], rows)
 
 
 class TransducerSearching(Searching):
@@ -152,24 +189,66 @@ class TransducerSearching(Searching):
         *,
         threads: int | None = None,
         device: str = "cpu",
+        graph: Any = None,
     ) -> None:
         """Prepare for a bundle.
 
         Args:
             network: its predictor and joiner, which run on `device`.
             settings, threads: as of `Searching`, errors too.
+            graph: the encoder. If all three are programs of torch on a GPU, greedy search and modified beam search
+                without a scorer, of whole utterances, run there too.
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
         self._cache = PredictorCache(network)
+        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False)
+        self._device = DeviceTransducer(network, device) if on_gpu else None
         self.options = self.check(self._settings.options)
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
-        return OUTPUTS
+        on_device = [self._is_on_device(each) for each in options]
+        if not any(on_device):
+            return OUTPUTS
+        return (HELD_OUT, "num_frames") if all(on_device) else (HELD_OUT, *OUTPUTS)
+
+    def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:
+        held: Any = outputs.get(HELD_OUT)
+        if self._device is None or held is None:
+            return super().search(outputs, options)
+        found: list[list[Hypothesis]] = [[] for _ in options]
+        groups: dict[tuple[str, int], list[int]] = {}
+        for row, asked in enumerate(options):
+            if self._is_on_device(asked):
+                number = asked.max_symbols if asked.mode == "greedy" else asked.beam
+                groups.setdefault((asked.mode, number), []).append(row)
+        for (mode, number), rows in groups.items():
+            chosen, num_frames, frames = [options[row] for row in rows], outputs["num_frames"][rows], held.rows(rows)
+            if mode == "greedy":
+                contexts = np.tile(np.array(self._cache.network.start, np.int64), (len(rows), 1))
+                penalties = [each.blank_penalty for each in chosen]
+                said = self._device.greedy(frames, num_frames, contexts, penalties, number)
+                hypotheses = [[Hypothesis(tokens, 0.0)] for tokens in said.tokens]
+            else:
+                hypotheses = self._device.modified_beam(frames, num_frames, chosen)
+            for row, each in zip(rows, hypotheses, strict=True):
+                found[row] = each
+        if others := [row for row, each in enumerate(found) if not each]:
+            searches = [self.start(options[row], history=None) for row in others]
+            advance(searches, outputs, others)
+            for row, each in zip(others, self.finish(searches), strict=True):
+                found[row] = each
+        return found
+
+    def _is_on_device(self, options: SearchOptions) -> bool:
+        """Whether a whole utterance can be searched on the device."""
+        if self._device is None or options.mode == "fast-beam":
+            return False
+        return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         if options.mode == "greedy":
-            return TransducerGreedySearch(options, self._cache, self._call_rows)
+            return TransducerGreedySearch(options, self._cache, self._call_rows, self._device)
         kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch
         return kind(options, self._cache, self._scorer(options), history)
 

@@ -17,7 +17,7 @@ import onnxruntime
 
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.slots import HostSlots
@@ -64,6 +64,8 @@ class OnnxGraph:
         providers, options = _providers(device), _options(threads)
         weights, self._loops = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
+        self.widens = False
+        self.buckets: Sequence[Bucket] = ()
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
         if split_calls and sum(file.stat().st_size for file in (path, *weights) if file.is_file()) >= ALONE_BYTES:
             self.concurrency = 1

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tritone.errors import BundleError, OperatorError
 from tritone.runtime.device import cuda_index
-from tritone.runtime.graph import Array, EngineStamp, Slots, TensorSpec
+from tritone.runtime.graph import Array, Bucket, EngineStamp, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.tensorrt import library as tensorrt_library
 from tritone.runtime.tensorrt.library import INSTALL, TITLES, Gpu, Library
@@ -86,6 +86,8 @@ class TensorRtGraph:
         ]
         self.inputs: Mapping[str, TensorSpec] = {name: self._within(name) for name in inputs}
         self.outputs: Mapping[str, TensorSpec] = {name: self._spec(name) for name in names if name not in inputs}
+        self.widens = False
+        self.buckets: Sequence[Bucket] = ()
         self.concurrency = 2 if split_calls else 1
         self._queue = CudaQueue(self._place)
         self._contexts: dict[int, Any] = {}

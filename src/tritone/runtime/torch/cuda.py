@@ -1,5 +1,7 @@
 """Work on a CUDA device: arrays there and back without waiting, and calls that are launched as one.
 
+    arrays  ->  `send`, on a stream of its own  ->  computed in a `turn`  ->  `fetch`  ->  arrays
+
 A network of a hundred layers is a thousand small operators. Launching them from Python takes some milliseconds, longer
 than a GPU computes for a small batch. Calls whose shapes come again are recorded once as a CUDA graph, and from then on
 launched at once.
@@ -8,31 +10,40 @@ launched at once.
 import logging
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import HELD, PCM_SCALE, Array, TensorSpec
+from tritone.runtime.torch.held import Held
 
 LOGGER = logging.getLogger(__name__)
 MAX_RECORDED = 64  # shapes of one function
 RECORD_AFTER = 3  # calls of the same shapes
+ASIDE_BYTES = 2**20  # results from this size on are fetched beside the next call's work
 MAX_SEEN = 4096  # shapes that are counted
 
 Function = Callable[..., Sequence[Tensor]]
 
 
 class CudaQueue:
-    """One stream of a device. Work is issued within `turn`, by one thread at a time; nobody waits for it there."""
+    """One stream of a device. Work is issued within `turn`, by one thread at a time; nobody waits for it there.
 
-    def __init__(self, device: torch.device) -> None:
+    Arrays travel on streams of their own: those of the next call go to the device, and large results of the last one
+    come back, while this one is computed.
+    """
+
+    def __init__(self, device: torch.device, *, priority: int = 0) -> None:
+        """Take the device; work of priority -1 goes first where there is other work on it."""
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = torch.cuda.Stream(device, priority=priority)
+        self._there = torch.cuda.Stream(device)
+        self._back = torch.cuda.Stream(device)
         self._lock = threading.Lock()
 
     @contextmanager
@@ -45,6 +56,10 @@ class CudaQueue:
         """An array in pinned memory, which the device reads by itself."""
         return torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), pin_memory=True).numpy()
 
+    def block(self, num_bytes: int) -> Tensor:
+        """So many bytes of pinned memory. They are given out again only when the copies from them are over."""
+        return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
+
     def pinned(self, array: Array) -> Tensor:
         """An array as a tensor in pinned memory; a copy if it is not there yet."""
         source = torch.from_numpy(array)
@@ -52,28 +67,71 @@ class CudaQueue:
             return source
         return torch.empty(source.shape, dtype=source.dtype, pin_memory=True).copy_(source)
 
-    def fetch(self, tensors: Sequence[Tensor]) -> "Fetched":
-        """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`."""
-        copies = [
-            torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
-            for tensor in tensors
-        ]
-        done = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
-        done.record(self.stream)
-        return Fetched(copies, done)
+    def send(self, arrays: Sequence[Array]) -> "Sent":
+        """Have arrays copied to the device, at once: outside of a `turn`, in which `received` has them."""
+        pinned = [self.pinned(array) for array in arrays]
+        with torch.cuda.stream(self._there):
+            tensors = [each.to(self.device, non_blocking=True) for each in pinned]
+            done = torch.cuda.Event()
+            done.record(self._there)
+        return Sent(tensors, done)
+
+    def received(self, sent: "Sent") -> Sequence[Tensor]:
+        """What was sent, on the device; belongs into a `turn`, whose work waits until it is there.
+
+        The memory is used for what is sent next as soon as `sent` is gone, so keep it until the results are there.
+        """
+        self.stream.wait_event(sent.done)
+        return sent.tensors
+
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Fetched":
+        """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`.
+
+        Args:
+            names: of the tensors; those whose name begins with `HELD` are copied on the device instead.
+        """
+        stay = [name.startswith(HELD) for name in names] or [False] * len(tensors)
+        aside = sum(tensor.nbytes for tensor, stays in zip(tensors, stay, strict=True) if not stays) >= ASIDE_BYTES
+        # The next call may write where recorded results are; a copy on the device takes a hundredth of the way back.
+        copied = [tensor.clone() if aside or stays else tensor for tensor, stays in zip(tensors, stay, strict=True)]
+        ready, done = torch.cuda.Event(), torch.cuda.Event(blocking=True)  # a thread that waits for `done` sleeps
+        ready.record(self.stream)
+        back = self._back if aside else self.stream
+        back.wait_event(ready)
+        with torch.cuda.stream(back):
+            copies = [
+                Held(tensor, ready) if stays else self._to_host(tensor)
+                for tensor, stays in zip(copied, stay, strict=True)
+            ]
+            done.record(back)
+        return Fetched(copies, done, copied if aside else ())
+
+    @staticmethod
+    def _to_host(tensor: Tensor) -> Tensor:
+        return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+
+
+class Sent(NamedTuple):
+    """Arrays that are on their way to a device, where they are `tensors` when `done` has happened."""
+
+    tensors: Sequence[Tensor]
+    done: torch.cuda.Event
 
 
 class Fetched:
     """Arrays that are on their way from a device."""
 
-    def __init__(self, copies: Sequence[Tensor], done: torch.cuda.Event) -> None:
+    def __init__(self, copies: Sequence[Tensor | Held], done: torch.cuda.Event, held: Sequence[Tensor] = ()) -> None:
+        """Take the copies, when they are done, and what they are made of if its memory must be kept until then."""
         self._copies = copies
         self._done = done
+        self._held = held
 
-    def wait(self) -> list[Array]:
-        """The arrays, when they are there."""
-        self._done.synchronize()
-        return [copy.numpy() for copy in self._copies]
+    def wait(self) -> list[Any]:
+        """The arrays, when they are there, and what stays on the device."""
+        if not all(isinstance(copy, Held) for copy in self._copies):
+            self._done.synchronize()
+        return [copy if isinstance(copy, Held) else copy.numpy() for copy in self._copies]
 
 
 class Replays:
@@ -88,18 +146,23 @@ class Replays:
         self._recorded: dict[Any, _Recording] = {}
         self._pool: Any = None
 
-    def run(self, name: Any, function: Function, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Call `function`, which goes by `name`, on pinned inputs; what it gives is valid until the next call.
+    def run(
+        self, name: Any, function: Function, inputs: Sequence[Tensor], *, at_once: bool = False
+    ) -> Sequence[Tensor]:
+        """Call `function`, which goes by `name`, on inputs that are pinned or on the device.
+
+        What it gives is valid until the next call.
 
         A recording is rehearsed with zeros in place of the inputs, so with them the function must do no harm.
+        `at_once`: record the first call of these shapes already, since there will be more.
         """
-        key = (name, *(tuple(each.shape) for each in inputs))
+        key = (name, *((tuple(each.shape), each.dtype) for each in inputs))
         recording = self._recorded.get(key)
         if recording is None and len(self._recorded) < self._limit:
             if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             self._seen[key] += 1
-            if self._seen[key] >= self._record_after:
+            if at_once or self._seen[key] >= self._record_after:
                 recording = self._record(key, function, inputs)
         if recording is None:
             return function(*(each.to(self._queue.device, non_blocking=True) for each in inputs))
@@ -132,6 +195,21 @@ class _Recording:
             place.copy_(value, non_blocking=True)
         self._graph.replay()
         return self._outputs
+
+
+def widening(function: Function, specs: Mapping[str, TensorSpec]) -> Function:
+    """A function of all inputs that takes int16 where the graph has float32: n stands for n / 32768."""
+    places = [place for place, spec in enumerate(specs.values()) if spec.dtype == np.float32]
+    scale = torch.tensor(1 / PCM_SCALE, dtype=torch.float32)  # a number on the CPU, which any device takes
+
+    def widened(*inputs: Tensor) -> Sequence[Tensor]:
+        given = list(inputs)
+        for place in places:
+            if given[place].dtype == torch.int16:
+                given[place] = given[place] * scale
+        return function(*given)
+
+    return widened
 
 
 class _ExactConvolutions:

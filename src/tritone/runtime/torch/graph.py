@@ -6,7 +6,7 @@ stream of its own; arrays pass through pinned memory, and calls of the same shap
 """
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,10 +17,13 @@ import torch
 
 from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import Array, Slots, TensorSpec
+from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch.cuda import CudaQueue, Replays
+from tritone.runtime.torch.builder import Program as BuiltProgram
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, input_shapes
+from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
+from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
@@ -73,24 +76,48 @@ class TorchGraph:
         self.inputs: Mapping[str, TensorSpec] = self._program.inputs
         self.outputs: Mapping[str, TensorSpec] = self._program.outputs
         # On a GPU a second call is prepared while the first computes; small calls would only be cut smaller by it.
+        self.widens = index is not None
         self.concurrency = self._threads if index is None else 2 if split_calls else 1
         if index is None and split_calls and path.stat().st_size >= ALONE_BYTES:
             self.concurrency = 1
         self._functions: dict[tuple[str, ...], Any] = {}
+        self._derived: dict[str, tuple[tuple[str, ...], Callable[..., torch.Tensor]]] = {}
+        self._compiled: list[LoadedCall] = []
+        self._compiled_shapes: set[tuple[tuple[int, ...], ...]] = set()
+        self.buckets: Sequence[Bucket] = ()
         self._active = 0
         self._lock = threading.Lock()
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
             torch.cuda.synchronize(self._place)  # the program was put there by another stream than will run it
+        self.open_compiled()
 
     @staticmethod
     def read(path: Path, device: torch.device) -> Program:
         """Read the file; other kinds of file are of other classes."""
         return read_program(path, device)
 
-    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+    def derive(self, name: str, needs: Sequence[str], function: Callable[..., torch.Tensor]) -> None:
+        """Add an output that is computed from others, on the device, and recorded with the network.
+
+        Args:
+            name: of the new output; it is not among `outputs`, which are those of the program.
+            needs: the outputs of the program that it is computed from.
+            function: pure, of those as tensors; its shapes depend on theirs alone.
+
+        Raises:
+            ValueError: the program has an output of this name, or lacks one that is needed.
+        """
+        if name in self.outputs or not set(needs) <= set(self.outputs):
+            raise ValueError(f"{name} of {', '.join(needs)} cannot be derived: the graph has {', '.join(self.outputs)}")
+        with self._lock:
+            self._derived[name] = tuple(needs), function
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Sequence[str]) -> list[Any]:
         """Run the graph on host arrays and return the named outputs, in the order asked for.
+
+        Inputs may also be held on this device (`Held`), as outputs are whose names begin with `HELD`.
 
         Raises:
             ValueError: an input is missing, or not of the graph's type or shape.
@@ -100,22 +127,89 @@ class TorchGraph:
             function = self.function(names)
             if self._cuda is None or self._replays is None:
                 with self._cpu_threads():
-                    return [result.numpy() for result in function(*map(torch.from_numpy, values))]
-            pinned = [self._cuda.pinned(value) for value in values]
+                    results = function(*map(_tensor, values))
+                return [
+                    Held(result) if name.startswith(HELD) else result.numpy()
+                    for name, result in zip(names, results, strict=True)
+                ]
+            sent = self._cuda.send([value for value in values if not isinstance(value, Held)])
             with self._cuda.turn():
-                if sum(value.size for value in values) <= MAX_REPLAYED:
-                    results = self._replays.run(names, function, pinned)
+                arrived = iter(self._cuda.received(sent))
+                given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
+                compiled = tuple(value.shape for value in values) in self._compiled_shapes
+                if compiled or sum(value.size for value in values if not isinstance(value, Held)) <= MAX_REPLAYED:
+                    results = self._replays.run(names, function, given, at_once=compiled)
                 else:
-                    results = function(*(value.to(self._place, non_blocking=True) for value in pinned))
-                fetched = self._cuda.fetch(results)
+                    results = function(*given)
+                fetched = self._cuda.fetch(results, names)
             return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
-        """The program as a function of device tensors to these outputs."""
+        """The program as a function of device tensors to these outputs, derived ones too; compiled for some shapes.
+
+        See also `widening`.
+        """
         with self._lock:
             if outputs not in self._functions:
-                self._functions[outputs] = self._program.function(outputs)
+                self._functions[outputs] = self._composed(outputs)
             return self._functions[outputs]
+
+    def _composed(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[torch.Tensor]]:
+        plain = [name.removeprefix(HELD) for name in outputs]
+        wanted = {need for name in plain for need in (self._derived[name][0] if name in self._derived else (name,))}
+        unknown = [name for name in plain if name in wanted and name not in self.outputs]
+        # In the program's order: the same network, whatever order they are asked for in.
+        names = tuple(name for name in self.outputs if name in wanted) + tuple(unknown)
+        program = widening(self._computed(names), self.inputs)
+        if names == outputs:
+            return program
+
+        def compute(*inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+            found = dict(zip(names, program(*inputs), strict=True))
+            for name in plain:
+                if name in self._derived:
+                    needs, function = self._derived[name]
+                    found[name] = function(*(found[need] for need in needs))
+            return [found[name] for name in plain]
+
+        return compute
+
+    def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
+        """The program as a function to outputs of its own, compiled for the shapes that it is."""
+        return Dispatched(self._program.function(outputs), outputs, self._compiled)
+
+    def compile(
+        self,
+        buckets: Iterable[Bucket],
+        outputs: Sequence[str],
+        *,
+        history: int = 0,
+        done: Callable[[CompiledCall], None] = lambda call: None,
+    ) -> None:
+        """See `CompilableGraph`; it is done in processes of their own, see `compiling`.
+
+        Raises:
+            OperatorError: the program is a script, or as of `compile_calls`.
+        """
+        if not isinstance(self._program, BuiltProgram):
+            raise OperatorError(f"{self.path} is a script, which cannot be compiled; export it for runtime torch")
+        from tritone.runtime.torch.compiling import Wanted, compile_calls  # takes its time to load
+
+        store = CompiledStore(self._program, self._place)
+        wanted = [Wanted(tuple(outputs), input_shapes(self.inputs, bucket, history)) for bucket in buckets]
+        compile_calls(self.path, self._place, store, wanted, done=done)
+        self.open_compiled()
+
+    def open_compiled(self) -> None:
+        """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
+        if not isinstance(self._program, BuiltProgram):
+            return
+        found = CompiledStore(self._program, self._place).open(self.concurrency)
+        with self._lock:
+            self._compiled = found
+            self._compiled_shapes = {tuple(each.call.shapes.values()) for each in found}
+            self._functions.clear()
+            self.buckets = sorted({each.call.bucket for each in found})
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; the memory of a GPU stays with this process."""
@@ -131,7 +225,12 @@ class TorchGraph:
             return HostSlots(self, states, capacity)
         return DeviceSlots(self, self._cuda, Replays(self._cuda, record_after=1), states, capacity)
 
-    def _checked(self, name: str, inputs: Mapping[str, Array]) -> Array:
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether it runs on a GPU, so that what is copied to the host costs more than what is computed there."""
+        return self._cuda is not None
+
+    def _checked(self, name: str, inputs: Mapping[str, Any]) -> Any:
         spec = self.inputs[name]
         if name not in inputs:
             raise ValueError(f"input {name} is missing; the graph takes {', '.join(self.inputs)}")
@@ -139,11 +238,14 @@ class TorchGraph:
         fits = value.ndim == len(spec.shape) and all(
             axis is None or axis == size for axis, size in zip(spec.shape, value.shape, strict=True)
         )
-        if value.dtype != spec.dtype or not fits:
+        narrow = value.dtype == np.int16 and spec.dtype == np.float32
+        if not (value.dtype == spec.dtype or narrow) or not fits:
             raise ValueError(
                 f"input {name} is {value.dtype} of shape {value.shape}, the graph takes {spec.dtype} of shape "
                 f"{spec.shape}"
             )
+        if isinstance(value, Held):
+            return value
         # torch warns of arrays that must not be written to, and takes no negative strides.
         return np.require(value, requirements=("C", "W"))
 
@@ -167,6 +269,28 @@ class TorchGraph:
                 torch.set_num_threads(before)
             with self._lock:
                 self._active -= 1
+
+
+class Dispatched:
+    """A function of a program's inputs, with what was compiled of it for some shapes."""
+
+    def __init__(
+        self, function: Callable[..., Sequence[torch.Tensor]], outputs: tuple[str, ...], compiled: Sequence[LoadedCall]
+    ) -> None:
+        """Take the program's function for `outputs`, and all of its compiled calls."""
+        self._function = function
+        self._compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {}
+        able = [each for each in compiled if set(outputs) <= set(each.call.outputs)]
+        for each in sorted(able, key=lambda each: -len(each.call.outputs)):  # the one with the fewest outputs stays
+            self._compiled[tuple(each.call.shapes.values())] = each.giving(outputs)
+
+    def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
+        compiled = self._compiled.get(tuple(tuple(each.shape) for each in inputs))
+        return self._function(*inputs) if compiled is None else compiled(*inputs)
+
+
+def _tensor(value: Any) -> torch.Tensor:
+    return value.tensor() if isinstance(value, Held) else torch.from_numpy(value)
 
 
 def obstacle(device: str) -> str | None:

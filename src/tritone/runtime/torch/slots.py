@@ -1,22 +1,33 @@
 """States of streams that stay on the device between steps.
 
-A step sends slot numbers and audio, and gets what the search needs; the states, which are far larger, never travel.
-Steps on states of fixed sizes are recorded. Where one grows, operators are launched one by one: a recording would keep
-inputs of its own for every length and batch size.
+A step sends one block, which rows of the states it reads and writes and the audio, and gets back one block, what the
+search needs; the states, which are far larger, never travel. Steps on states of fixed sizes are recorded, for a few
+numbers of rows. Where a state grows, operators are launched one by one: a recording would keep inputs of its own for
+every length and batch size.
 """
 
+import math
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import Array, TensorSpec
+from tritone.runtime.graph import HELD, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
-NOBODY = 1  # rows before the first slot's: the row that steps of a smaller batch use for the rest
+NOBODY = 0  # the row that the padding of a step writes
+SILENT = 1  # a row of zeros: what a stream that starts reads, so that clearing a slot is no work for the device
+FIRST = 2  # the row of slot 0
+# Rows that steps are padded to; each is recorded once. Powers of two alone would cost up to twice what the rows need.
+SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+COMPILED_GAIN = 4 / 3  # so many more rows of a compiled step take as long
+FEW = 64  # rows up to which a step takes as long as one of fewer
+ALIGNED = 256  # bytes: where tensors may begin that TensorRT takes
 
 
 class OnDevice(Protocol):
@@ -25,11 +36,14 @@ class OnDevice(Protocol):
     @property
     def inputs(self) -> Mapping[str, TensorSpec]: ...
 
+    @property
+    def buckets(self) -> Sequence[Bucket]: ...
+
     def function(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]: ...
 
 
 class DeviceSlots:
-    """See `Slots`. All rows of fixed sizes are made at once: recorded steps need them where they are."""
+    """States in the memory of a device. All rows of fixed sizes are made at once: recorded steps need them in place."""
 
     def __init__(
         self, graph: OnDevice, queue: CudaQueue, replays: Replays, states: Mapping[str, TensorSpec], capacity: int
@@ -41,7 +55,7 @@ class DeviceSlots:
         with torch.inference_mode(), queue.turn():
             self._rows = {
                 name: torch.zeros(
-                    (NOBODY + capacity, *state_shape(spec)), dtype=getattr(torch, spec.dtype.name), device=queue.device
+                    (FIRST + capacity, *state_shape(spec)), dtype=getattr(torch, spec.dtype.name), device=queue.device
                 )
                 for name, spec in states.items()
                 if growing_axis(spec) is None
@@ -50,69 +64,207 @@ class DeviceSlots:
             name: _GrowingRows(spec, queue.device) for name, spec in states.items() if name not in self._rows
         }
         self._fed = [name for name in graph.inputs if name not in states]
-        self._steps: dict[tuple[str, ...], Callable[..., Sequence[Tensor]]] = {}
+        self._reads = np.full(capacity, SILENT, np.int64)  # which row the next step of a slot reads
+        self._room: _Block | None = None  # the last one that was given to be filled
+        self._free: list[Tensor] = []  # pinned memory of blocks whose steps are over
+        self._steps: dict[tuple[Any, ...], _Step] = {}
 
     def clear(self, slot: int) -> None:
-        with torch.inference_mode(), self._queue.turn():
-            for rows in self._rows.values():
-                rows[NOBODY + slot].zero_()
+        self._reads[slot] = SILENT
         for grown in self._grown.values():
             grown.clear(slot)
 
     def release(self, slot: int) -> None:
-        with self._queue.turn():  # memory that a stream of the device gives back is for this stream again
-            for grown in self._grown.values():
-                grown.release(slot)
+        if self._grown:
+            with self._queue.turn():  # memory that a stream of the device gives back is for this stream again
+                for grown in self._grown.values():
+                    grown.release(slot)
 
     def reserve(self, count: int) -> None:
         """Nothing to do: a step makes its own room."""
 
+    def sizes(self, most: int) -> list[int]:
+        return sorted({1, most} if self._grown else {self._padded(count) for count in range(1, most + 1)})
+
+    def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
+        self._room = self._block(count, {name: (each.dtype, state_shape(each)) for name, each in inputs.items()})
+        return self._room.inputs(self._fed)
+
     def __call__(
         self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
     ) -> list[Array]:
-        names, count = tuple(outputs), len(slots)
-        # few sizes where each of them is recorded
-        size = count if self._grown else 1 << (count - 1).bit_length()
-        places = np.zeros(size, np.int64)
-        places[:count] = np.asarray(slots) + NOBODY
-        blocks = [places, *(_padded(inputs[name], size) for name in self._fed)]
-        with torch.inference_mode():
-            if names not in self._steps:
-                self._steps[names] = self._step(names)
-            pinned = [self._queue.pinned(block) for block in blocks]
-            with self._queue.turn():
-                if self._grown:
-                    results = self._grow(slots, length, self._steps[names], pinned)
-                else:
-                    results = self._replays.run(names, self._steps[names], pinned)
-                fetched = self._queue.fetch([result[:count] for result in results])
-            return fetched.wait()
+        return self.start(slots, inputs, outputs, first, length)()
 
-    def _step(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]:
-        """What a call computes on the device; the states that grow come last, going in and coming out."""
-        function = self._graph.function((*outputs, *(f"next_{name}" for name in [*self._rows, *self._grown])))
-        given = [*self._fed, *self._grown]
+    def start(
+        self, slots: Sequence[int], inputs: Mapping[str, Array], outputs: Sequence[str], first: int = 0, length: int = 0
+    ) -> Callable[[], list[Array]]:
+        block = self._filled(inputs, len(slots))
+        rows = np.asarray(slots, np.int64)
+        block.address(self._reads[rows], rows + FIRST)
+        key = (*outputs, block.layout)
+        if (step := self._steps.get(key)) is None:
+            step = self._steps[key] = _Step(self._graph, block.layout, tuple(outputs), self._rows, tuple(self._grown))
+        with torch.inference_mode(), self._queue.turn():
+            if self._grown:
+                grown = [each.gather(slots, length) for each in self._grown.values()]
+                results: Sequence[Tensor] = step(block.bytes.to(self._queue.device, non_blocking=True), *grown)
+                for state, values in zip(self._grown.values(), results[1 + len(step.held) :], strict=True):
+                    state.scatter(slots, values)
+            else:
+                results = self._replays.run(key, step, [block.bytes])
+            stay = [each[: len(slots)] for each in results[1 : 1 + len(step.held)]]
+            fetched = self._queue.fetch([results[0], *stay], ["", *step.held])
+        self._reads[rows] = rows + FIRST
 
-        def step(places: Tensor, *blocks: Tensor) -> Sequence[Tensor]:
-            fed = dict(zip(given, blocks, strict=True))
-            fed |= {name: rows.index_select(0, places) for name, rows in self._rows.items()}
-            results = function(*(fed[name] for name in self._graph.inputs))
-            grown = len(outputs) + len(self._rows)
-            for rows, values in zip(self._rows.values(), results[len(outputs) : grown], strict=True):
-                rows.index_copy_(0, places, values)
-            return [*results[: len(outputs)], *results[grown:]]
+        def wait() -> list[Array]:
+            found = fetched.wait()
+            self._free.append(block.memory)
+            return step.outputs(*found, count=len(slots))
 
-        return step
+        return wait
 
-    def _grow(
-        self, slots: Sequence[int], length: int, step: Callable[..., Sequence[Tensor]], pinned: Sequence[Tensor]
-    ) -> Sequence[Tensor]:
-        blocks = [each.to(self._queue.device, non_blocking=True) for each in pinned]
-        results = step(*blocks, *(grown.gather(slots, length) for grown in self._grown.values()))
-        known = len(results) - len(self._grown)
-        for grown, values in zip(self._grown.values(), results[known:], strict=True):
-            grown.scatter(slots, values)
-        return results[:known]
+    def _filled(self, inputs: Mapping[str, Array], count: int) -> "_Block":
+        """The block with these inputs, which is the one that was given as room if they are in it."""
+        room, self._room = self._room, None
+        if room is not None and all(inputs[name].base is room.arrays[name].base for name in self._fed):
+            return room
+        block = self._block(count, {name: (inputs[name].dtype, inputs[name].shape[1:]) for name in self._fed})
+        for name, rows in block.inputs(self._fed).items():
+            rows[...] = inputs[name]
+        return block
+
+    def _block(self, count: int, inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> "_Block":
+        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else self._padded(count))
+        # Pinning megabytes takes milliseconds, so the few blocks that there are at once are used again.
+        fitting = [index for index, memory in enumerate(self._free) if len(memory) >= layout.num_bytes]
+        if fitting:
+            return _Block(layout, self._free.pop(fitting[0]), count)
+        self._free.clear()  # too small for the steps that come now
+        return _Block(layout, self._queue.block(1 << (layout.num_bytes - 1).bit_length()), count)
+
+    def _padded(self, count: int) -> int:
+        """The rows of a step for so many streams: a number that is recorded, and rather one that is compiled."""
+        size = SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]
+        compiled = min((each.rows for each in self._graph.buckets if each.rows >= count), default=None)
+        return size if compiled is None or compiled > max(FEW, size * COMPILED_GAIN) else compiled
+
+
+@dataclass(frozen=True)
+class _Field:
+    """A tensor of (rows, …) within a block of bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+
+    @property
+    def end(self) -> int:
+        return self.begin + np.dtype(self.dtype).itemsize * math.prod(self.shape)
+
+    def of_array(self, block: Array) -> Array:
+        return block[self.begin : self.end].view(self.dtype).reshape(self.shape)
+
+    def of_tensor(self, block: Tensor) -> Tensor:
+        return block[self.begin : self.end].view(getattr(torch, self.dtype)).view(self.shape)
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """Where the tensors of a step are in the block that is sent."""
+
+    fields: tuple[_Field, ...]
+
+    @classmethod
+    def of(cls, inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]], rows: int) -> "_Layout":
+        """The layout for inputs of these types and shapes of one row, and the rows that the step reads and writes."""
+        fields: list[_Field] = []
+        for name, (dtype, shape) in {"reads": INDEX, "writes": INDEX, **inputs}.items():
+            begin = -(-fields[-1].end // ALIGNED) * ALIGNED if fields else 0
+            fields.append(_Field(name, dtype.name, (rows, *shape), begin))
+        return cls(tuple(fields))
+
+    @property
+    def num_bytes(self) -> int:
+        return self.fields[-1].end
+
+
+INDEX: tuple[np.dtype[Any], tuple[int, ...]] = (np.dtype(np.int64), ())
+
+
+class _Block:
+    """What is sent for one step, in pinned memory: `count` rows, and padding behind them."""
+
+    def __init__(self, layout: _Layout, memory: Tensor, count: int) -> None:
+        self.layout = layout
+        self.memory = memory
+        self.bytes = memory[: layout.num_bytes]
+        self._count = count
+        array = self.bytes.numpy()
+        self.arrays = {field.name: field.of_array(array) for field in layout.fields}
+
+    def inputs(self, names: Sequence[str]) -> dict[str, Array]:
+        """The rows of these inputs, to be filled; those of the padding are silence."""
+        for name in names:
+            self.arrays[name][self._count :] = 0
+        return {name: self.arrays[name][: self._count] for name in names}
+
+    def address(self, reads: Array, writes: Array) -> None:
+        """Say which rows of the states the step reads and writes."""
+        for name, rows, padding in (("reads", reads, SILENT), ("writes", writes, NOBODY)):
+            self.arrays[name][: self._count] = rows
+            self.arrays[name][self._count :] = padding
+
+
+class _Step:
+    """What the device computes for a block: a function of the block, and of the states that grow."""
+
+    def __init__(
+        self,
+        graph: OnDevice,
+        layout: _Layout,
+        outputs: tuple[str, ...],
+        rows: Mapping[str, Tensor],
+        grown: tuple[str, ...],
+    ) -> None:
+        self._function = graph.function((*outputs, *(f"next_{name}" for name in [*rows, *grown])))
+        self._inputs = list(graph.inputs)
+        self._layout = layout
+        self._rows = rows
+        self._grown = grown
+        self._outputs = outputs
+        self.held = [name for name in outputs if name.startswith(HELD)]  # those that stay on the device
+        self._packed: list[tuple[int, _Field]] = []  # of each output its place among those that are asked for
+
+    def __call__(self, block: Tensor, *grown: Tensor) -> list[Tensor]:
+        """Returns the outputs in one tensor, those that stay, and after them the next values of the states that grow."""
+        fed = {field.name: field.of_tensor(block) for field in self._layout.fields}
+        reads, writes = fed.pop("reads"), fed.pop("writes")
+        fed |= {name: rows.index_select(0, reads) for name, rows in self._rows.items()}
+        fed |= dict(zip(self._grown, grown, strict=True))
+        results = self._function(*(fed[name] for name in self._inputs))
+        known = len(self._outputs) + len(self._rows)
+        for rows, values in zip(self._rows.values(), results[len(self._outputs) : known], strict=True):
+            rows.index_copy_(0, writes, values)
+        found = dict(zip(self._outputs, results, strict=False))
+        stay = [found.pop(name) for name in self.held]
+        return [self._pack(list(found.values())), *stay, *results[known:]]
+
+    def outputs(self, packed: Array, *held: Any, count: int) -> list[Any]:
+        """The outputs of the first `count` rows, as the device has packed them, and what is held of them."""
+        arrays = {index: field.of_array(packed)[:count] for index, field in self._packed}
+        others, stay = (iter(each) for each in ([arrays[index] for index in sorted(arrays)], held))
+        return [next(stay if name in self.held else others) for name in self._outputs]
+
+    def _pack(self, outputs: Sequence[Tensor]) -> Tensor:
+        # The widest types first, so that each begins at a multiple of its size.
+        order = sorted(range(len(outputs)), key=lambda index: -outputs[index].element_size())
+        self._packed, end = [], 0
+        for index in order:
+            field = _Field("", str(outputs[index].dtype).removeprefix("torch."), tuple(outputs[index].shape), end)
+            self._packed.append((index, field))
+            end = field.end
+        return torch.cat([outputs[index].contiguous().view(-1).view(torch.uint8) for index in order])
 
 
 class _GrowingRows:
@@ -145,11 +297,3 @@ class _GrowingRows:
     def scatter(self, slots: Sequence[int], values: Tensor) -> None:
         for slot, value in zip(slots, values, strict=True):
             self._rows[slot] = value.clone()  # a view would keep all streams of the call in memory
-
-
-def _padded(array: Array, size: int) -> Array:
-    if len(array) == size:
-        return np.require(array, requirements=("C", "W"))
-    padded = np.zeros((size, *array.shape[1:]), array.dtype)
-    padded[: len(array)] = array
-    return padded

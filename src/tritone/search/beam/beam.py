@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.search.beam.records import MARK
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, TokenRow
 
 MIN_ROOM = 256  # nodes and marks that a search has room for at first; a power of two
 HISTORY = 1500  # frames, a minute at 40 ms
@@ -122,22 +122,21 @@ class Beam(ABC):
         """The `count` hypotheses of the largest scores, all arrays (n,), best first."""
         order = np.argsort(-scores, kind="stable")[:count]
         settled = tokens_of(self._settled[: self._num_settled])
-        made: dict[int, Token] = {}  # by mark: the n best have most of their tokens in common
         found = []
         columns = (each[order].tolist() for each in (log_probs, bonuses, scores, marks))
         for log_prob, bonus, score, mark in zip(*columns, strict=True):
-            path = self._path(mark)
-            new = [each for each in path if each not in made]
-            made.update(zip(new, tokens_of(self._marks[new]), strict=True))
-            tokens = settled + [made[each] for each in path]
+            path = self._marks[self._path(mark)]
+            frames, confidences = path["frame"], np.exp(np.minimum(path["log_prob"], 0, dtype=np.float64))
+            own = TokenRow(path["token"], frames, frames + 1, confidences)
+            tokens = [*settled, *own] if settled else own
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=score))
         return found
 
-    def _path(self, mark: int) -> list[int]:
+    def _path(self, mark: int) -> npt.NDArray[np.int32]:
         """The marks of the list that ends in one, without the settled ones."""
         scratch = np.empty(int(self._record["num_marks"]), dtype=np.int32)
         length = self._read_marks(self._marks, mark, scratch)
-        path: list[int] = scratch[len(scratch) - length :].tolist()
+        path: npt.NDArray[np.int32] = scratch[len(scratch) - length :]
         return path
 
     def _until_decision(self, count: int) -> int:

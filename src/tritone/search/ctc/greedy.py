@@ -6,7 +6,6 @@ The best label of each frame is taken, repeats are merged, blanks dropped. `ctc_
 joins the results of consecutive chunks of one stream, so that any cutting gives the tokens of the whole.
 """
 
-import math
 from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
@@ -14,12 +13,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.hypothesis import Token
+from tritone.search.hypothesis import Token, TokenRow
+
+NOTHING = np.zeros(0, np.int64)
+NO_TOKENS = TokenRow(NOTHING, NOTHING, NOTHING, np.zeros(0))
 
 
 def ctc_greedy(
     log_probs: npt.NDArray[np.floating[Any]], num_frames: npt.NDArray[np.integer[Any]], blank_id: int
-) -> list[list[Token]]:
+) -> list[TokenRow]:
     """Decode a batch.
 
     Args:
@@ -32,7 +34,7 @@ def ctc_greedy(
     """
     batch, frames, _ = log_probs.shape
     if batch == 0 or frames == 0:
-        return [[] for _ in range(batch)]
+        return [NO_TOKENS] * batch
     ids = log_probs.argmax(axis=2)
     scores = np.take_along_axis(log_probs, ids[:, :, None], axis=2)[:, :, 0]
     return ctc_greedy_best(ids, scores, num_frames, blank_id)
@@ -43,14 +45,14 @@ def ctc_greedy_best(
     scores: npt.NDArray[np.floating[Any]],
     num_frames: npt.NDArray[np.integer[Any]],
     blank_id: int,
-) -> list[list[Token]]:
+) -> list[TokenRow]:
     """Decode a batch whose best labels are known: `ids` and their log-probabilities `scores`, both (batch, frames).
 
     All else as in `ctc_greedy`.
     """
     batch, frames = ids.shape
     if batch == 0 or frames == 0:
-        return [[] for _ in range(batch)]
+        return [NO_TOKENS] * batch
     # One flat sequence for the whole batch: a blank after each row keeps the rows apart.
     width = frames + 1
     flat = np.full((batch, width), blank_id, dtype=ids.dtype)
@@ -67,11 +69,25 @@ def ctc_greedy_best(
     starts, ends, best = starts[spoken], ends[spoken], best[spoken]
 
     rows, first = np.divmod(starts, width)
-    confidences = map(math.exp, np.minimum(best, 0).tolist())
-    fields = zip(flat[starts].tolist(), first.tolist(), (ends - rows * width).tolist(), confidences, strict=True)
-    tokens = list(map(Token._make, fields))
+    ids, ends = flat[starts], ends - rows * width
+    confidences = np.exp(np.minimum(best, 0, dtype=np.float64))
     borders = np.searchsorted(rows, np.arange(batch + 1)).tolist()
-    return [tokens[begin:end] for begin, end in pairwise(borders)]
+    return [
+        TokenRow(ids[begin:end], first[begin:end], ends[begin:end], confidences[begin:end])
+        for begin, end in pairwise(borders)
+    ]
+
+
+def tokens_of_block(block: npt.NDArray[np.int32]) -> list[TokenRow]:
+    """The tokens of each row in what `device.ctc.greedy_block` makes of a batch, as `ctc_greedy_best` returns them."""
+    counts = (block[:, 0] == np.int32(2**31 - 1)).argmax(axis=1)
+    block = block[:, :, : counts.max(initial=0)]
+    ends = -block[:, 2]
+    confidences = np.exp(-np.ascontiguousarray(block[:, 3]).view(np.float32))
+    return [
+        TokenRow(row[0, :count], row[1, :count], end[:count], confidence[:count])
+        for row, end, confidence, count in zip(block, ends, confidences, counts.tolist(), strict=True)
+    ]
 
 
 class CtcGreedy:

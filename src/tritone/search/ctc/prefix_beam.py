@@ -13,7 +13,7 @@ Source: `ctc_prefix_beam_search` of WeNet (wenet/models/transformer/search.py), 
 A token's time is the last frame in which the best alignment says it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -90,18 +90,45 @@ def prefix_beam_search(
     Raises:
         ValueError: a number is less than 1, or there is not one scorer for each row.
     """
-    scorers = list(scorer) if isinstance(scorer, Sequence) else [scorer] * len(log_probs)
-    if len(scorers) != len(log_probs):
-        raise ValueError(f"{len(log_probs)} rows need as many scorers, got {len(scorers)}")
+    return search_tops(
+        lambda row: top_tokens(log_probs[row, : max(0, int(num_frames[row]))], beam, threads=1),
+        num_frames,
+        blank_id=blank_id,
+        beam=beam,
+        nbest=nbest,
+        scorer=scorer,
+        threads=threads,
+    )
+
+
+def search_tops(
+    tops: Callable[[int], tuple[Ids, LogProbs]],
+    num_frames: npt.NDArray[np.integer[Any]],
+    *,
+    blank_id: int,
+    beam: int,
+    nbest: int,
+    scorer: "Scorer | Sequence[Scorer | None] | None" = None,
+    threads: int | None = None,
+) -> list[list[Hypothesis]]:
+    """Search a batch of whole utterances, as `prefix_beam_search`, whose best tokens are known.
+
+    Args:
+        tops: what `top_tokens` returns for the valid frames of a row, with the beam for `k`; called in many threads.
+    """
+    batch = len(num_frames)
+    scorers = list(scorer) if isinstance(scorer, Sequence) else [scorer] * batch
+    if len(scorers) != batch:
+        raise ValueError(f"{batch} rows need as many scorers, got {len(scorers)}")
 
     def search(row: int) -> list[Hypothesis]:
         prefixes = PrefixBeam(beam=beam, blank_id=blank_id, scorer=scorers[row], history=None)
-        prefixes.advance(*top_tokens(log_probs[row, : max(0, int(num_frames[row]))], beam, threads=1))
+        prefixes.advance(*tops(row))
         return prefixes.hypotheses(nbest, final=True)
 
-    by_length = sorted(range(len(log_probs)), key=lambda row: -int(num_frames[row]))  # no thread ends with a long one
+    by_length = sorted(range(batch), key=lambda row: -int(num_frames[row]))  # no thread ends with a long one
     found = dict(zip(by_length, share(search, by_length, threads or num_cores()), strict=True))
-    return [found[row] for row in range(len(log_probs))]
+    return [found[row] for row in range(batch)]
 
 
 class PrefixBeam(PrefixTree):

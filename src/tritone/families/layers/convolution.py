@@ -1,0 +1,33 @@
+"""2-D convolutions with channels last, as tensor cores want them, for the fused forms of networks.
+
+Tensors stay (batch, channels, frames, bins) by their axes; their memory is (batch, frames, bins, channels).
+"""
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+def channels_last(x: Tensor, layer: nn.Conv2d) -> Tensor:
+    """A convolution without padding."""
+    weight = layer.weight.contiguous(memory_format=torch.channels_last)
+    return F.conv2d(x, weight, layer.bias, layer.stride)
+
+
+def rectified_windows(x: Tensor, layer: nn.Conv2d) -> Tensor:
+    """A convolution without padding of (batch, frames, bins), the only channel, and its ReLU.
+
+    It is one product with all windows, which applies the ReLU to what it writes: the largest tensor of a network.
+    """
+    (tall, wide), (down, across) = layer.kernel_size, layer.stride
+    padding = -tall * wide % 8  # zeros, for tensor cores
+    windows = F.pad(x.unfold(1, tall, down).unfold(2, wide, across).flatten(3), (0, padding))
+    weight = F.pad(layer.weight.flatten(1), (0, padding))
+    found: Tensor = torch._addmm_activation(layer.bias, windows.flatten(0, 2), weight.transpose(0, 1))
+    return found.unflatten(0, windows.shape[:3]).permute(0, 3, 1, 2)
+
+
+def after_channels_last(x: Tensor, layer: nn.Linear) -> Tensor:
+    """A layer for (batch, frames, channels · bins), the channels in front, of (batch, channels, frames, bins)."""
+    weight = layer.weight.unflatten(1, (x.shape[1], -1)).transpose(1, 2).flatten(1)
+    return F.linear(x.permute(0, 2, 3, 1).flatten(2), weight, layer.bias)

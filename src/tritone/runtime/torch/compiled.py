@@ -1,0 +1,301 @@
+"""Calls of a program that were compiled ahead of time, and the cache folder in which they are kept.
+
+    program, device  ->  CompiledStore: outputs and shapes of each call  ->  functions of the program's inputs
+
+`compiler` makes them. Each is a library of machine code for one set of outputs and one shape of every input, on one
+kind of device and one version of torch. Weights are inputs of it, so all of them share those of the program, and a
+program with other weights can use them too.
+
+Opening a compiled call runs its code. So only files of the process's own user or of root are opened, and only where
+nobody else could have written to them or to the folders that hold them.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import platform
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, fx
+
+from tritone.runtime.graph import Bucket, TensorSpec
+
+LOGGER = logging.getLogger(__name__)
+FORM = 1  # of what is kept; raised when older files must not be used
+CACHE = "TRITONE_CACHE"  # environment variable: the cache folder, where it is not the user's usual one
+TRUSTED = (0,)  # users beside our own: root may do anything in any case
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+Shape = tuple[int, ...]
+Shapes = Mapping[str, Shape]
+"""The shape of each input."""
+
+
+class Compilable(Protocol):
+    """The part of `builder.Program` that is used here."""
+
+    @property
+    def inputs(self) -> Mapping[str, TensorSpec]: ...
+
+    @property
+    def graph(self) -> fx.Graph: ...
+
+    @property
+    def constants(self) -> Mapping[str, Tensor]: ...
+
+
+@dataclass(frozen=True)
+class CompiledCall:
+    """A call that was compiled: its outputs, the shapes of its inputs, the file's SHA-256, and how long it took."""
+
+    outputs: tuple[str, ...]
+    shapes: Shapes
+    sha256: str
+    compile_s: float
+
+    @property
+    def bucket(self) -> Bucket:
+        """The size of the call: of the first input that has rows and samples."""
+        rows, samples, *_ = next(shape for shape in self.shapes.values() if len(shape) > 1)
+        return Bucket(rows, samples)
+
+
+class CompiledStore:
+    """The compiled calls of one program on one device, in the user's cache folder."""
+
+    def __init__(self, program: Compilable, device: torch.device, root: Path | None = None) -> None:
+        """Take a program that is on its device; `root`: the cache folder, by default `cache_folder()`."""
+        self._program = program
+        self._device = device
+        self.root = (root or cache_folder()) / "compiled"
+
+    @cached_property
+    def stamp(self) -> dict[str, str]:
+        """What compiled code depends on beside the program; it runs nowhere else."""
+        return stamp_of(self._device)
+
+    @cached_property
+    def folder(self) -> Path:
+        """Where the calls of this program, torch and device are."""
+        return self.root / program_digest(self._program)[:32] / _digest(json.dumps(self.stamp, sort_keys=True))[:16]
+
+    def place(self, outputs: Sequence[str], shapes: Shapes) -> Path:
+        """The file of a call, whether or not it is there."""
+        told = json.dumps([list(outputs), [[name, list(shape)] for name, shape in shapes.items()]])
+        rows, *rest = next((shape for shape in shapes.values() if len(shape) > 1), (0,))
+        size = "x".join(map(str, [rows, *rest[:1]]))
+        return self.folder / f"{size}-{_digest(told)[:12]}.pt2"
+
+    def calls(self) -> Iterator[tuple[CompiledCall, Path]]:
+        """The calls that are there, each with its file. Those that must not be used are named in the log."""
+        if not self.folder.is_dir():
+            if self.folder.parent.is_dir():
+                self._say("was compiled for another torch, driver or device", self._differences())
+            return
+        if reason := self._distrusted():
+            self._say("has compiled calls that are not used", reason)
+            return
+        for path in sorted(self.folder.glob("*.json")):
+            if path.name == "stamp.json":
+                continue
+            try:
+                call, file = _read(path), path.with_suffix(".pt2")
+                if reason := _distrust(path) or _distrust(file):
+                    self._say("has a compiled call that is not used", reason)
+                elif hashlib.sha256(file.read_bytes()).hexdigest() != call.sha256:
+                    self._say("has a compiled call that is not used", f"{file} is damaged")
+                else:
+                    yield call, file
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                self._say("has a compiled call that is not used", f"{path} cannot be read ({error})")
+
+    def open(self, concurrency: int = 1) -> "list[LoadedCall]":
+        """Load all calls; those that cannot be loaded are named in the log.
+
+        Args:
+            concurrency: calls that are made at once; on a GPU they are made in turn.
+        """
+        found = []
+        for call, path in self.calls():
+            try:
+                found.append(LoadedCall(call, path, self._program, self._device, concurrency))
+            except RuntimeError as error:
+                self._say("has a compiled call that is not used", f"{path} cannot be loaded ({error})")
+        return found
+
+    def keep(self, outputs: Sequence[str], shapes: Shapes, made: Path, compile_s: float) -> CompiledCall:
+        """Put a compiled call into the cache; `made`, which is in the same file system, is moved."""
+        path = self.place(outputs, shapes)
+        digest = hashlib.sha256(made.read_bytes()).hexdigest()
+        call = CompiledCall(tuple(outputs), {name: tuple(shape) for name, shape in shapes.items()}, digest, compile_s)
+        made.chmod(0o600)
+        os.replace(made, path)
+        _write(self.folder / "stamp.json", self.stamp)
+        _write(path.with_suffix(".json"), asdict(call) | {"form": FORM})  # last: now the call counts
+        return call
+
+    def prepare(self) -> None:
+        """Make the folder, for this user alone."""
+        self.root.parent.mkdir(parents=True, exist_ok=True)
+        for folder in (self.root, self.folder.parent, self.folder):
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+    def _distrusted(self) -> str | None:
+        return _distrust(self.root) or _distrust(self.folder.parent) or _distrust(self.folder)
+
+    def _differences(self) -> str:
+        """What differs between this machine and those that calls were compiled for."""
+        told = []
+        for path in sorted(self.folder.parent.glob("*/stamp.json")):
+            try:
+                other = json.loads(path.read_text())
+                names = [name for name in {*other, *self.stamp} if other.get(name) != self.stamp.get(name)]
+                told += [f"{name} {other.get(name)} there, {self.stamp.get(name)} here" for name in sorted(names)]
+            except (OSError, ValueError, AttributeError):
+                continue
+        return "; ".join(dict.fromkeys(told)) or "its stamp cannot be read"
+
+    def _say(self, what: str, why: str) -> None:
+        LOGGER.warning("the program %s: %s; it runs as it is. `tritone compile` compiles it again", what, why)
+
+
+class LoadedCall:
+    """A compiled call as a function of the program's inputs."""
+
+    def __init__(
+        self, call: CompiledCall, path: Path, program: Compilable, device: torch.device, concurrency: int = 1
+    ) -> None:
+        """Load the code.
+
+        Raises:
+            RuntimeError: it cannot be loaded.
+        """
+        self.call = call
+        on_gpu = device.type == "cuda"
+        # Without threads of its own it synchronises nothing, which a recorded call on a GPU does not allow.
+        loader = torch._C._aoti.AOTIModelPackageLoader
+        self._loaded = loader(str(path), "model", on_gpu, 1 if on_gpu else concurrency, device.index if on_gpu else -1)
+        self._constants = list(lifted_constants(program).values())
+
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
+        found: list[Tensor] = self._loaded.run([*inputs, *self._constants])
+        return found
+
+    def giving(self, outputs: Sequence[str]) -> Callable[..., list[Tensor]]:
+        """A function of the inputs that returns these outputs, which are among those of the call."""
+        if tuple(outputs) == self.call.outputs:
+            return self
+        places = [self.call.outputs.index(name) for name in outputs]
+
+        def some(*inputs: Tensor) -> list[Tensor]:
+            found = self(*inputs)
+            return [found[place] for place in places]
+
+        return some
+
+
+def input_shapes(inputs: Mapping[str, TensorSpec], bucket: Bucket, history: int = 0) -> dict[str, Shape]:
+    """The shapes of all inputs of a call.
+
+    The first axis is that of rows. The other open one of the first input, a waveform or features, has the bucket's
+    samples; those of further inputs, the states of streams, have `history` frames.
+    """
+    shapes: dict[str, Shape] = {}
+    for name, spec in inputs.items():
+        length = history if shapes else bucket.samples
+        shapes[name] = tuple(
+            bucket.rows if place == 0 else length if axis is None else axis for place, axis in enumerate(spec.shape)
+        )
+    return shapes
+
+
+def lifted_constants(program: Compilable) -> dict[str, Tensor]:
+    """The constants that compiled calls take after the inputs of the program, all of them and always in this order."""
+    return dict(program.constants)
+
+
+def program_digest(program: Compilable) -> str:
+    """A name for all programs that compute the same with their weights: its operators and the types of its weights."""
+    lines = [f"{name} {spec.dtype} {spec.shape}" for name, spec in program.inputs.items()]
+    lines += [f"{name} {each.dtype} {tuple(each.shape)} {each.stride()}" for name, each in program.constants.items()]
+    for node in program.graph.nodes:
+        target = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        lines.append(f"{node.op} {node.name} {target} {node.args} {node.kwargs}")
+    return _digest(re.sub(r"cuda:\d+|device\(type='cuda', index=\d+\)", "cuda", "\n".join(lines)))
+
+
+def stamp_of(device: torch.device) -> dict[str, str]:
+    """What compiled code depends on: versions, and the device."""
+    found = {"form": str(FORM), "torch": torch.__version__, "machine": platform.machine()}
+    if device.type != "cuda":
+        return found | {"cpu": _cpu(), "vectors": torch.backends.cpu.get_cpu_capability()}
+    try:
+        triton = version("triton")
+    except PackageNotFoundError:
+        triton = "none"
+    properties = torch.cuda.get_device_properties(device)
+    return found | {
+        "cuda": str(torch.version.cuda),
+        "driver": str(getattr(torch._C, "_cuda_getDriverVersion", lambda: "unknown")()),
+        "triton": triton,
+        "gpu": properties.name,
+        "capability": f"{properties.major}.{properties.minor}",
+    }
+
+
+def cache_folder() -> Path:
+    """Tritone's cache folder of this user: `$TRITONE_CACHE`, or `tritone` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    if own := os.environ.get(CACHE):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritone"
+
+
+def _cpu() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    found = re.search(r"^model name\s*:\s*(.*)$", text, re.MULTILINE)
+    return found[1] if found else platform.processor()
+
+
+def _distrust(path: Path) -> str | None:
+    """Why a file or folder must not be believed; None if only this user or root can have written it."""
+    found = os.lstat(path)
+    if stat.S_ISLNK(found.st_mode):
+        return f"{path} is a link"
+    if found.st_uid not in (os.geteuid(), *TRUSTED):
+        return f"{path} belongs to user {found.st_uid}, not to {os.geteuid()} who would run it"
+    if found.st_mode & WRITABLE_BY_OTHERS:
+        return f"others can write to {path}, so its code could be anybody's: chmod go-w, if nobody has"
+    return None
+
+
+def _read(path: Path) -> CompiledCall:
+    content: Any = json.loads(path.read_text())
+    if content["form"] != FORM:
+        raise ValueError(f"it is of form {content['form']}, known is {FORM}")
+    shapes = {str(name): tuple(int(axis) for axis in shape) for name, shape in content["shapes"].items()}
+    return CompiledCall(
+        tuple(map(str, content["outputs"])), shapes, str(content["sha256"]), float(content["compile_s"])
+    )
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    new = path.with_name(f".{path.name}.{os.getpid()}")
+    new.write_text(json.dumps(content, indent=1))
+    new.chmod(0o600)
+    os.replace(new, path)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

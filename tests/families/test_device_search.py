@@ -1,0 +1,129 @@
+"""Searches that a GPU would do: the same operators on the CPU find what the searches of the CPU find, in pipelines.
+
+On a GPU the same tests compare it with the CPU.
+"""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from families.conftest import babble, export
+from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, export_files, write_files
+from tritone.bundle.bundle import Bundle
+from tritone.families.icefall.model import IcefallConfig
+from tritone.pipelines import Step, open_offline, open_streaming
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.searching.ctc import GREEDY_BLOCK
+from tritone.pipelines.searching.transducer import HELD_OUT
+from tritone.runtime.torch.graph import TorchGraph
+from tritone.search.options import SearchOptions
+from tritone.transcript import Transcript
+
+LENGTHS = (9000, 20000, 1200, 15321, 30000, 500, 16000)
+HOTWORDS = (("ab", 2.0),)
+CTC = [
+    SearchOptions(),
+    SearchOptions(mode="prefix-beam", nbest=3),
+    SearchOptions(mode="rescoring", beam=5, nbest=3),
+    SearchOptions(mode="prefix-beam", beam=12, hotwords=HOTWORDS),
+]
+TRANSDUCER = [
+    SearchOptions(),
+    SearchOptions(blank_penalty=2.0, max_symbols=3),
+    SearchOptions(mode="modified-beam", nbest=4),
+    SearchOptions(mode="modified-beam", beam=6, blank_penalty=1.0, temperature=2.0),
+    SearchOptions(mode="modified-beam", hotwords=HOTWORDS),
+    SearchOptions(mode="fast-beam"),
+]
+DEVICE = Placement(device="cuda" if torch.cuda.is_available() else "cpu", threads=1)
+
+
+@pytest.fixture(scope="module")
+def ctc(complete_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    """A CTC model with an attention decoder."""
+    output = tmp_path_factory.mktemp("ctc") / "bundle"
+    return Bundle.open(export(complete_files, output, decoder=True, streaming=True, runtimes=("torch",), **LOOSE))
+
+
+@pytest.fixture(scope="module")
+def transducer(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+    folder = tmp_path_factory.mktemp("transducer")
+    files = write_files(folder / "files", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
+    return export_files(files, folder / "bundle", runtimes=("torch",), **STREAMED).bundle
+
+
+LOOSE: dict[str, Any] = {"force": True}
+
+
+@pytest.fixture
+def as_on_gpu() -> Iterator[None]:
+    """Graphs on the CPU say that they are on a GPU; where there is one, nothing needs to."""
+    with pytest.MonkeyPatch.context() as patch:
+        if not torch.cuda.is_available():
+            patch.setattr(TorchGraph, "is_on_gpu", True)
+        yield
+
+
+def alike(found: Transcript, expected: Transcript) -> None:
+    """The same tokens at the same times, with about the same scores."""
+    assert found.text == expected.text
+    assert [(each.text, each.start_s, each.end_s) for each in found.tokens] == [
+        (each.text, each.start_s, each.end_s) for each in expected.tokens
+    ]
+    assert [each.confidence for each in found.tokens] == pytest.approx(
+        [each.confidence for each in expected.tokens], abs=2e-3
+    )
+    assert [each.text for each in found.alternatives] == [each.text for each in expected.alternatives]
+    assert [each.score for each in found.alternatives] == pytest.approx(
+        [each.score for each in expected.alternatives], abs=2e-2
+    )
+
+
+def jobs(ways: list[SearchOptions]) -> tuple[list[Any], list[SearchOptions]]:
+    """Every way with every length, mixed."""
+    pairs = [(babble(length, seed=length), way) for length in LENGTHS for way in ways]
+    return [waveform for waveform, _ in pairs], [way for _, way in pairs]
+
+
+@pytest.mark.parametrize(
+    ("model", "ways", "output"), [("ctc", CTC, GREEDY_BLOCK), ("transducer", TRANSDUCER, HELD_OUT)]
+)
+def test_whole_utterances_are_searched_as_on_the_cpu(
+    model: str, ways: list[SearchOptions], output: str, request: pytest.FixtureRequest
+) -> None:
+    bundle, (waveforms, options) = request.getfixturevalue(model), jobs(ways)
+    expected = open_offline(bundle, placement=Placement(threads=1)).recognize(waveforms, options)
+    assert sum(bool(each.text) for each in expected) > len(waveforms) // 2
+    request.getfixturevalue("as_on_gpu")
+    pipeline = open_offline(bundle, placement=DEVICE)
+    assert output in pipeline.searching.outputs([SearchOptions()])
+    for _ in range(3 if torch.cuda.is_available() else 1):  # launched operator by operator, then recorded
+        for found, wanted in zip(pipeline.recognize(waveforms, options), expected, strict=True):
+            alike(found, wanted)
+
+
+@pytest.mark.parametrize(("model", "ways"), [("ctc", CTC), ("transducer", TRANSDUCER)])
+def test_streams_are_searched_as_on_the_cpu(
+    model: str, ways: list[SearchOptions], request: pytest.FixtureRequest
+) -> None:
+    bundle = request.getfixturevalue(model)
+    expected = played(bundle, Placement(threads=1), ways)
+    request.getfixturevalue("as_on_gpu")
+    for found, wanted in zip(played(bundle, DEVICE, ways), expected, strict=True):
+        alike(found, wanted)
+
+
+def played(bundle: Bundle, placement: Placement, ways: list[SearchOptions]) -> list[Transcript]:
+    """All transcripts of streams that advance together, partial and final."""
+    pipeline = open_streaming(bundle, placement=placement)
+    slots = [pipeline.open(way) for way in ways]
+    audio = babble(40000, seed=3)
+    found = []
+    for start in range(0, len(audio), 10000):
+        final = start + 10000 >= len(audio)
+        found += pipeline.advance([Step(slot, audio[start : start + 10000], final) for slot in slots])
+    return [replace(each) for each in found]

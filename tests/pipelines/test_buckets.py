@@ -1,0 +1,163 @@
+"""Sizes that graphs are compiled for, and plans of calls that fill them."""
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tritone.pipelines.graphs.batching import AS_IT_IS, CALL_COST_S, Batch, BatchLimits, plan_batches, plan_buckets
+from tritone.pipelines.graphs.buckets import (
+    choose_buckets,
+    least_padding,
+    read_rows,
+    read_sizes,
+    rows_for,
+    usual_lengths,
+)
+from tritone.pipelines.graphs.placement import Placement
+from tritone.runtime.graph import Bucket
+
+RATE = 16000
+BUCKETS = st.lists(st.builds(Bucket, st.sampled_from([1, 2, 4, 16, 64]), st.integers(400, 20 * RATE)), max_size=12)
+
+
+def cost(rows: int, num_samples: int) -> float:
+    return rows * num_samples + CALL_COST_S * RATE
+
+
+def as_it_is(length: int) -> float:
+    """What an utterance costs alone in a call that is not compiled."""
+    return AS_IT_IS * cost(1, plan_batches([length], BatchLimits(), sample_rate=RATE)[0].num_samples)
+
+
+def spent(plan: list[Batch], lengths: list[int]) -> float:
+    """Calls that are not compiled hold several utterances; each of them counts as if it were alone."""
+    return sum(
+        cost(batch.rows, batch.num_samples) if batch.rows else sum(as_it_is(lengths[index]) for index in batch.indices)
+        for batch in plan
+    )
+
+
+@given(st.lists(st.integers(0, 30 * RATE), max_size=60), BUCKETS, st.booleans())
+def test_a_plan_with_buckets_holds_every_utterance_once_in_calls_that_are_large_enough(
+    lengths: list[int], buckets: list[Bucket], equal: bool
+) -> None:
+    plan = plan_buckets(lengths, BatchLimits(), buckets, sample_rate=RATE, min_samples=400, equal=equal)
+    assert sorted(index for batch in plan for index in batch.indices) == list(range(len(lengths)))
+    for batch in plan:
+        members = [max(400, lengths[index]) for index in batch.indices]
+        assert max(members) <= batch.num_samples
+        assert len(members) <= batch.num_rows
+        if batch.rows:
+            assert Bucket(batch.rows, batch.num_samples) in buckets
+        if equal:
+            assert set(members) == {batch.num_samples}
+
+
+@given(st.lists(st.integers(400, 20 * RATE), min_size=1, max_size=40), BUCKETS)
+def test_a_plan_with_buckets_costs_no_more_than_one_that_takes_the_smallest_for_each(
+    lengths: list[int], buckets: list[Bucket]
+) -> None:
+    plan = plan_buckets(lengths, BatchLimits(), buckets, sample_rate=RATE, min_samples=400)
+    naive = sum(
+        min([cost(each.rows, each.samples) for each in buckets if each.samples >= length] + [as_it_is(length)])
+        for length in lengths
+    )
+    assert spent(plan, lengths) <= naive * (1 + 1e-9)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=7), st.lists(st.integers(1, 4), min_size=1, max_size=3))
+def test_a_plan_with_buckets_is_the_cheapest_there_is(lengths: list[int], rows: list[int]) -> None:
+    """Against every way to cut the sorted utterances into calls."""
+    second = RATE
+    buckets = [Bucket(each, end * second) for each in {1, *rows} for end in (20, 60)]
+    samples = [length * second for length in lengths]
+    ordered = sorted(samples, reverse=True)
+
+    def cheapest(members: list[int]) -> float:
+        fitting = [each for each in buckets if each.rows >= len(members) and each.samples >= members[0]]
+        alone = [as_it_is(members[0])] if len(members) == 1 else []
+        return min([cost(each.rows, each.samples) for each in fitting] + alone, default=float("inf"))
+
+    count = len(ordered)
+    best = min(
+        sum(cheapest(ordered[start:end]) for start, end in zip((0, *cuts), (*cuts, count), strict=True))
+        for number in range(count)
+        for cuts in combinations(range(1, count), number)
+    )
+    plan = plan_buckets(samples, BatchLimits(), buckets, sample_rate=RATE)
+    assert spent(plan, samples) == pytest.approx(best)
+
+
+def test_what_is_longer_than_all_buckets_runs_as_it_would_without_any() -> None:
+    lengths = [30 * RATE, 5 * RATE, 29 * RATE]
+    plan = plan_buckets(lengths, BatchLimits(), [Bucket(1, 6 * RATE)], sample_rate=RATE)
+    alone = plan_batches([lengths[0], lengths[2]], BatchLimits(), sample_rate=RATE)
+    assert [(batch.num_samples, batch.rows) for batch in plan] == [(alone[0].num_samples, 0), (6 * RATE, 1)]
+
+
+def test_a_lone_request_is_not_padded_to_a_bucket_of_many_rows() -> None:
+    (batch,) = plan_buckets([3 * RATE], BatchLimits(), [Bucket(64, 10 * RATE)], sample_rate=RATE)
+    assert (batch.rows, batch.num_rows) == (0, 1)
+
+
+def test_there_must_be_room_for_a_bucket() -> None:
+    plan = plan_buckets(
+        [RATE] * 16,
+        BatchLimits(),
+        [Bucket(16, RATE), Bucket(4, RATE)],
+        sample_rate=RATE,
+        has_room=lambda rows, num_samples: rows < 16,
+    )
+    assert {batch.rows for batch in plan} == {4}
+
+
+def test_mixed_lengths_of_a_busy_server_waste_little() -> None:
+    buckets = choose_buckets(usual_lengths(30.0), RATE).buckets
+    rng = np.random.default_rng(3)
+    lengths = np.clip(rng.lognormal(np.log(8) - 0.18, 0.6, 256), 1, 30) * RATE
+    plan = plan_buckets(lengths.astype(int).tolist(), BatchLimits(), buckets, sample_rate=RATE)
+    assert all(batch.rows for batch in plan)
+    computed = sum(batch.rows * batch.num_samples for batch in plan)
+    assert lengths.sum() / computed > 0.79
+    assert len(plan) <= 12
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.integers(1, 4))
+def test_the_lengths_that_are_chosen_pad_least(lengths: list[int], count: int) -> None:
+    lengths = sorted(lengths)
+
+    def padded(ends: tuple[int, ...]) -> int:
+        return sum(min(end for end in ends if end >= each) for each in lengths)
+
+    longest, others = lengths[-1], sorted(set(lengths[:-1]) - {lengths[-1]})
+    best = min(
+        padded((*chosen, longest))
+        for number in range(min(count, len(others) + 1))
+        for chosen in combinations(others, number)
+    )
+    found = least_padding(lengths, count)
+    assert len(found) <= count
+    assert padded(tuple(found)) == best
+
+
+def test_buckets_of_one_length_have_rows_for_one_request_and_for_many() -> None:
+    choice = choose_buckets([10.0] * 5, RATE, tail=1600, min_samples=9000)
+    assert choice.buckets == tuple(Bucket(rows, 162560) for rows in (1, 4, 16, 32))  # 10.1 s, in steps of 80 ms
+    assert choice.padding == {162560: pytest.approx(1 - 161600 / 162560)}
+    assert [rows_for(seconds) for seconds in (2.0, 10.0, 30.0, 300.0)] == [128, 32, 8, 8]
+
+
+def test_sizes_are_read_as_they_are_written() -> None:
+    assert read_sizes("64x10, 1x0.5s,64x10", 8000, tail=100, min_samples=6000) == (Bucket(1, 6000), Bucket(64, 80100))
+    assert read_rows("16,1, 4") == (1, 4, 16)
+    for wrong in ("", "64", "0x10", "64x0", "ax1", "64x10;1x1"):
+        with pytest.raises(ValueError, match="rows x seconds"):
+            read_sizes(wrong, 8000)
+        with pytest.raises(ValueError, match="rows x seconds"):
+            Placement(compile=wrong)
+    with pytest.raises(ValueError, match="rows are numbers"):
+        read_rows("1,x")

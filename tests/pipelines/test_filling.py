@@ -1,0 +1,49 @@
+"""Blocks of audio: every way to fill one gives the same numbers."""
+
+import numpy as np
+import pytest
+
+from tritone.audio.waveform import Samples, widened
+from tritone.pipelines.graphs import filling
+from tritone.pipelines.graphs.filling import fill_rows
+
+LENGTHS = (0, 1, 399, 400, 5000)
+
+
+def waveforms(kinds: str) -> list[Samples]:
+    """As many as LENGTHS, of float32 ("f") and int16 ("i") in turn, some of them not contiguous."""
+    rng = np.random.default_rng(0)
+    made: list[Samples] = []
+    for index, length in enumerate(LENGTHS):
+        numbers = rng.integers(-32768, 32768, 2 * length).astype(np.int16)[::2]
+        made.append(numbers if kinds[index % len(kinds)] == "i" else widened(numbers))
+    return made
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize(
+    ("kinds", "dtype"), [("f", np.float32), ("i", np.float32), ("fi", np.float32), ("i", np.int16)]
+)
+def test_a_block_has_the_audio_of_each_row_and_zeros_behind_it(
+    kinds: str, dtype: type, shared: bool, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(filling, "SHARED_BYTES", 0 if shared else 10**9)
+    given = waveforms(kinds)
+    block = np.full((len(given) + 2, 5001), 7, dtype)
+    fill_rows(block, given)
+    assert not block[len(given) :].any()
+    for row, waveform in zip(block, given, strict=False):
+        np.testing.assert_array_equal(row[: len(waveform)], waveform.astype(np.float64) / scale_of(waveform, dtype))
+        assert not row[len(waveform) :].any()
+
+
+def scale_of(waveform: Samples, dtype: type) -> int:
+    return 32768 if waveform.dtype == np.int16 and dtype == np.float32 else 1
+
+
+def test_all_16_bit_numbers_are_widened_exactly():
+    numbers = np.arange(-32768, 32768).astype(np.int16)
+    assert widened(numbers).dtype == np.float32
+    np.testing.assert_array_equal(widened(numbers).astype(np.float64) * 32768, numbers)
+    wide = widened(numbers)
+    assert widened(wide) is wide

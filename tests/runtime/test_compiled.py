@@ -1,0 +1,254 @@
+"""Calls of programs that were compiled ahead of time: the cache they are kept in, what is trusted there, and their use.
+
+The compiler itself takes its time, so most tests put something else in its place.
+"""
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+import toy
+from tritone.bundle.bundle import Bundle
+from tritone.errors import OperatorError
+from tritone.pipelines.compile import compile_bundle
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.offline import OfflinePipeline
+from tritone.pipelines.streaming import Step, StreamingPipeline
+from tritone.runtime import open_graph
+from tritone.runtime.graph import Bucket
+from tritone.runtime.torch import compiled, compiler, compiling
+from tritone.runtime.torch.compiled import CompiledStore, input_shapes, program_digest
+from tritone.runtime.torch.graph import TorchGraph
+from tritone.runtime.torch.program import read_program
+
+CPU = torch.device("cpu")
+OUTPUTS = ("num_frames", "best_tokens")
+BUCKET = Bucket(3, 9000)
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(compiled.CACHE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+class Loader:
+    """In place of torch's: says which file it is of, and how many inputs it was given, in the outputs of a call."""
+
+    def __init__(self, path: str, *_: Any) -> None:
+        self.content = int(Path(path).read_text())
+
+    def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.tensor([self.content]), torch.tensor([len(inputs)])]
+
+
+@pytest.fixture
+def loader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch._C._aoti, "AOTIModelPackageLoader", Loader)
+
+
+def store_of(path: Path) -> CompiledStore:
+    return CompiledStore(read_program(path, CPU), CPU)
+
+
+def keep(store: CompiledStore, content: str, bucket: Bucket = BUCKET, outputs: Sequence[str] = OUTPUTS) -> Path:
+    """Put a call into a store that is a file with a number in it."""
+    store.prepare()
+    made = store.folder / "made"
+    made.write_text(content)
+    shapes = input_shapes(store._program.inputs, bucket)
+    store.keep(outputs, shapes, made, 1.5)
+    return store.place(outputs, shapes)
+
+
+def feed(rows: int, samples: int) -> dict[str, np.ndarray]:
+    return {"waveform": np.zeros((rows, samples), np.float32), "num_samples": np.full(rows, samples)}
+
+
+@pytest.mark.usefixtures("loader")
+def test_calls_of_a_compiled_size_use_it_and_all_others_run_as_they_are(toy_bundle_of_both: Path) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    keep(store_of(path), "77")
+    graph = TorchGraph(path, threads=1)
+    assert graph.buckets == [BUCKET]
+    given = 2 + len(read_program(path, CPU).constants)  # weights are inputs, shared by all sizes
+    assert [array.tolist() for array in graph(feed(3, 9000), ["best_tokens", "num_frames"])] == [[given], [77]]
+    assert graph(feed(3, 9000), ["num_frames"])[0].tolist() == [77]  # of those outputs one may do
+    assert graph(feed(2, 9000), ["num_frames"])[0].shape == (2,)
+    assert graph(feed(3, 9000), ["num_frames", "log_probs"])[0].shape == (3,)  # which was not compiled
+
+
+@pytest.mark.usefixtures("loader")
+def test_of_two_compiled_calls_the_one_with_fewer_outputs_is_used(toy_bundle_of_both: Path) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    store = store_of(path)
+    keep(store, "1", outputs=["num_frames", "log_probs", "best_tokens"])
+    keep(store, "2")
+    keep(store, "3", outputs=["num_frames", "best_tokens", "encoder_out"])
+    assert TorchGraph(path, threads=1)(feed(3, 9000), ["num_frames"])[0].tolist() == [2]
+
+
+def test_programs_that_compute_the_same_with_other_weights_share_what_is_compiled(
+    toy_bundle_of_both: Path, tmp_path: Path
+) -> None:
+    encoder, other = (read_program(toy_bundle_of_both / "encoder.pt2", CPU) for _ in range(2))
+    (name,) = other.constants
+    other.constants[name].mul_(2)  # type: ignore[attr-defined]
+    streaming = read_program(toy_bundle_of_both / "streaming_encoder.pt2", CPU)
+    assert program_digest(encoder) == program_digest(other)
+    assert program_digest(encoder) != program_digest(streaming)
+
+
+@pytest.mark.usefixtures("loader")
+@pytest.mark.parametrize(
+    ("harm", "told"),
+    [
+        (lambda store, file: file.write_text("78"), "is damaged"),
+        (lambda store, file: file.chmod(0o660), "others can write to"),
+        (lambda store, file: file.with_suffix(".json").chmod(0o606), "others can write to"),
+        (lambda store, file: store.folder.chmod(0o777), "others can write to"),
+        (lambda store, file: store.folder.parent.chmod(0o720), "others can write to"),
+        (lambda store, file: store.root.chmod(0o702), "others can write to"),
+        (lambda store, file: os.replace(file, file.parent / "x") or file.symlink_to("x"), "is a link"),
+        (lambda store, file: file.unlink(), "cannot be read"),
+        (lambda store, file: file.with_suffix(".json").write_text("{}"), "cannot be read"),
+        (lambda store, file: file.with_suffix(".json").write_text('{"form": 99}'), "it is of form 99"),
+    ],
+)
+def test_what_others_could_have_written_or_is_damaged_is_not_run(
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, harm: Any, told: str
+) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    store = store_of(path)
+    harm(store, keep(store, "77"))
+    graph = TorchGraph(path, threads=1)
+    assert graph.buckets == []
+    assert told in caplog.text
+    assert "it runs as it is" in caplog.text
+    assert graph(feed(3, 9000), ["num_frames"])[0].shape == (3,)
+
+
+@pytest.mark.usefixtures("loader")
+def test_what_belongs_to_another_user_is_not_run(
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    keep(store_of(path), "77")
+    owner = os.geteuid()
+    monkeypatch.setattr(compiled.os, "geteuid", lambda: owner + 1)
+    monkeypatch.setattr(compiled, "TRUSTED", ())  # root's would be run
+    assert TorchGraph(path, threads=1).buckets == []
+    assert f"belongs to user {owner}, not to {owner + 1}" in caplog.text
+
+
+@pytest.mark.usefixtures("loader")
+def test_what_was_compiled_by_another_torch_is_not_used_and_the_log_says_what_differs(
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    with monkeypatch.context() as patch:
+        patch.setattr(compiled, "stamp_of", lambda device: {"torch": "1.0", "gpu": "Old"})
+        keep(store_of(path), "77")
+    assert TorchGraph(path, threads=1).buckets == []
+    assert f"torch 1.0 there, {torch.__version__} here" in caplog.text
+
+
+def test_without_a_cache_nothing_is_said(
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, cache: Path
+) -> None:
+    assert TorchGraph(toy_bundle_of_both / "encoder.pt2", threads=1).buckets == []
+    assert caplog.text == ""
+    assert not cache.exists()
+
+
+def test_the_cache_is_for_its_user_alone(toy_bundle_of_both: Path, cache: Path) -> None:
+    store = store_of(toy_bundle_of_both / "encoder.pt2")
+    file = keep(store, "77")
+    assert store.root == cache / "compiled"
+    assert {path.stat().st_mode & 0o777 for path in (store.root, store.folder.parent, store.folder)} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}
+    assert json.loads((file.parent / "stamp.json").read_text()) == compiled.stamp_of(CPU)
+
+
+def test_a_graph_that_cannot_be_compiled_says_what_can(toy_bundle_of_both: Path) -> None:
+    bundle = Bundle.open(toy_bundle_of_both)
+    with pytest.raises(OperatorError, match="graphs of runtime onnxruntime are not compiled"):
+        compile_bundle(bundle, placement=Placement(runtime="onnxruntime"), sizes="1x1")
+
+
+def test_a_pipeline_whose_network_cannot_be_compiled_as_asked_runs_as_it_is(
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperatorError("no compiler here")
+
+    monkeypatch.setattr(compiling, "compile_calls", fail)
+    bundle = Bundle.open(toy_bundle_of_both)
+    pipeline = OfflinePipeline(bundle, placement=Placement(threads=1, runtime="torch", compile="1x1"))
+    assert "encoder.pt2 runs as it is, not compiled as was asked for: no compiler here" in caplog.text
+    assert pipeline.recognize([toy.toy_waveform("hello")])[0].text == "hello"
+
+
+def test_what_the_cache_has_is_not_compiled_again(toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    store = store_of(path)
+    keep(store, "77")
+    monkeypatch.setattr(compiling, "_Crew", None)  # would fail
+    wanted = compiling.Wanted(OUTPUTS, input_shapes(store._program.inputs, BUCKET))
+    compiling.compile_calls(path, CPU, store, [wanted])
+
+
+def test_a_failure_of_the_compiler_is_told_with_what_it_needs(
+    toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = read_program(toy_bundle_of_both / "encoder.pt2", CPU)
+    store = CompiledStore(program, CPU)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("g++: not found")
+
+    monkeypatch.setattr(torch._inductor, "aot_compile", fail)
+    shapes = input_shapes(program.inputs, BUCKET)
+    with pytest.raises(OperatorError, match=r"cannot compile 3x9000.* for cpu: RuntimeError: g\+\+: not found.*C\+\+"):
+        compiler.compile_call(program, CPU, store, OUTPUTS, shapes)
+    assert list(store.calls()) == []
+
+
+@pytest.mark.slow
+def test_a_compiled_bundle_says_what_it_says_as_it_is(
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bundle = Bundle.open(toy_bundle_of_both)
+    placement = Placement(threads=1, runtime="torch")
+    texts = ["hello", "a", "again and again"]
+    waveforms = [toy.toy_waveform(text) for text in texts]
+    longest = max(map(len, waveforms)) / bundle.manifest.sample_rate
+    found = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=[2])
+    assert [(each.mode, each.bucket.rows) for each in found] == [("offline", 4), ("streaming", 2)]
+    assert all(each.compile_s is not None for each in found)
+    caplog.set_level(logging.WARNING)
+    offline = OfflinePipeline(bundle, placement=placement)
+    assert [each.rows for each in offline.runner.graph.buckets] == [4]
+    assert [each.text for each in offline.recognize(waveforms)] == texts
+    work = offline.work.take()
+    assert work.calls == 1
+    assert work.audio_s + work.padding_s == pytest.approx(
+        4 * offline.runner.graph.buckets[0].samples / bundle.manifest.sample_rate
+    )
+    streaming = StreamingPipeline(bundle, placement=placement)
+    assert [each.rows for each in streaming.runner.graph.buckets] == [2]
+    slots = [streaming.open() for _ in range(2)]
+    said = streaming.advance([Step(slot, waveforms[0], True) for slot in slots])
+    assert [each.text for each in said] == ["hello"] * 2
+    again = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=[2])
+    assert [each.compile_s for each in again] == [None, None]
+    assert caplog.text == ""
+    assert open_graph(toy_bundle_of_both / "encoder.pt2").buckets

@@ -1,0 +1,55 @@
+"""Calls of a graph on a real GPU, many at once: every result is that of its own audio."""
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from tritone.runtime.torch.cuda import CudaQueue, Replays  # noqa: E402  # torch may be missing
+from tritone.runtime.torch.graph import TorchGraph  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+
+
+@pytest.fixture(scope="module")
+def graph(toy_bundle_of_both: Path) -> TorchGraph:
+    return TorchGraph(toy_bundle_of_both / "encoder.pt2", "cuda")
+
+
+def test_16_bit_samples_give_the_same_numbers_as_the_floats_that_they_stand_for(graph: TorchGraph) -> None:
+    assert graph.widens
+    numbers = np.random.default_rng(0).integers(-32768, 32768, (3, 20_000)).astype(np.int16)
+    for _ in range(5):  # as they are launched, and recorded
+        narrow, wide = (
+            graph({"waveform": block, "num_samples": np.full(3, 20_000)}, ["log_probs", "num_frames"])
+            for block in (numbers, (numbers / 32768).astype(np.float32))
+        )
+        for each, expected in zip(narrow, wide, strict=True):
+            np.testing.assert_array_equal(each, expected)
+
+
+def test_calls_at_once_do_not_mix_their_audio() -> None:
+    """What comes back is what was sent, small and large, recorded or not, while blocks are used again and again."""
+    queue = CudaQueue(torch.device("cuda", 0))
+    replays = Replays(queue)
+
+    def call(index: int) -> None:
+        shape = (8, 1000 + 200_000 * (index % 2))
+        block = queue.empty(shape, np.float32)
+        block[:] = index
+        with torch.inference_mode():
+            sent = queue.send([block, np.array([index])])
+            with queue.turn():
+                given = queue.received(sent)
+                fetched = queue.fetch(replays.run("add", lambda x, y: [x + y, x.sum(dim=1), y * 2], given))
+        total, sums, twice = fetched.wait()
+        assert total.shape == shape
+        assert (total == 2 * index).all()
+        np.testing.assert_allclose(sums, np.full(8, index * shape[1]), rtol=1e-5)
+        assert twice.tolist() == [2 * index]
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(call, range(200)))
