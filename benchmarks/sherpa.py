@@ -46,7 +46,9 @@ OUTPUT = ROOT / "docs" / "performance" / "sherpa.json"
 TITLE = "Beside sherpa-onnx"
 INTRODUCTION = """\
 Ratios from one run each, both sides on the same machine, in turn, on the same audio, after a warm-up. "others %" is how
-much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Written by
+much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Each figure
+names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or those
+of `tritone export icefall --layout sherpa-onnx`, which are faster (where nothing is said, the latter). Written by
 `python -m benchmarks.sherpa`; raw rows are in [sherpa.json](sherpa.json)."""
 
 SAMPLE_RATE = 16000
