@@ -1,12 +1,13 @@
 """The forms of operators that a zipformer has here compute what icefall's own do, which published graphs have."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
-
 from benchmarks.models.transducer import random_network, smaller
 from benchmarks.models.upstream import upstream_operators
+
 from tritone.families.export.exportable import Run, follow
 from tritone.families.icefall.graphs import OfflineGraph, make_fbank
 from tritone.families.icefall.zipformer_config import ZipformerConfig
@@ -48,7 +49,7 @@ def test_a_step_of_streams_is_encoded_as_by_upstreams_operators() -> None:
 
 
 @torch.no_grad()
-def test_in_int8_an_utterance_has_the_same_frames_to_the_last_bit_whatever_is_beside_it(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_in_int8_an_utterance_has_the_same_frames_to_the_last_bit_whatever_is_beside_it(tmp_path: Path) -> None:
     network = random_network(WIDER)
     graph = OfflineGraph(network, make_fbank(80), "transducer").eval()
     traced = export_graph(graph, graph.example(), graph.outputs, graph.dynamic, graph.metadata)
