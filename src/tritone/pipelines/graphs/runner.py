@@ -214,7 +214,7 @@ class GraphRunner:
         def compute(batch: Batch, inputs: Mapping[str, Array]) -> Outputs:
             with self.budget.call(batch.num_rows, batch.num_samples):
                 outputs = self.compute(inputs, outputs_for(batch.indices))
-            return {name: rows[: len(batch.indices)] for name, rows in outputs.items()} if batch.rows else outputs
+            return first_rows(outputs, len(batch.indices)) if batch.rows else outputs
 
         try:
             self.run(
@@ -314,7 +314,7 @@ class GraphRunner:
                 inputs = self.filled([silence], bucket.samples, bucket.rows).inputs
                 with self.budget.call(bucket.rows, bucket.samples):
                     computed = self.compute(inputs, outputs)
-                take({name: rows[:1] for name, rows in computed.items()})
+                take(first_rows(computed, 1))
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
         lengths = self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave)
@@ -322,3 +322,8 @@ class GraphRunner:
 
     def _give_back(self) -> None:
         self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)
+
+
+def first_rows(outputs: Outputs, count: int) -> Outputs:
+    """The outputs of the first rows of a call; what is held on a device keeps all, since searches name their rows."""
+    return {name: rows[:count] if isinstance(rows, np.ndarray) else rows for name, rows in outputs.items()}
