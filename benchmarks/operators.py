@@ -63,7 +63,7 @@ def write_graphs(size: str, folder: Path, *, streaming: bool, int8: bool) -> dic
     sizes = {"chunk_size": CHUNK, "left_context": LEFT} if streaming else {}
     tokens = [f"<{index}>" for index in range(network.config.vocab_size)]
     with upstream_operators():
-        write_sherpa_layout(network, theirs.parent, tokens, streaming=streaming, check=False, **sizes)
+        write_sherpa_layout(network, theirs.parent, tokens, streaming=streaming, check=False, **sizes)  # type: ignore[arg-type]
     if int8:
         quantise_as_published(theirs)
     return paths
