@@ -1,14 +1,18 @@
 """Transducers here and in sherpa-onnx (C++): the same weights, the same two cores, in one run.
 
-    python -m benchmarks.sherpa [--size zipformer-m] [--only offline,served,streams] [--output FILE.json]
+    python -m benchmarks.sherpa [--size zipformer-m] [--only offline,served,streams]
+        [--graphs published] [--precision fp32] [--output FILE.json]
 
-A random model of a published size is written twice: as a bundle, and in sherpa-onnx's layout. Both sides search
-greedily, with as many threads as there are cores, in turn, on the same audio. What they say is compared before anything
-is timed. Prints every repeat, and writes the JSON with its conditions and the page beside it (FILE.md). Needs
-`tritone[export]` and `sherpa-onnx`.
+A random model of a published size is written twice: as a bundle, and in sherpa-onnx's layout, with the operators of
+icefall's export or, with `--graphs ours`, with those of `tritone export icefall --layout sherpa-onnx`. In int8, graphs
+of sherpa-onnx are quantised as icefall's export does it. Both sides search greedily, with as many threads as there are
+cores, in turn, on the same audio. What they say is compared before anything is timed (in int8 that is not done: a
+random network says different things after rounding). Prints every repeat, and writes the JSON with its conditions and
+the page beside it (FILE.md). Needs `tritone[export]` and `sherpa-onnx`.
 """
 
 import argparse
+import contextlib
 import os
 import sys
 import tempfile
@@ -23,9 +27,11 @@ import rapidfuzz
 
 from benchmarks.measure import ROOT, Bystanders, Finding, Setup, alternate, is_calm, median_ratio, save, to_markdown
 from benchmarks.models.transducer import ENCODERS, write_checkpoint
+from benchmarks.models.upstream import quantise_as_published, upstream_operators
 from benchmarks.served import MODEL, serving
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
+from tritone.bundle.manifest import Precision
 from tritone.bundle.vocabulary import read_tokens
 from tritone.client import Client
 from tritone.families.icefall.export import export_icefall
@@ -34,12 +40,15 @@ from tritone.families.icefall.sherpa_layout import write_sherpa_layout
 from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, Step, open_offline, open_streaming
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
 
 OUTPUT = ROOT / "docs" / "performance" / "sherpa.json"
 TITLE = "Beside sherpa-onnx"
 INTRODUCTION = """\
 Ratios from one run each, both sides on the same machine, in turn, on the same audio, after a warm-up. "others %" is how
-much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Written by
+much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Each figure
+names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or those
+of `tritone export icefall --layout sherpa-onnx`, which are faster (where nothing is said, the latter). Written by
 `python -m benchmarks.sherpa`; raw rows are in [sherpa.json](sherpa.json)."""
 
 SAMPLE_RATE = 16000
@@ -56,11 +65,20 @@ MOST_DIFFERENT = 0.02  # share of characters; random networks have near ties
 
 @dataclass(frozen=True)
 class Model:
-    """One random model, for whole utterances or for streams, in both forms."""
+    """One random model, for whole utterances or for streams, in both forms.
+
+    `published`: whether sherpa-onnx has the operators of icefall's export, and not those of ours.
+    """
 
     size: str
     folder: Path
     causal: bool
+    published: bool = True
+    precision: Precision = "fp32"
+
+    def __str__(self) -> str:
+        graphs = "icefall's operators" if self.published else "operators of our export"
+        return f"{self.size} in {self.precision}, {graphs} in sherpa-onnx"
 
     @cached_property
     def bundle(self) -> Bundle:
@@ -72,7 +90,13 @@ class Model:
             streaming=self.causal,
             chunk_size=CHUNK // 2 if self.causal else None,  # in encoder frames
             left_context=LEFT // 2 if self.causal else None,
+            precisions=("fp32",) if self.precision == "fp32" else ("fp32", self.precision),
+            force=True,
         ).bundle
+
+    @property
+    def placement(self) -> Placement:
+        return Placement(precision=self.precision)
 
     @cached_property
     def rival(self) -> dict[str, str]:
@@ -81,10 +105,12 @@ class Model:
         sizes = {"chunk_size": CHUNK, "left_context": LEFT} if self.causal else {}
         network = self._network
         tokens = read_tokens(self.folder / "tokens.txt")
-        write_sherpa_layout(network, folder, tokens, streaming=self.causal, **sizes)  # type: ignore[arg-type]
-        return {"tokens": str(folder / "tokens.txt")} | {
-            name: str(next(folder.glob(f"{name}*.onnx"))) for name in ("encoder", "decoder", "joiner")
-        }
+        with upstream_operators() if self.published else contextlib.nullcontext():
+            write_sherpa_layout(network, folder, tokens, streaming=self.causal, **sizes)  # type: ignore[arg-type]
+        paths = {name: folder / f"{name}.onnx" for name in ("encoder", "decoder", "joiner")}
+        if self.precision == "int8":
+            paths = {name: quantise_as_published(path) for name, path in paths.items()}
+        return {"tokens": str(folder / "tokens.txt")} | {name: str(path) for name, path in paths.items()}
 
     @cached_property
     def _network(self) -> IcefallModel:
@@ -93,8 +119,9 @@ class Model:
 
 def offline_in_process(model: Model, setup: Setup) -> Finding:
     """Throughput of the pipeline in process, divided by sherpa-onnx's."""
-    rival, pipeline, audio = _Rival(model), open_offline(model.bundle), _utterances()
-    _require_alike([result.text for result in pipeline.recognize(audio[:8])], rival.texts(audio[:8], 1))
+    rival, pipeline, audio = _Rival(model), open_offline(model.bundle, placement=model.placement), _utterances()
+    if model.precision == "fp32":
+        _require_alike([result.text for result in pipeline.recognize(audio[:8])], rival.texts(audio[:8], 1))
     best = _best_batch(rival, audio)
     rows = alternate(
         {"tritone s": lambda: _recognize(pipeline, audio), "sherpa-onnx s": lambda: rival.texts(audio, best)}, REPEATS
@@ -119,8 +146,9 @@ def offline_served(model: Model, setup: Setup) -> Finding:
 def streams(model: Model, setup: Setup) -> Finding:
     """Streams that keep up in real time in process, divided by sherpa-onnx's."""
     audio = speech_workload(f"{TICKS * CHUNK / 50 + 2:g}", Tape.shipped(SAMPLE_RATE), max_utterances=8).waveforms
-    ours, theirs = _OurStreams(model.bundle), _RivalStreams(model)
-    _require_alike(ours.texts(audio), theirs.texts(audio))
+    ours, theirs = _OurStreams(model.bundle, model.placement), _RivalStreams(model)
+    if model.precision == "fp32":
+        _require_alike(ours.texts(audio), theirs.texts(audio))
     rows: list[dict[str, Any]] = []
     while sum(map(is_calm, rows)) < 3 and len(rows) < 4:
         with Bystanders() as bystanders:
@@ -179,8 +207,8 @@ class _Rival:
 
 
 class _OurStreams:
-    def __init__(self, bundle: Bundle) -> None:
-        self._pipeline = open_streaming(bundle)
+    def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
+        self._pipeline = open_streaming(bundle, placement=placement)
         self.step_samples = self._pipeline.geometry.shift_samples
 
     def start(self, count: int) -> Callable[[Sequence[Waveform]], object]:
@@ -327,22 +355,35 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="zipformer-m", choices=sorted(ENCODERS))
     parser.add_argument("--only", default=",".join(MEASURES), help=f"some of {','.join(MEASURES)}")
+    parser.add_argument("--graphs", choices=["published", "ours"], default="published", help="operators in sherpa-onnx")
+    parser.add_argument("--precision", choices=["fp32", "int8"], default="fp32")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file; the page is written beside it")
     parser.add_argument("--cores", type=int, default=2, help="CPU cores for everything together (default: 2)")
     arguments = parser.parse_args()
     names = arguments.only.split(",")
     if unknown := [name for name in names if name not in MEASURES]:
         parser.error(f"--only {','.join(unknown)}: choose from {','.join(MEASURES)}")
+    if arguments.precision != "fp32" and "served" in names:
+        parser.error("served models are measured in fp32; with --precision int8 take --only offline,streams")
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < arguments.cores:
         parser.error(f"--cores {arguments.cores}: this process may use {len(usable)}")
     os.sched_setaffinity(0, usable[: arguments.cores])  # the server inherits it
     findings = []
     with tempfile.TemporaryDirectory(prefix="random-transducer-") as folder:
-        models = {causal: Model(arguments.size, Path(folder) / str(causal), causal) for causal in (False, True)}
+        models = {
+            causal: Model(
+                arguments.size,
+                Path(folder) / str(causal),
+                causal,
+                published=arguments.graphs == "published",
+                precision=arguments.precision,
+            )
+            for causal in (False, True)
+        }
         for name in names:
             causal, measure = MEASURES[name]
-            findings.append(measure(models[causal], Setup.here(arguments.size, "benchmarks.sherpa")))
+            findings.append(measure(models[causal], Setup.here(str(models[causal]), "benchmarks.sherpa")))
             print(findings[-1], flush=True)
             page = to_markdown(save(findings, arguments.output), TITLE, INTRODUCTION)
             arguments.output.with_suffix(".md").write_text(page, encoding="utf-8")

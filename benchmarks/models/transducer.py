@@ -108,11 +108,7 @@ def write_checkpoint(
         vocab_size: tokens, special ones among them.
         token_rate: tokens a second of speech; 0 balances on noise, see `EMITTING`.
     """
-    torch.manual_seed(seed)
-    encoder = replace(ENCODERS[size] if isinstance(size, str) else size, causal=causal)
-    group = 4 if isinstance(encoder, ZipformerConfig) else 1
-    predictor = PredictorConfig(vocab_size=vocab_size, width=512, joiner_dim=512, group_size=group)
-    model = IcefallModel.from_config(IcefallConfig(encoder=encoder, predictor=predictor)).eval()
+    model = random_network(size, causal=causal, vocab_size=vocab_size, seed=seed)
     with torch.no_grad():
         if token_rate:
             _balance(model, speech(BALANCED_ON_S), token_rate / FRAMES_A_SECOND)
@@ -124,6 +120,17 @@ def write_checkpoint(
     lines = "".join(f"{token} {index}\n" for index, token in enumerate(tokens))
     (folder / "tokens.txt").write_text(lines, encoding="utf-8")
     return model
+
+
+def random_network(
+    size: str | ZipformerConfig | ConformerConfig, *, causal: bool = False, vocab_size: int = 500, seed: int = 7
+) -> IcefallModel:
+    """A network with random weights; its joiner is not balanced."""
+    torch.manual_seed(seed)
+    encoder = replace(ENCODERS[size] if isinstance(size, str) else size, causal=causal)
+    group = 4 if isinstance(encoder, ZipformerConfig) else 1
+    predictor = PredictorConfig(vocab_size=vocab_size, width=512, joiner_dim=512, group_size=group)
+    return IcefallModel.from_config(IcefallConfig(encoder=encoder, predictor=predictor)).eval()
 
 
 def random_bundle(

@@ -18,7 +18,7 @@ from tritone.runtime.graph import EVEN_ROWS
 from tritone.runtime.onnx.external_data import inspect
 
 # Operators of precision int8, which the exporter makes: activations become uint8 as they go.
-QUANTISED = {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"}
+QUANTISED = {"DynamicQuantizeLinear", "MatMulInteger", "MatMulIntegerToFloat", "ConvInteger"}
 WIDENED_WEIGHTS = "widened.bin"
 
 

@@ -280,7 +280,7 @@ def test_graphs_of_a_precision_share_their_weights(icefall_reports: Reports) -> 
         held.append({tuple(entry.value for entry in tensor.external_data) for tensor in outside})
     assert len(held[0] & held[1]) > len(held[0] ^ held[1])
     joiner = onnx.load(bundle.artifact("joiner", "onnxruntime", "int8"), load_external_data=False)
-    assert "MatMulInteger" in {node.op_type for node in joiner.graph.node}
+    assert "MatMulIntegerToFloat" in {node.op_type for node in joiner.graph.node}
 
 
 def test_drift_of_every_narrow_graph_is_measured_on_real_audio(icefall_reports: Reports) -> None:

@@ -10,7 +10,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
-from tritone.families.icefall.zipformer_layers import SWOOSH_L, SWOOSH_R, BiasNorm, swoosh
+from tritone.families.icefall.zipformer_layers import (
+    SWOOSH_L,
+    SWOOSH_R,
+    BiasNorm,
+    bias_after_swoosh,
+    swoosh,
+    swoosh_rest,
+)
 
 CHANNELS = (8, 32, 128)
 CONVNEXT_KERNEL = 7
@@ -28,22 +35,18 @@ def embedded_frames(frames: Tensor) -> Tensor:
     return ((frames - 7) // 2).clamp(min=0)
 
 
-class ShiftedConv2d(nn.Conv2d):
-    """A convolution whose bias takes off what a swoosh wants taken off."""
-
-    def shifted(self, x: Tensor, kind: tuple[float, float]) -> Tensor:
-        assert self.bias is not None
-        return F.conv2d(x, self.weight, self.bias - kind[0], stride=self.stride, padding=self.padding)
-
-
-class FirstConvolution(ShiftedConv2d):
+class FirstConvolution(nn.Conv2d):
     """Stays float32 in narrow models: log-mel values go up to 20 and are not normalised, so they need their bits."""
 
     in_float32 = True
 
 
 class ConvNeXt(nn.Module):
-    """x + pointwise(SwooshL(pointwise(depthwise 7x7(x)))), looking 3 frames back and 3 ahead."""
+    """x + pointwise(SwooshL(pointwise(depthwise 7x7(x)))), looking 3 frames back and 3 ahead.
+
+    The pointwise convolutions are products with channels last, and so is the result: in onnxruntime's blocked layout,
+    their result and its activation, three times as wide, had to be brought out of the layout and back into it.
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -51,7 +54,7 @@ class ConvNeXt(nn.Module):
         self.depthwise_conv = nn.Conv2d(
             channels, channels, CONVNEXT_KERNEL, groups=channels, padding=(CONVNEXT_SIDE, CONVNEXT_SIDE)
         )
-        self.pointwise_conv1 = ShiftedConv2d(channels, hidden, 1)
+        self.pointwise_conv1 = nn.Conv2d(channels, hidden, 1)
         self.pointwise_conv2 = nn.Conv2d(hidden, channels, 1)
         assert self.pointwise_conv2.bias is not None
         with torch.no_grad():
@@ -59,10 +62,14 @@ class ConvNeXt(nn.Module):
             nn.init.uniform_(self.pointwise_conv2.bias, -0.001, 0.001)
 
     def _finish(self, x: Tensor, mixed: Tensor) -> Tensor:
-        return x + self.pointwise_conv2(swoosh(self.pointwise_conv1.shifted(mixed, SWOOSH_L), SWOOSH_L))
+        first, last = self.pointwise_conv1, self.pointwise_conv2
+        assert first.bias is not None
+        x, mixed = x.permute(0, 2, 3, 1), mixed.permute(0, 2, 3, 1)
+        hidden = swoosh(F.linear(mixed.flatten(0, 2), first.weight.flatten(1), first.bias - SWOOSH_L[0]))
+        return x + F.linear(hidden, last.weight.flatten(1), bias_after_swoosh(last, SWOOSH_L)).reshape(x.shape)
 
     def forward(self, x: Tensor) -> Tensor:
-        """(batch, channels, frames, bins) to the same."""
+        """(batch, channels, frames, bins) to (batch, frames, bins, channels)."""
         return self._finish(x, self.depthwise_conv(x))
 
     def step(self, x: Tensor, past: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,8 +91,8 @@ class Subsampling(nn.Module):
         self.conv = nn.ModuleDict(
             {
                 "0": FirstConvolution(1, one, 3, padding=(0, 1)),
-                "4": ShiftedConv2d(one, two, 3, stride=2),
-                "7": ShiftedConv2d(two, three, 3, stride=(1, 2)),
+                "4": nn.Conv2d(one, two, 3, stride=2),
+                "7": nn.Conv2d(two, three, 3, stride=(1, 2)),
             }
         )
         self.convnext = ConvNeXt(three)
@@ -95,13 +102,19 @@ class Subsampling(nn.Module):
 
     def _convolve(self, feats: Tensor) -> Tensor:
         x = feats.unsqueeze(1)
-        for layer in self.conv.values():
-            assert isinstance(layer, ShiftedConv2d)
-            x = swoosh(layer.shifted(as_dtype(x, layer.weight.dtype), SWOOSH_R), SWOOSH_R)
-        return as_dtype(x, self.out.weight.dtype)
+        for index, layer in enumerate(self.conv.values()):
+            assert isinstance(layer, nn.Conv2d)
+            assert layer.bias is not None
+            bias = bias_after_swoosh(layer, SWOOSH_R) if index else layer.bias
+            x = as_dtype(x, layer.weight.dtype)
+            x = swoosh(F.conv2d(x, layer.weight, bias - SWOOSH_R[0], stride=layer.stride, padding=layer.padding))
+        return as_dtype(x, self.out.weight.dtype) - swoosh_rest(SWOOSH_R)
 
     def _project(self, x: Tensor) -> Tensor:
-        return self.dropout(self.out_norm(self.out(x.transpose(1, 2).flatten(2))))
+        """(batch, frames, bins, channels) to (batch, frames, width); the checkpoint has channels before bins."""
+        channels = CHANNELS[-1]
+        weight = self.out.weight.unflatten(1, (channels, self.out.in_features // channels)).transpose(1, 2).flatten(1)
+        return self.dropout(self.out_norm(F.linear(x.flatten(2), weight, self.out.bias)))
 
     def forward(self, feats: Tensor, num_frames: Tensor) -> Tensor:
         """Embed whole utterances.

@@ -19,13 +19,25 @@ SWOOSH_L = (4.0, 0.035)  # shift inside of the softplus, constant taken off
 SWOOSH_R = (1.0, 0.313261687)
 
 
-def swoosh(x: Tensor, kind: tuple[float, float]) -> Tensor:
-    """softplus(x - shift) - 0.08 x - constant, of an `x` that has the shift taken off already.
+def swoosh(x: Tensor) -> Tensor:
+    """softplus(x - shift) - 0.08 (x - shift), of an `x` that has the shift taken off already.
 
-    The layer before has a bias, which takes the shift off for nothing.
+    The biases of the layers around it do the rest for nothing: that of the layer before takes the shift off, and that
+    of the layer after what is missing of the activation, `swoosh_rest`.
     """
+    return F.softplus(x) - SWOOSH_SLOPE * x
+
+
+def swoosh_rest(kind: tuple[float, float]) -> float:
+    """What must still be taken off the result of `swoosh`."""
     shift, constant = kind
-    return F.softplus(x) - (SWOOSH_SLOPE * x + (SWOOSH_SLOPE * shift + constant))
+    return SWOOSH_SLOPE * shift + constant
+
+
+def bias_after_swoosh(layer: nn.Linear | nn.Conv1d | nn.Conv2d, kind: tuple[float, float]) -> Tensor:
+    """The bias of a layer that takes the result of `swoosh` as it is; a convolution must not pad it."""
+    assert layer.bias is not None
+    return layer.bias - swoosh_rest(kind) * layer.weight.flatten(1).sum(1)
 
 
 def scaled_linear(inputs: int, outputs: int, scale: float, bias: bool = True) -> nn.Linear:
@@ -108,7 +120,7 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         hidden = F.linear(x, self.in_proj.weight, self.in_proj.bias - SWOOSH_L[0])
-        return self.out_proj(self.dropout(swoosh(hidden, SWOOSH_L)))
+        return F.linear(self.dropout(swoosh(hidden)), self.out_proj.weight, bias_after_swoosh(self.out_proj, SWOOSH_L))
 
 
 class AttentionWeights(nn.Module):
@@ -286,7 +298,7 @@ class ConvolutionModule(nn.Module):
         return F.glu(self.in_proj(x), dim=-1)
 
     def finish(self, x: Tensor) -> Tensor:
-        return self.out_proj(swoosh(x.transpose(1, 2), SWOOSH_R))
+        return F.linear(swoosh(x.transpose(1, 2)), self.out_proj.weight, bias_after_swoosh(self.out_proj, SWOOSH_R))
 
     def forward(self, x: Tensor, frame_mask: Tensor, chunks: Chunks | None) -> Tensor:
         """x (batch, frames, width), frame_mask (batch, frames, 1) of its type; chunks of causal models."""

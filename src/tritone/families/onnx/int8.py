@@ -26,11 +26,15 @@ MIDDLE, REACH = 128, 127
 
 CONSTANTS = {
     "int8.last_axis": np.array([-1], np.int64),
+    "int8.least": np.float32(1e-28),  # the largest number of a row of zeros, which must not be divided by 0
     "int8.step": np.float32(1 / REACH),
-    "int8.least": np.float32(1e-30),  # the scale of a row of zeros, which must not be divided by 0
-    "int8.middle": np.float32(MIDDLE),
     "int8.zero_point": np.uint8(MIDDLE),
+    "int8.weight_zero_point": np.int8(0),
 }
+
+CONTRIB = helper.make_opsetid("com.microsoft", 1)
+"""Operators of onnxruntime alone. Its product of integers whose result is scaled to float32 needs one pass over that
+where the operators of ONNX need three."""
 
 
 def quantise_products(model: onnx.ModelProto, keep: Collection[str] = ()) -> onnx.ModelProto:
@@ -82,6 +86,8 @@ def quantise_products(model: onnx.ModelProto, keep: Collection[str] = ()) -> onn
     for weight in chosen:
         levels, scale = quantise_columns(weights[weight])
         kept += [numpy_helper.from_array(levels, f"{weight}.int8"), numpy_helper.from_array(scale, f"{weight}.scale")]
+    if CONTRIB.domain not in {opset.domain for opset in result.opset_import}:
+        result.opset_import.append(CONTRIB)
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(kept)
@@ -109,24 +115,21 @@ def _is_product(node: NodeProto) -> bool:
 
 
 def _to_levels(x: str) -> Sequence[NodeProto]:
-    """Nodes that make `x.uint8` and `x.scale` (one a row) of `x`."""
+    """Nodes that make `x.uint8` and `x.largest` (one a row) of `x`: a row is divided by its largest number."""
     return (
         helper.make_node("Abs", [x], [f"{x}.abs"]),
-        helper.make_node("ReduceMax", [f"{x}.abs", "int8.last_axis"], [f"{x}.largest"], keepdims=1),
-        helper.make_node("Mul", [f"{x}.largest", "int8.step"], [f"{x}.unsafe"]),
-        helper.make_node("Max", [f"{x}.unsafe", "int8.least"], [f"{x}.scale"]),
-        helper.make_node("Div", [x, f"{x}.scale"], [f"{x}.scaled"]),
-        helper.make_node("Round", [f"{x}.scaled"], [f"{x}.rounded"]),
-        helper.make_node("Add", [f"{x}.rounded", "int8.middle"], [f"{x}.shifted"]),
-        helper.make_node("Cast", [f"{x}.shifted"], [f"{x}.uint8"], to=TensorProto.UINT8),
+        helper.make_node("ReduceMax", [f"{x}.abs", "int8.last_axis"], [f"{x}.unsafe"], keepdims=1),
+        helper.make_node("Max", [f"{x}.unsafe", "int8.least"], [f"{x}.largest"]),
+        helper.make_node("Div", [x, f"{x}.largest"], [f"{x}.scaled"]),
+        helper.make_node("QuantizeLinear", [f"{x}.scaled", "int8.step", "int8.zero_point"], [f"{x}.uint8"]),
     )
 
 
 def _product(x: str, weight: str, y: str) -> Sequence[NodeProto]:
     """Nodes that multiply `x.uint8` with `weight.int8` and bring the sum back to float32, as `y`."""
+    levels = [f"{x}.uint8", f"{weight}.int8", "int8.step", f"{weight}.scale"]
+    zero_points = ["int8.zero_point", "int8.weight_zero_point"]
     return (
-        helper.make_node("MatMulInteger", [f"{x}.uint8", f"{weight}.int8", "int8.zero_point"], [f"{y}.sum"]),
-        helper.make_node("Cast", [f"{y}.sum"], [f"{y}.float"], to=TensorProto.FLOAT),
-        helper.make_node("Mul", [f"{y}.float", f"{weight}.scale"], [f"{y}.columns"]),
-        helper.make_node("Mul", [f"{y}.columns", f"{x}.scale"], [y]),
+        helper.make_node("MatMulIntegerToFloat", [*levels, *zero_points], [f"{y}.columns"], domain=CONTRIB.domain),
+        helper.make_node("Mul", [f"{y}.columns", f"{x}.largest"], [y]),
     )
