@@ -24,5 +24,5 @@ def fused(module: Module) -> Module:
     in_halves = any(each.dtype in (torch.float16, torch.bfloat16) for each in module.parameters())
     for part in result.modules():
         if hasattr(part, "fused"):
-            part.fused = in_halves or not getattr(part, "fused_in_halves", False)
+            setattr(part, "fused", in_halves or not getattr(part, "fused_in_halves", False))  # noqa: B010
     return result

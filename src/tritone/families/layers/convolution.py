@@ -22,6 +22,7 @@ def rectified_windows(x: Tensor, layer: nn.Conv2d) -> Tensor:
     (tall, wide), (down, across) = layer.kernel_size, layer.stride
     padding = -tall * wide % 8  # zeros, for tensor cores
     windows = F.pad(x.unfold(1, tall, down).unfold(2, wide, across).flatten(3), (0, padding))
+    assert layer.bias is not None
     weight = F.pad(layer.weight.flatten(1), (0, padding))
     found: Tensor = torch._addmm_activation(layer.bias, windows.flatten(0, 2), weight.transpose(0, 1))
     return found.unflatten(0, windows.shape[:3]).permute(0, 3, 1, 2)
