@@ -155,11 +155,7 @@ class TorchGraph:
             return self._functions[outputs]
 
     def _composed(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[torch.Tensor]]:
-        plain = [name.removeprefix(HELD) for name in outputs]
-        wanted = {need for name in plain for need in (self._derived[name][0] if name in self._derived else (name,))}
-        unknown = [name for name in plain if name in wanted and name not in self.outputs]
-        # In the program's order: the same network, whatever order they are asked for in.
-        names = tuple(name for name in self.outputs if name in wanted) + tuple(unknown)
+        plain, names = [name.removeprefix(HELD) for name in outputs], self._needed(outputs)
         program = widening(self._computed(names), self.inputs)
         if names == outputs:
             return program
@@ -173,6 +169,12 @@ class TorchGraph:
             return [found[name] for name in plain]
 
         return compute
+
+    def _needed(self, outputs: Sequence[str]) -> tuple[str, ...]:
+        """The outputs of the program that others are made of, in its order: one network, however they are asked for."""
+        plain = [name.removeprefix(HELD) for name in outputs]
+        wanted = {need for name in plain for need in (self._derived[name][0] if name in self._derived else (name,))}
+        return (*(name for name in self.outputs if name in wanted), *sorted(wanted - set(self.outputs)))
 
     def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
         """The program as a function to outputs of its own, compiled for the shapes that it is."""
@@ -196,7 +198,7 @@ class TorchGraph:
         from tritone.runtime.torch.compiling import Wanted, compile_calls  # takes its time to load
 
         store = CompiledStore(self._program, self._place)
-        wanted = [Wanted(tuple(outputs), input_shapes(self.inputs, bucket, history)) for bucket in buckets]
+        wanted = [Wanted(self._needed(outputs), input_shapes(self.inputs, bucket, history)) for bucket in buckets]
         compile_calls(self.path, self._place, store, wanted, done=done)
         self.open_compiled()
 
