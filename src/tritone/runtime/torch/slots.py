@@ -213,7 +213,7 @@ class _Step:
         self._packed: list[tuple[int, _Field]] = []  # of each output its place among those that are asked for
 
     def __call__(self, block: Tensor, *grown: Tensor) -> list[Tensor]:
-        """Returns the outputs in one tensor, those that stay, and after them the next values of the states that grow."""
+        """Returns the outputs in one tensor, those that stay, and the next values of the states that grow."""
         fed = {field.name: field.of_tensor(block) for field in self._layout.fields}
         reads, writes = fed.pop("reads"), fed.pop("writes")
         fed |= {name: rows.index_select(0, reads) for name, rows in self._rows.items()}
