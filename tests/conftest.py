@@ -75,6 +75,13 @@ def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServ
         yield server
 
 
+@pytest.fixture(scope="session")
+def either_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    """Toy models that take float32 or 16-bit audio, and say which they got; beside one that knows float32 alone."""
+    with toy_server(tmp_path_factory.mktemp("either"), "either", "either-chunks", "count", "scale") as server:
+        yield server
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--golden",

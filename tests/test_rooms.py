@@ -99,8 +99,10 @@ def test_the_client_knows_no_more_than_audio() -> None:
 
 
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
-    ours = (transport.WAVEFORM, transport.NUM_SAMPLES, transport.TEXT, transport.DETAILS, transport.EMBEDDING)
-    assert ours == (wire.WAV, wire.WAV_LENS, wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
+    ours = (transport.WAVEFORM, transport.PCM, transport.NUM_SAMPLES)
+    assert ours == (wire.WAV, wire.PCM, wire.WAV_LENS)
+    answers = (transport.TEXT, transport.DETAILS, transport.EMBEDDING)
+    assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
 
 
 def test_rooms_that_know_little_import_little() -> None:

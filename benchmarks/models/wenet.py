@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 import yaml
 
+from benchmarks.models.pieces import pieces, speech
 from benchmarks.models.random_bundle import export_random, options_parser
 from tritone.bundle import Bundle
 from tritone.families.layers.fbank import Fbank
@@ -25,13 +26,20 @@ from tritone.families.wenet.export import export_wenet
 from tritone.families.wenet.model import AsrModel
 
 SPECIAL = ("<blank>", "<unk>", "<sos/eos>", "▁")
+NEVER = -40.0  # logit of special tokens, where the rate of the others is given
 COLOUR_CHANGE = 640  # samples, 40 ms: one encoder frame
 BLANK_HEAD_START = 4.0  # natural-log units; about as many blanks as a trained model says
+BALANCED_ON_S = 20
+HALVINGS = 14
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelSize:
-    """A streamable conformer. The defaults are the shipped demo model's; `vocab_size` counts the special tokens too."""
+    """A streamable conformer. The defaults are the shipped demo model's; `vocab_size` counts the special tokens too.
+
+    `decoder_blocks`: of each attention decoder, left to right and right to left (U2++); 0 is none. `token_rate`: how
+    many tokens a second of speech has, which are word pieces then; 0 makes characters, balanced on noise.
+    """
 
     width: int = 96
     blocks: int = 12
@@ -39,6 +47,8 @@ class ModelSize:
     linear_units: int = 384
     kernel: int = 15
     vocab_size: int = 32
+    decoder_blocks: int = 0
+    token_rate: int = 0
     mel_bins: int = 80
 
     def __post_init__(self) -> None:
@@ -50,7 +60,16 @@ class ModelSize:
     @property
     def config(self) -> dict[str, Any]:
         """The model as WeNet's train.yaml has it."""
+        decoder = {
+            "attention_heads": self.heads,
+            "linear_units": self.linear_units,
+            "num_blocks": self.decoder_blocks,
+            "r_num_blocks": self.decoder_blocks,
+        }
         return {
+            **({"decoder": "bitransformer", "decoder_conf": decoder} if self.decoder_blocks else {}),
+            **({"model_conf": {"ctc_weight": 0.3, "reverse_weight": 0.3}} if self.decoder_blocks else {}),
+            **({"tokenizer": "bpe"} if self.token_rate else {}),
             "encoder": "conformer",
             "encoder_conf": {
                 "output_size": self.width,
@@ -71,7 +90,9 @@ class ModelSize:
 
     @property
     def units(self) -> list[str]:
-        """Special tokens, letters, then characters from U+4E00 on for larger vocabularies."""
+        """Special tokens, letters, then characters from U+4E00 on for larger vocabularies; or word pieces."""
+        if self.token_rate:
+            return [*SPECIAL, *pieces(self.vocab_size - len(SPECIAL))]
         letters = "abcdefghijklmnopqrstuvwxyz'0123456789"
         plain = [*letters, *(chr(0x4E00 + index) for index in range(max(0, self.vocab_size)))]
         return [*SPECIAL, *plain][: self.vocab_size]
@@ -91,7 +112,10 @@ def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> dict[str, 
         # Log-mel features of 16-bit speech lie around -5 to 15.
         model.encoder.global_cmvn.mean.fill_(5.0)
         model.encoder.global_cmvn.istd.fill_(0.3)
-        _balance(model)
+        if size.token_rate:
+            _balance(model, speech(BALANCED_ON_S), size.token_rate)
+        else:
+            _balance(model, babble(160_000, seed=1))
     folder.mkdir(parents=True, exist_ok=True)
     paths = {"checkpoint": folder / "final.pt", "config": folder / "train.yaml", "tokens": folder / "units.txt"}
     torch.save(model.state_dict(), paths["checkpoint"])
@@ -119,16 +143,32 @@ def babble(samples: int, seed: int) -> npt.NDArray[np.float32]:
     return np.clip(mixed, -1, 1).astype(np.float32)
 
 
-def _balance(model: AsrModel) -> None:
-    waveform = torch.from_numpy(babble(160_000, seed=1))[None]
+def _balance(model: AsrModel, heard: npt.NDArray[np.float32], token_rate: float | None = None) -> None:
+    """Have every token vary about equally over frames, and the blank win as often as in speech, or at that rate."""
+    waveform = torch.from_numpy(heard)[None]
     features, count = Fbank(num_mel_bins=model.config.num_mel_bins)(waveform, torch.tensor([waveform.shape[1]]))
     encoded, _ = model.eval().encoder(features, count)
-    head = model.ctc.ctc_lo
+    head, blank = model.ctc.ctc_lo, model.config.blank_id
     logits = encoded[0] @ head.weight.T
     scale = 3.0 / logits.std(dim=0)
     head.weight.mul_(scale.unsqueeze(1))
     head.bias.copy_(-logits.mean(dim=0) * scale)
-    head.bias[model.config.blank_id] += BLANK_HEAD_START
+    head.bias[blank] += BLANK_HEAD_START
+    if token_rate is None:
+        return
+    head.bias[1 : len(SPECIAL)] = NEVER
+    if model.config.eos_id is None:
+        head.bias[-1] = NEVER  # which then starts and ends sentences
+    scores = encoded[0] @ head.weight.T + head.bias
+    others, tokens = scores.index_fill(1, torch.tensor([blank]), NEVER).max(dim=1)
+    leads = others - scores[:, blank]  # over the blank, frame by frame
+    low, high = -60.0, 60.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        best = torch.where(leads > middle, tokens, blank)
+        said = int(((best[1:] != best[:-1]) & (best[1:] != blank)).sum())
+        low, high = (middle, high) if said > token_rate * len(heard) / 16000 else (low, middle)
+    head.bias[blank] += (low + high) / 2
 
 
 def main() -> None:

@@ -1,7 +1,8 @@
 """The errors Tritone raises, sorted by what the caller can do about them.
 
     InputError      fix the input       AudioError, StreamError
-    RetryError      try again later     ServerUnreachableError (StreamLostError), ServerTimeoutError, ServerBusyError
+    RetryError      try again later     ServerUnreachableError (StreamLostError, RegionLostError), ServerTimeoutError,
+                                        ServerBusyError
     OperatorError   mend the set-up     BundleError, ExportError, LanguageModelError, ServerSetupError,
                                         MissingDependencyError
 
@@ -34,6 +35,10 @@ class RetryError(TritoneError):
 
 class ServerUnreachableError(RetryError):
     """Nobody answers at the given address, or the connection broke."""
+
+
+class RegionLostError(ServerUnreachableError):
+    """A server that was started again does not know a client's shared memory any more; the next request tells it."""
 
 
 class StreamLostError(ServerUnreachableError):

@@ -75,6 +75,17 @@ def test_models_of_other_names_are_compared_unless_both_reports_know_one_of_them
     assert [each.model for each in comparison.only_a] == ["old"]
 
 
+def test_samples_that_travel_otherwise_are_compared_unless_both_reports_have_a_way_in_common() -> None:
+    before, after = measured(1), replace(measured(1), samples="int16 in system memory")
+    whole = compare(report(before), report(after))
+    assert len(whole.pairs) == 1
+    assert ("samples", "float32", "int16 in system memory") in whole.conditions
+    both = compare(report(before), report(before, after))
+    assert len(both.pairs) == 1
+    assert list(both.only_b) == [after]
+    assert table_of(report(before), report(before, after), "Only in B").texts()[0][0].endswith("int16 in system memory")
+
+
 def test_repeats_of_a_point_pair_in_their_order() -> None:
     comparison = compare(report(measured(1, p50_ms=10), measured(1, p50_ms=20)), report(measured(1, p50_ms=30)))
     assert [(pair.latency("p50"), len(comparison.only_a)) for pair in comparison.pairs] == [(3.0, 1)]

@@ -46,6 +46,17 @@ def test_the_offline_file_has_upstreams_form(tmp_path: Path) -> None:
     assert (written.utterances, written.requests, written.audio_s, written.uniform) == (2, 2, 2.0, False)
 
 
+@pytest.mark.parametrize("as_base64", [False, True])
+def test_samples_of_16_bits_take_the_place_of_floats(tmp_path: Path, as_base64: bool) -> None:
+    waveform = np.array([0.5, -0.25, 1.0], np.float32)
+    write_inputs([waveform], tmp_path, sample_rate=2, streaming=False, pcm=True, as_base64=as_base64)
+    (step,) = read(tmp_path / "offline_input.json")
+    assert (step["PCM"]["shape"], step["WAV_LENS"], "WAV" in step) == ([3], [3], False)
+    content = step["PCM"]["content"]
+    samples = np.frombuffer(base64.b64decode(content["b64"]), "<i2").tolist() if as_base64 else content
+    assert samples == [16384, -8192, 32767]
+
+
 def test_the_online_file_has_a_list_of_chunks_for_every_stream(tmp_path: Path) -> None:
     """Chunks of 0.69 s and 0.64 s: what WeNet's script writes with its defaults."""
     waveforms = [noise(11040 + 2 * 10240 + 100), noise(5)]

@@ -72,6 +72,34 @@ def changed(report: Path, folder: Path, **changes: object) -> Path:
     return folder / "report.json"
 
 
+@pytest.mark.parametrize(
+    ("options", "samples"),
+    [
+        ((), "int16"),
+        (("--no-pcm", "--shared-memory", "none"), "float32"),
+        (("--shared-memory", "system"), "int16 in system memory"),
+    ],
+)
+def test_how_samples_travel_is_the_callers_choice_and_a_condition_of_the_report(
+    served_toy: TritonServer,
+    speech: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: tuple[str, ...],
+    samples: str,
+):
+    monkeypatch.setenv("TRITONE_KEY", served_toy.options.key)
+    file = tmp_path / "report.json"
+    code, out, err = run(
+        *("--url", served_toy.grpc_address, *ASR, "--manifest", speech, "--concurrency", 2, *QUICK, "--json", file),
+        *options,
+    )
+    assert code == 0, err
+    (found,) = Report.read(file).measurements
+    assert (found.samples, found.wer, found.failed) == (samples, 0, 0)
+    assert (samples in out) == (samples != "float32")  # which goes without saying
+
+
 def test_a_run_writes_its_figures_in_every_form_and_checks_the_texts_that_it_timed(measured: Path):
     report = Report.read(measured / "report.json")
     assert report.complete
@@ -219,6 +247,8 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--concurrency", "0"], "--concurrency: '0' holds 0"),
         (["--url", "x", "--tool", "perf_analyzer", "--warmup-s", "1"], "--warmup-s does not go with --tool perf_ana"),
         (["--url", "x", "--tool", "perf_analyzer", "--processes", "2"], "perf_analyzer, which is one process"),
+        (["--url", "x", "--tool", "perf_analyzer", "--shared-memory", "system"], "which puts no optional inputs there"),
+        (["--url", "x", "--shared-memory", "disk"], "shared_memory must be 'system', 'cuda' or 'cuda:N', got 'disk'"),
         (["--url", "ftp://x"], "unknown scheme 'ftp'"),
         (["--bundle", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
         (["--url", "x", "--perf-analyzer", "p"], "--perf-analyzer goes with --tool perf_analyzer"),

@@ -54,6 +54,19 @@ def url(request: pytest.FixtureRequest, wire_server: TritonServer) -> str:
     return wire_server.grpc_address if request.param == "grpc" else f"http://{wire_server.http_address}"
 
 
+@pytest.mark.parametrize("streaming", [(), ("--streaming",)])
+def test_audio_may_be_rounded_and_lie_in_shared_memory(
+    served_toy: TritonServer, speech: list[Path], monkeypatch: pytest.MonkeyPatch, streaming: tuple[str, ...]
+):
+    monkeypatch.setenv("TRITONE_KEY", served_toy.options.key)
+    where = ("--url", served_toy.grpc_address, "--model", "toy-streaming" if streaming else "toy")
+    plain = run(*speech, *where, *streaming)
+    assert "hello world" in plain[1]
+    assert run(*speech, *where, *streaming, "--pcm", "--shared-memory", "system") == plain
+    code, _, err = run(*speech, *where, "--shared-memory", "disk")
+    assert (code, "'system', 'cuda' or 'cuda:N', got 'disk'" in err) == (2, True)
+
+
 def test_one_file_prints_its_text_alone(url: str, tones: list[Path]):
     assert run(tones[3], "--url", url) == (0, "4 2.0\n", "")
 

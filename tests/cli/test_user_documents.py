@@ -66,6 +66,7 @@ def test_every_python_example_in_the_documents_runs(
     capsys: pytest.CaptureFixture[str],
 ):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TRITONE_KEY", served_toy.options.key)
     for name in ("speech.wav", "interview.flac"):
         soundfile.write(name, toy_waveform("hello world"), SAMPLE_RATE, subtype="PCM_24")
     shutil.copy(ROOT / "tests" / "data" / "ngram" / "four.arpa", "lm.arpa")

@@ -151,6 +151,10 @@ class Served:
     """A server's models, by name and kind, as a client tells of them."""
 
     endpoint = Endpoint.parse("grpc://localhost:1")
+    shared_memory = None
+
+    def pcm_of(self, model: ModelInfo) -> bool | None:
+        return False
 
     def __init__(self, **kinds: Kind) -> None:
         self._models = [ModelInfo(name=name, kind=kind) for name, kind in kinds.items()]

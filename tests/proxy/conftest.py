@@ -14,7 +14,9 @@ from wire_toys import write_models
 
 @pytest.fixture(scope="session")
 def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    repository = write_models(tmp_path_factory.mktemp("proxied"), "count", "running", "slow", "speaker", "narrow")
+    repository = write_models(
+        tmp_path_factory.mktemp("proxied"), "count", "running", "slow", "speaker", "narrow", "either"
+    )
     for name in ("slow", "narrow"):
         config = repository / name / "config.pbtxt"
         config.write_text(config.read_text() + 'parameters { key: "sample_rate" value: { string_value: "1000" } }')

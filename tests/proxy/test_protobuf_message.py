@@ -52,6 +52,27 @@ def test_the_end_of_a_stream_has_the_inputs_of_its_start_without_samples() -> No
     assert list(end.raw_input_contents) == [b"", b"\0\0\0\0"]
 
 
+def test_no_input_beside_one_in_shared_memory_is_overlooked() -> None:
+    mixed = pb.ModelInferRequest(model_name="m", raw_input_contents=[b"\0\0\0\0"])
+    mixed.inputs.add(name="WAV_LENS", datatype="INT32", shape=[1, 1])
+    mixed.inputs.add(name="PCM", datatype="INT16", shape=[1, 100]).parameters["shared_memory_region"].string_param = "r"
+    first, second = read_inference(mixed.SerializeToString(), LIMITS).inputs
+    assert (first.name, first.num_bytes, first.parameters) == ("WAV_LENS", 4, {})
+    assert (second.name, second.num_bytes, second.parameters) == ("PCM", None, {"shared_memory_region": "r"})
+    mixed.inputs.add(name="MORE", datatype="INT32", shape=[1, 1])
+    with pytest.raises(RefusedError, match="2 inputs need as many raw_input_contents, there are 1"):
+        read_inference(mixed.SerializeToString(), LIMITS)
+    end = pb.ModelInferRequest.FromString(end_of(read_inference(message_of_pcm(), LIMITS), 77))
+    assert [list(each.shape) for each in end.inputs] == [[1, 0]]
+    assert list(end.raw_input_contents) == [b""]
+
+
+def message_of_pcm() -> bytes:
+    made = pb.ModelInferRequest(model_name="m", raw_input_contents=[bytes(200)])
+    made.inputs.add(name="PCM", datatype="INT16", shape=[1, 100])
+    return bytes(made.SerializeToString())
+
+
 @pytest.mark.parametrize(
     "damaged",
     [

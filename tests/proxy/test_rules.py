@@ -17,7 +17,7 @@ FACTS = ModelFacts(
     name="m",
     outputs={"TRANSCRIPTS": "TYPE_STRING", "EMBEDDINGS": "TYPE_FP32"},
     sample_rate=100,
-    audio_input="WAV",
+    audio_inputs=("WAV", "PCM"),
 )
 ANN, BOB = Owner("10.0.0.1", connection=("10.0.0.1", 4000)), Owner("10.0.0.2")
 
@@ -50,6 +50,7 @@ def chunk(stream: StreamId, *, start: bool = False, end: bool = False) -> Infere
         {"parameters": {"hotwords": "x" * (1 << 20)}},
         {"parameters": {str(number): 1 for number in range(300)}},
         {"inputs": [TensorHead(name="WAV", datatype="FP32", shape=[1, 100], num_bytes=399)]},
+        {"inputs": [TensorHead(name="PCM", datatype="INT16", shape=[1, 100], num_bytes=400)]},
         {"inputs": [TensorHead(name="WAV", datatype="FP32", shape=[-1, -100], num_bytes=400)]},
         {"inputs": [TensorHead(name="WAV", datatype="FP32", shape=[1 << 20, 1 << 20])]},
         {"inputs": [TensorHead(name="WAV", datatype="FP32", shape=[1] * 17)]},
@@ -89,17 +90,26 @@ def test_errors_tell_nothing_of_the_servers_inside() -> None:
     assert outward("ValueError: no\n\nAt:\n  /srv/model.py(3): execute\n") == "ValueError: no"
     own = "Unable to find shared memory region: 'mine'"
     assert outward(own) == own
+    ours = "Unable to open shared memory region: '/tritone-client-1-ab'"
+    assert outward(ours) == ours
+    assert "inside" not in outward("Unable to open shared memory region: '/inside'")
 
 
 def test_facts_come_from_the_configuration() -> None:
     config = {
         "parameters": {"sample_rate": {"string_value": "8000"}, "max_queued_s": {"string_value": "240"}},
-        "input": [{"name": "LENS", "data_type": "TYPE_INT32"}, {"name": "SIGNAL", "data_type": "TYPE_FP32"}],
+        "input": [
+            {"name": "LENS", "data_type": "TYPE_INT32"},
+            {"name": "SIGNAL", "data_type": "TYPE_FP32"},
+            {"name": "BIAS", "data_type": "TYPE_FP32"},
+            {"name": "PCM", "data_type": "TYPE_INT16"},
+        ],
         "output": [{"name": "TRANSCRIPTS", "data_type": "TYPE_STRING"}],
     }
     facts = facts_of("m", config)
-    assert (facts.sample_rate, facts.audio_input, facts.max_queued_s) == (8000, "SIGNAL", 240)
-    assert facts.audio_s(request(inputs=[TensorHead(name="SIGNAL", shape=[2, 8000])])) == 2
+    assert (facts.sample_rate, facts.audio_inputs, facts.max_queued_s) == (8000, ("SIGNAL", "PCM"), 240)
+    for name in ("SIGNAL", "PCM"):
+        assert facts.audio_s(request(inputs=[TensorHead(name=name, shape=[2, 8000])])) == 2
     assert facts_of("n", {}).audio_s(request()) == 0
 
 

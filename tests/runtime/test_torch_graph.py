@@ -19,7 +19,7 @@ from tritone.errors import MissingDependencyError, OperatorError
 from tritone.pipelines import Step, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import TensorSpec, obstacle, open_graph
-from tritone.runtime.graph import HELD, PCM_SCALE
+from tritone.runtime.graph import HELD, PCM_SCALE, Bucket
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch import cuda as torch_cuda
 from tritone.runtime.torch.cuda import Replays
@@ -220,6 +220,15 @@ class Arrived:
         return self.results
 
 
+def test_steps_are_padded_to_the_rows_that_they_are_compiled_for(both: Path) -> None:
+    graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
+    queue = HostQueue()
+    slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
+    assert slots.sizes(12) == [1, 2, 4, 8, 16]
+    graph.buckets = [Bucket(5, toy.WINDOW), Bucket(9, toy.WINDOW)]
+    assert slots.sizes(12) == [5, 9, 16]
+
+
 def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> None:
     """Streams of many lengths, in batches of any size, in slots that are used again."""
     graph = TorchGraph(both / "streaming_encoder.pt2", threads=1, split_calls=False)
@@ -265,6 +274,14 @@ def test_inputs_that_were_filled_into_the_room_for_them_are_not_copied_and_paddi
     assert block.arrays["num_samples"].tolist() == [toy.WINDOW] * 5 + [0] * 3
     other = slots._filled({name: values.copy() for name, values in room.items()}, 5)
     assert other is not block
+    slots._room = None
+    names = ["num_frames"]
+    step = slots.room(5, specs)
+    step["waveform"][:], step["num_samples"][:] = 1.0, toy.WINDOW
+    memory = slots._room.memory  # type: ignore[union-attr]  # it was given just now
+    slots(range(5), step, names)
+    slots.room(3, specs)
+    assert slots._room.memory is memory, "it was pinned once"
     assert other.arrays["waveform"].sum() == 5 * toy.WINDOW
 
 
@@ -292,6 +309,9 @@ def test_the_sizes_of_steps_of_a_device_are_those_that_calls_are_padded_to(both:
     slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=2)  # type: ignore[arg-type]
     assert slots.sizes(1) == [1]
     assert slots.sizes(100) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
+    graph.buckets = [Bucket(rows, toy.WINDOW) for rows in (1, 4, 64, 256)]  # compiled
+    assert slots.sizes(300) == [1, 4, 64, 96, 128, 256, 384]
+    graph.buckets = ()
     assert slots.sizes(2000) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]
 
 

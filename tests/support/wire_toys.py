@@ -65,7 +65,14 @@ output [ { name: "PRODUCT" data_type: TYPE_FP32 dims: [ -1, 2 ] },
 instance_group [ { kind: KIND_CPU count: 1 } ]
 """
 
+EITHER = TENSORS.replace(
+    "allow_ragged_batch: true }",
+    "allow_ragged_batch: true optional: true },\n"
+    '{ name: "PCM" data_type: TYPE_INT16 dims: [ -1 ] allow_ragged_batch: true optional: true }',
+)
 CONFIGS = {
+    "either": EITHER % "" + "dynamic_batching { }",
+    "either-chunks": EITHER % "" + RUNNING[RUNNING.index("sequence_batching") :],
     "count": COUNT,
     "running": RUNNING,
     "spoken": SPOKEN,
@@ -81,7 +88,12 @@ CONFIGS = {
     "asked": ASKED,
     "parts": PARTS,
 }
-CODE = {"narrow": "slow", "lone": "speaker", "other": "count"}  # of "other" only the tensors matter
+CODE = {
+    "either-chunks": "either",
+    "narrow": "slow",
+    "lone": "speaker",
+    "other": "count",
+}  # of "other" only the tensors matter
 
 
 def write_models(folder: Path, *names: str) -> Path:

@@ -13,13 +13,13 @@ import struct
 from collections.abc import Generator, Iterator
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, overload
 
 import numpy as np
 import soundfile
 import soxr
 
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError
 from tritone.paths import local
 
@@ -34,6 +34,7 @@ CHUNKED = {
 UNKNOWN_FRAMES = 2**62  # libsndfile's count is at least this for FLAC without one, which cannot be read
 OGG_MAX_PAGE = 65307  # bytes
 OGG_LAST_PAGE = 4  # flag in the page header
+PCM_16 = "PCM_16"  # libsndfile's name, of FLAC with 16 bits too
 KNOWN_FORMATS = "WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile reads"
 
 # What files of these formats are called; a folder holds other files too.
@@ -59,27 +60,41 @@ def read_audio(source: Source, sample_rate: int, *, max_audio_s: float | None = 
     Raises:
         AudioError: no such file, not audio, cut off, empty, too long, or with samples that `check_waveform` refuses.
     """
+    return widened(read_samples(source, sample_rate, max_audio_s=max_audio_s, pcm=False))
+
+
+def read_samples(source: Source, sample_rate: int, *, max_audio_s: float | None = None, pcm: bool = True) -> Samples:
+    """Read an audio file as `read_audio` does, but as (samples,) int16 where the file holds exactly that.
+
+    It does where it has 16 bits, one channel and the wanted rate; nothing is converted then.
+
+    Args:
+        pcm: False never returns int16.
+    """
+    pcm_rate = sample_rate if pcm else None
     if isinstance(source, bytes):
-        return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s)
+        return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s, pcm_rate)
     if isinstance(source, str | os.PathLike):
         with _open(local(source, AudioError)) as file:
-            return _read(file, str(source), sample_rate, max_audio_s)
-    return _read(source, getattr(source, "name", None) or "the audio data", sample_rate, max_audio_s)
+            return _read(file, str(source), sample_rate, max_audio_s, pcm_rate)
+    name = getattr(source, "name", None) or "the audio data"
+    return _read(source, name, sample_rate, max_audio_s, pcm_rate)
 
 
 class AudioBlocks:
     """An audio file of any length as mono at a sample rate, read a block at a time: an iterator to be closed.
 
     The blocks are (samples,) float32, altogether what `read_audio` returns (to the last bit where the file has this
-    rate). An error in the middle of a file comes after the blocks before it. `duration_s`: of the file, by its header.
+    rate), or with `pcm` what `read_samples` returns. An error in the middle of a file comes after the blocks before it.
+    `duration_s`: of the file, by its header.
     """
 
-    def __init__(self, source: str | os.PathLike[str], sample_rate: int) -> None:
+    def __init__(self, source: str | os.PathLike[str], sample_rate: int, *, pcm: bool = False) -> None:
         """Raises `AudioError` as `read_audio` does, if the first block cannot be read."""
         self._name = str(source)
         self._sample_rate = sample_rate
         self._file = _open(local(source, AudioError))
-        self._decoded = _decoded(self._file, self._name, None)
+        self._decoded = _decoded(self._file, self._name, None, sample_rate if pcm else None)
         try:
             self._first = next(self._decoded)
         except BaseException:
@@ -87,13 +102,13 @@ class AudioBlocks:
             raise
         self.duration_s = self._first.duration_s
 
-    def __iter__(self) -> Iterator[Waveform]:
+    def __iter__(self) -> Iterator[Samples]:
         rate = self._first.rate
         stream = None if rate == self._sample_rate else soxr.ResampleStream(rate, self._sample_rate, 1, "float32", "HQ")
         read = 0
         for each in chain([self._first], self._decoded):
             try:
-                check_waveform(each.samples, sample_rate=rate)
+                _check(each.samples, rate)
             except AudioError as error:
                 raise AudioError(f"{self._name}: {error}, counted from {read / rate:.3f} s") from error
             read += len(each.samples)
@@ -132,11 +147,19 @@ def find_audio(folder: Path) -> list[Path]:
     return found
 
 
-def resample(waveform: Waveform, from_rate: int, to_rate: int) -> Waveform:
-    """Resample a waveform; rates in Hz. The same array comes back when the rates agree."""
+@overload
+def resample(waveform: Waveform, from_rate: int, to_rate: int) -> Waveform: ...
+
+
+@overload
+def resample(waveform: Samples, from_rate: int, to_rate: int) -> Samples: ...
+
+
+def resample(waveform: Samples, from_rate: int, to_rate: int) -> Samples:
+    """Resample a waveform; rates in Hz. The same array comes back when the rates agree, float32 otherwise."""
     if from_rate == to_rate:
         return waveform
-    result: Waveform = soxr.resample(waveform, from_rate, to_rate, quality="HQ")
+    result: Waveform = soxr.resample(widened(waveform), from_rate, to_rate, quality="HQ")
     return result.astype(np.float32, copy=False)
 
 
@@ -170,15 +193,20 @@ def _for_soundfile(file: BinaryIO) -> BinaryIO | int:
     return file.fileno()
 
 
-def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None) -> Waveform:
-    blocks = list(_decoded(file, name, max_audio_s))
-    rate, waveform = blocks[0].rate, np.concatenate([block.samples for block in blocks])
+def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None, pcm_rate: int | None) -> Samples:
+    blocks = list(_decoded(file, name, max_audio_s, pcm_rate))
+    rate, samples = blocks[0].rate, np.concatenate([block.samples for block in blocks])
     del blocks
     try:
-        check_waveform(waveform, sample_rate=rate)
+        _check(samples, rate)
     except AudioError as error:
         raise AudioError(f"{name}: {error}") from error
-    return resample(waveform, rate, sample_rate)
+    return resample(samples, rate, sample_rate)
+
+
+def _check(samples: Samples, rate: int) -> None:
+    if samples.dtype != np.int16:  # which cannot hold anything that a waveform may not
+        check_waveform(samples, sample_rate=rate)
 
 
 class _Block(NamedTuple):
@@ -186,11 +214,16 @@ class _Block(NamedTuple):
 
     rate: int
     duration_s: float
-    samples: Waveform
+    samples: Samples
 
 
-def _decoded(file: BinaryIO, name: str, max_audio_s: float | None) -> Generator[_Block, None, None]:
-    """The blocks of a file, at least one. Raises as `read_audio` does."""
+def _decoded(
+    file: BinaryIO, name: str, max_audio_s: float | None, pcm_rate: int | None = None
+) -> Generator[_Block, None, None]:
+    """The blocks of a file, at least one; int16 where it has 16 bits, one channel and the rate `pcm_rate` (Hz).
+
+    Raises as `read_audio` does.
+    """
     _refuse_damaged(file, name)
     rate = promised = decoded = 0  # samples, by the header
     try:
@@ -210,12 +243,15 @@ def _decoded(file: BinaryIO, name: str, max_audio_s: float | None) -> Generator[
                     "Cut it, stream it, or raise the limit (max_audio_s)."
                 )
             step = max(1, BLOCK // sound.channels)
+            as_pcm = sound.subtype == PCM_16 and sound.channels == 1 and rate == pcm_rate
+            dtype = "int16" if as_pcm else "float32"
             # never more than the header said, whatever the data decodes to
             while decoded < promised and len(
-                block := sound.read(min(step, promised - decoded), dtype="float32", always_2d=True)
+                block := sound.read(min(step, promised - decoded), dtype=dtype, always_2d=True)
             ):
                 decoded += len(block)
-                yield _Block(rate, promised / rate, block.mean(axis=1, dtype=np.float32))
+                samples = block[:, 0] if as_pcm else block.mean(axis=1, dtype=np.float32)
+                yield _Block(rate, promised / rate, samples)
     except (soundfile.SoundFileError, TypeError) as error:  # TypeError: soundfile takes *.raw for headerless audio
         reason = (getattr(error, "error_string", None) or str(error)).removeprefix("Error : ").strip().rstrip(".")
         if promised:

@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import soxr
 
-from tritone.audio.files import check_sample_rate, read_audio, resample
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.files import check_sample_rate, read_audio, read_samples, resample
+from tritone.audio.pcm import to_pcm
+from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError
 from tritone.result import AnyResult
 
@@ -27,7 +28,7 @@ def load(
     """Read a file or take an array.
 
     Args:
-        item: path, or (samples,) or (samples, channels) in [-1, 1].
+        item: path, or (samples,) or (samples, channels): floating point in [-1, 1], or int16.
         sample_rate: of an array, in Hz; None means `wanted`. Files know their own.
         wanted: rate of the result, in Hz.
         max_audio_s: longer audio is an error, in seconds; None takes any.
@@ -43,15 +44,37 @@ def load(
     if isinstance(item, (str, os.PathLike)):
         return read_audio(item, wanted, max_audio_s=max_audio_s)
     rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
-    waveform = mono(item)
+    waveform = widened(mono(item))
     if check:
         waveform = check_waveform(waveform, sample_rate=rate, max_audio_s=max_audio_s)
     return resample(waveform, rate, wanted)
 
 
+def load_samples(item: AudioInput, sample_rate: int | None, wanted: int, *, pcm: bool | None) -> Samples:
+    """Read a file or take an array as it is sent: (samples,) int16 or float32.
+
+    Args:
+        item, sample_rate, wanted: see `load`.
+        pcm: None makes int16 of what has 16 bits already, False of nothing, True of everything, by rounding.
+
+    Raises: as `load`.
+    """
+    if isinstance(item, (str, os.PathLike)):
+        return narrow(read_samples(item, wanted, pcm=pcm is not False), wanted, pcm=pcm)
+    rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
+    return narrow(resample(mono(item), rate, wanted), wanted, pcm=pcm)
+
+
+def narrow(samples: Samples, sample_rate: int, *, pcm: bool | None) -> Samples:
+    """Samples as they are sent; see `load_samples` for `pcm`. Raises `AudioError` if what is rounded is no audio."""
+    if pcm and samples.dtype != np.int16:  # which would hide NaN from the server
+        return to_pcm(check_waveform(samples, sample_rate=sample_rate, allow_empty=True))
+    return samples if pcm is None or pcm else widened(samples)
+
+
 def is_single(inputs: object) -> bool:
     """Whether inputs are one path or waveform instead of several."""
-    return isinstance(inputs, (str, os.PathLike)) or (isinstance(inputs, np.ndarray) and inputs.ndim < 2)
+    return isinstance(inputs, (str, os.PathLike)) or getattr(inputs, "ndim", 2) < 2
 
 
 def all_or_one(
@@ -70,19 +93,26 @@ def source_of(item: object, index: int) -> str:
     return os.fspath(item) if isinstance(item, (str, os.PathLike)) else f"input {index}"
 
 
-def mono(samples: npt.NDArray[Any]) -> Waveform:
-    """Average the channels of (samples,) or (samples, channels) into (samples,) float32.
+def mono(samples: npt.NDArray[Any]) -> Samples:
+    """Average the channels of (samples,) or (samples, channels).
+
+    Returns:
+        (samples,) float32; int16 of a single channel of that type.
 
     Raises:
-        AudioError: another shape, or not floating point.
+        AudioError: another shape, or neither floating point nor int16.
     """
+    if hasattr(samples, "__cuda_array_interface__"):
+        raise AudioError("the array is on a GPU, which is not possible here: copy it to the host")
     array = np.asarray(samples)
     if array.ndim not in (1, 2):
         raise AudioError(f"an array of shape {array.shape} is no waveform; give (samples,) or (samples, channels)")
+    if array.dtype == np.int16:
+        if array.ndim == 1:
+            return array
+        return array[:, 0] if array.shape[1] == 1 else widened(array).mean(axis=1, dtype=np.float32)
     if array.dtype.kind != "f":
-        raise AudioError(
-            f"a waveform of type {array.dtype} is ambiguous; give floats in [-1, 1] (int16 samples: divide by 32768)"
-        )
+        raise AudioError(f"a waveform of type {array.dtype} is ambiguous; give floats in [-1, 1], or int16 samples")
     return array.astype(np.float32, copy=False) if array.ndim == 1 else array.mean(axis=1, dtype=np.float32)
 
 
@@ -93,9 +123,9 @@ class StreamResampler:
         check_sample_rate(rate)
         self._stream = None if rate == wanted else soxr.ResampleStream(rate, wanted, 1, dtype="float32")
 
-    def push(self, samples: Waveform) -> Waveform:
-        """Take a piece and give what can be computed by now; the filter delays a few milliseconds."""
-        return samples if self._stream is None else self._stream.resample_chunk(samples)
+    def push(self, samples: Samples) -> Samples:
+        """Take a piece and return what can be computed by now; the filter delays a few milliseconds."""
+        return samples if self._stream is None else self._stream.resample_chunk(widened(samples))
 
     def flush(self) -> Waveform:
         """Give the rest. Nothing may be pushed afterwards."""

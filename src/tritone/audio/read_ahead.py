@@ -8,9 +8,11 @@ libsndfile decodes without Python's lock, so a model that computes meanwhile los
 import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sized
+from typing import Any
+
+import numpy.typing as npt
 
 from tritone.audio.inputs import AudioInput, source_of
-from tritone.audio.waveform import Waveform
 from tritone.errors import OperatorError, TritoneError
 from tritone.result import Result
 
@@ -18,17 +20,17 @@ MAX_READERS = 8  # threads; one decodes several hundred times as fast as audio p
 ROOM_S = 600.0  # audio that waits to be taken, in seconds: 38 MB at 16 kHz
 ROOM_INPUTS = 4096  # and inputs, which may be short
 
-Recording = Result[Waveform]
+Recording = Result[npt.NDArray[Any]]
 
 
 def read_ahead(
-    inputs: Iterable[AudioInput], read: Callable[[AudioInput], Waveform], sample_rate: int
+    inputs: Iterable[AudioInput], read: Callable[[AudioInput], npt.NDArray[Any]], sample_rate: int
 ) -> Generator[Recording, None, None]:
     """Read inputs before they are asked for; the results come in the order of the inputs.
 
     Args:
         inputs: of any number; taken when there is room for `ROOM_S` seconds of audio.
-        read: returns the waveform of an input at `sample_rate` (Hz); what it raises is the error of that input. Called
+        read: returns the samples of an input at `sample_rate` (Hz); what it raises is the error of that input. Called
             from several threads.
 
     Raises:
@@ -52,7 +54,11 @@ class _Ahead:
     """What has been read and not been taken, and the work of the threads that read."""
 
     def __init__(
-        self, inputs: Iterable[AudioInput], read: Callable[[AudioInput], Waveform], sample_rate: int, readers: int
+        self,
+        inputs: Iterable[AudioInput],
+        read: Callable[[AudioInput], npt.NDArray[Any]],
+        sample_rate: int,
+        readers: int,
     ) -> None:
         self._inputs = enumerate(inputs)
         self._read = read
@@ -117,7 +123,7 @@ class _Ahead:
             return next(self._inputs, None)
 
 
-def _read(read: Callable[[AudioInput], Waveform], index: int, item: AudioInput, sample_rate: int) -> Recording:
+def _read(read: Callable[[AudioInput], npt.NDArray[Any]], index: int, item: AudioInput, sample_rate: int) -> Recording:
     source = source_of(item, index)
     try:
         waveform = read(item)

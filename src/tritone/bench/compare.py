@@ -20,7 +20,7 @@ EXPECTED = ("date", "load average before")  # differ between any two runs
 EVEN = 0.05  # smaller changes of a ratio count as none; runs of one set-up differ by some percent
 WER_RISE = 0.001  # absolute; a server that is that much worse has not won
 
-Key = tuple[str, str, float, int, str, tuple[tuple[str, str], ...], str]
+Key = tuple[str, str, float, int, str, tuple[tuple[str, str], ...], str, str]
 
 
 @dataclass(frozen=True)
@@ -186,14 +186,17 @@ STREAM_KINDS: Mapping[str, Callable[[Measurement], Latency | None]] = {
 
 
 def compare(a: Report, b: Report, names: tuple[str, str] = ("A", "B")) -> Comparison:
-    """Pair what was measured alike: protocol, loop, load, batch size, audio and labels, and the model.
+    """Pair what was measured alike: protocol, loop, load, batch size, audio and labels, the model, and its samples.
 
-    Models may have another name in each report; then, if they share none, the model does not count. Of equal operating
-    points, repeats for instance, the first pairs with the first.
+    Models may have another name in each report, and samples may travel otherwise; if the reports share no model, or no
+    such way, that does not count and is a condition that differs. Of equal operating points, repeats for instance, the
+    first pairs with the first.
     """
     models_a, models_b = ({each.model for each in report.measurements} for report in (a, b))
     same_names = bool(models_a & models_b)
-    groups_a, groups_b = (_grouped(report.measurements, same_names) for report in (a, b))
+    samples_a, samples_b = ({each.samples for each in report.measurements} for report in (a, b))
+    same_samples = bool(samples_a & samples_b)
+    groups_a, groups_b = (_grouped(report.measurements, same_names, same_samples) for report in (a, b))
     pairs, only_a, only_b = [], [], []
     for key in dict.fromkeys([*groups_a, *groups_b]):
         for in_a, in_b in zip_longest(groups_a.get(key, []), groups_b.get(key, [])):
@@ -206,15 +209,18 @@ def compare(a: Report, b: Report, names: tuple[str, str] = ("A", "B")) -> Compar
     conditions = list(_differences(a.stamp, b.stamp))
     if models_a and models_b and not same_names:
         conditions.append(("model", ", ".join(sorted(models_a)), ", ".join(sorted(models_b))))
+    if samples_a and samples_b and not same_samples:
+        conditions.append(("samples", ", ".join(sorted(samples_a)), ", ".join(sorted(samples_b))))
     return Comparison(a=a, b=b, names=names, conditions=conditions, pairs=pairs, only_a=only_a, only_b=only_b)
 
 
-def _grouped(measurements: Sequence[Measurement], with_model: bool) -> dict[Key, list[Measurement]]:
+def _grouped(measurements: Sequence[Measurement], with_model: bool, with_samples: bool) -> dict[Key, list[Measurement]]:
     groups: dict[Key, list[Measurement]] = {}
     for each in measurements:
         labels = tuple(sorted(each.labels.items()))
         model = each.model if with_model else ""
-        key = (each.protocol, each.loop, each.load, each.batch_size, each.seconds, labels, model)
+        samples = each.samples if with_samples else ""
+        key = (each.protocol, each.loop, each.load, each.batch_size, each.seconds, labels, model, samples)
         groups.setdefault(key, []).append(each)
     return groups
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
+from tritone.audio.pcm import is_16_bit
 from tritone.bench.perf_analyzer import PerfAnalyzer
 from tritone.bench.perf_input import write_inputs
 from tritone.bench.plan import Duration, Point
@@ -104,7 +105,11 @@ class Generator:
     def _workload(self, kind: str) -> Workload:
         if self._held is None or self._held[0] != kind:
             self._held = None  # frees an hour of audio before the next is made
-            self._held = kind, self._audio.workload(kind, self._target.sample_rate)
+            workload = self._audio.workload(kind, self._target.sample_rate)
+            if self._target.pcm and (rounded := sum(not is_16_bit(each) for each in workload.waveforms)):
+                note = f"samples were rounded to 16 bits in {rounded} of {len(workload.waveforms)} utterances"
+                workload = replace(workload, notes=[*workload.notes, note])
+            self._held = kind, workload
         return self._held[1]
 
 
@@ -136,6 +141,7 @@ class ForeignGenerator:
             streaming=self._target.streaming,
             chunk_s=self._options.chunk_s,
             as_base64=True,
+            pcm=self._target.pcm,
         )
         return PerfAnalyzer(
             target=self._target,
@@ -163,7 +169,9 @@ def find_target(
     info = client.model(model, kind="streaming") if streaming else _of_whole_utterances(client, model)
     check = info.check_windows if info.kind == "embedding" else info.check_search
     check(parameters or {}, client.endpoint)
-    return Target.of(client.endpoint, info, parameters)
+    # A load is of one kind: samples of more bits are rounded, which the report says.
+    pcm = client.pcm_of(info) is not False
+    return Target.of(client.endpoint, info, parameters, pcm=pcm, shared_memory=client.shared_memory)
 
 
 def _of_whole_utterances(client: Client, model: str | None) -> ModelInfo:

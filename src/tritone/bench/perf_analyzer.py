@@ -213,6 +213,7 @@ class PerfAnalyzer:
             load=point.load,
             batch_size=point.batch_size,
             seconds=self.seconds,
+            samples=self.target.samples,
             wall_s=0.0,
             requests=0,
             utterances=0,

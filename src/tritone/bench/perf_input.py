@@ -20,8 +20,9 @@ from typing import TextIO
 
 import numpy as np
 
+from tritone.audio.pcm import to_pcm
 from tritone.audio.waveform import Waveform
-from tritone.client.transport import NUM_SAMPLES, WAVEFORM
+from tritone.client.transport import NUM_SAMPLES, PCM, WAVEFORM
 from tritone.errors import InputError, OperatorError
 
 OFFLINE, ONLINE = "offline_input.json", "online_input.json"
@@ -56,6 +57,7 @@ def write_inputs(
     chunk_s: float = DEFAULT_CHUNK_S,
     first_chunk_s: float | None = None,
     as_base64: bool = False,
+    pcm: bool = False,
 ) -> list[PerfInput]:
     """Write `offline_input.json` and `online_input.json`.
 
@@ -69,6 +71,7 @@ def write_inputs(
         first_chunk_s: of the first chunk; some deployments need it longer (0.69 s with WeNet's defaults).
         as_base64: write samples as base64 of their bytes: a quarter of the size and read far faster by perf_analyzer,
             but not the form that the deployments' own scripts write.
+        pcm: write the input `PCM` of 16-bit samples, rounded, in place of `WAV`.
 
     Returns:
         A description of each file written.
@@ -85,7 +88,7 @@ def write_inputs(
         )
     with ExitStack() as stack:
         writers = [
-            _Writer(stack.enter_context(_new_file(folder / name)), folder / name, cut, as_base64)
+            _Writer(stack.enter_context(_new_file(folder / name)), folder / name, cut, as_base64, pcm)
             for name, cut, wanted in ((OFFLINE, None, offline), (ONLINE, (sizes[0], sizes[1]), streaming))
             if wanted
         ]
@@ -100,11 +103,12 @@ def write_inputs(
 class _Writer:
     """Writes the utterances of one file as they come. `sizes`: of the first and the other chunks of a stream."""
 
-    def __init__(self, file: TextIO, path: Path, sizes: tuple[int, int] | None, as_base64: bool) -> None:
+    def __init__(self, file: TextIO, path: Path, sizes: tuple[int, int] | None, as_base64: bool, pcm: bool) -> None:
         self._file = file
         self._path = path
         self._sizes = sizes
         self._as_base64 = as_base64
+        self._pcm = pcm
         self._utterances = self._requests = self._samples = 0
         self._shapes: set[int] = set()
         file.write('{"data": [')
@@ -137,13 +141,15 @@ class _Writer:
 
     def _write_step(self, samples: Waveform, valid: int) -> None:
         # In pieces: as Python's numbers and as text, a long utterance takes twenty times its own memory.
-        pieces = [samples[start : start + PIECE] for start in range(0, len(samples), PIECE)]
+        name, dtype = (PCM, "<i2") if self._pcm else (WAVEFORM, "<f4")
+        whole = to_pcm(samples) if self._pcm else samples
+        pieces = [whole[start : start + PIECE] for start in range(0, len(whole), PIECE)]
         write = self._file.write
-        write(f'{{"{WAVEFORM}": {{"content": ')
+        write(f'{{"{name}": {{"content": ')
         if self._as_base64:
             write('{"b64": "')
             for piece in pieces:
-                write(base64.b64encode(piece.astype("<f4", copy=False).tobytes()).decode())
+                write(base64.b64encode(piece.astype(dtype, copy=False).tobytes()).decode())
             write('"}')
         else:
             for index, piece in enumerate(pieces):

@@ -6,7 +6,7 @@ measurements  ->  series: equal in all settings, differing in load alone  ->  th
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.findings.result import FLOAT32, Measurement
 
 LOOPS = {
     "closed": "closed loop",
@@ -48,6 +48,8 @@ def settings(measurement: Measurement) -> dict[str, str]:
         "audio": measurement.seconds,
         "batch": str(measurement.batch_size),
     }
+    if measurement.samples != FLOAT32:
+        found["samples"] = measurement.samples
     return found | {f"{name} (label)" if name in found else name: value for name, value in measurement.labels.items()}
 
 

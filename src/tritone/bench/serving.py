@@ -6,7 +6,7 @@ bundle, BuildOptions  ->  temporary repository  ->  Triton  ->  Served
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.bench.build_options import BuildOptions
@@ -19,11 +19,12 @@ from tritone.server.layout import ensemble_options
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """Addresses of a served bundle as host:port, and the URL of the server's metrics."""
+    """Addresses of a served bundle as host:port, the URL of the server's metrics, and its key."""
 
     grpc_address: str
     http_address: str
     metrics_url: str
+    key: str | None = field(default=None, repr=False)
 
     def url(self, protocol: str | None) -> str:
         """Where a client finds it."""
@@ -64,4 +65,5 @@ def serve_bundle(bundle: str | Path, options: BuildOptions, *, mode: Modes = "bo
                 grpc_address=server.grpc_address,
                 http_address=server.http_address,
                 metrics_url=f"http://{addresses.address('metrics')}/metrics",
+                key=addresses.key,
             )

@@ -28,7 +28,7 @@ def compile(  # the name of the command
         typer.Option(help="Choose sizes for recordings as in this folder, list or manifest; or file of seconds."),
     ] = None,
     lengths: Annotated[int, typer.Option(min=1, max=32, help="Different lengths to choose.")] = 8,
-    rows: Annotated[str, typer.Option(help="Streams that advance in one call.")] = "1,4,16,64,256",
+    rows: Annotated[str, typer.Option(help="Streams that advance in one call.")] = "1,4,16,32,64,128,256",
     modes: Annotated[
         Literal["offline", "streaming", "both"], typer.Option(help="Graphs for whole utterances, for streams, or both.")
     ] = "both",
@@ -42,9 +42,9 @@ def compile(  # the name of the command
     chunk_size: Annotated[int | None, typer.Option(help="Streams: encoder frames a step, as they are served.")] = None,
     left_chunks: Annotated[int | None, typer.Option(help="Streams: past chunks a step sees.")] = None,
 ) -> None:
-    """Compile a bundle's networks for calls of some sizes on this machine.
+    """Compile a bundle's networks for this machine.
 
-    Calls are padded to these sizes, and much faster.
+    Calls are padded to the sizes that they are compiled for, and much faster.
     What is compiled is kept in the user's cache folder, where models that run on this machine find it.
     """
     from tritone.bundle.bundle import Bundle

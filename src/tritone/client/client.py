@@ -10,7 +10,7 @@ with Client("localhost:8001") as client:
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, overload
@@ -28,10 +28,13 @@ from tritone.client.retries import Retries, RetryingTransport
 from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
 from tritone.client.transport import Transport, connect
 from tritone.errors import InputError, TritoneError
+from tritone.keys import find_key
 from tritone.result import AnyResult, EmbeddingResult, Result, TranscriptResult
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
+    from tritone.client.shared_memory import SharedMemoryTransport
 
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONCURRENCY = 8
@@ -77,7 +80,13 @@ class Client:
             is sent again.
         ca, certificate, private_key: PEM files for TLS: the authorities to trust in place of the system's, and the
             client's own certificate and its key for mutual TLS.
-        key: what opens a server's restricted functions; ordinary requests need none.
+        key: what opens a server's restricted functions; ordinary requests need none. With `shared_memory`, the key of
+            a server of this user on this machine is found if none is given.
+        pcm: whether audio is sent as 16-bit samples, half the bytes, where the model takes them. None does it where
+            nothing is lost: files and arrays of 16 bits at the model's rate. False never does it. True does it with all
+            audio, which is rounded, and wants a model that takes it.
+        shared_memory: "system", for a server on this machine: audio is copied to memory that it reads, and not sent
+            through a connection. "cuda" or "cuda:N": the same in the memory of a GPU, also for arrays that are on one.
 
     Raises:
         ValueError: the URL or a file cannot be used. Nothing is sent before the first call of a method.
@@ -94,15 +103,38 @@ class Client:
         certificate: str | Path | None = None,
         private_key: str | Path | None = None,
         key: str | None = None,
+        pcm: bool | None = None,
+        shared_memory: str | None = None,
     ) -> None:
         if not timeout_s > 0:
             raise ValueError(f"timeout_s must be positive, got {timeout_s}")
         self.endpoint = Endpoint.parse(url, protocol, ca=ca, certificate=certificate, private_key=private_key, key=key)
         self.timeout_s = timeout_s
         self._retries = Retries(retries)
-        transport = connect(self.endpoint)
+        self._pcm = pcm
+        self.shared_memory = shared_memory
+        self._shared: SharedMemoryTransport | None = None
+        transport = connect(self.endpoint) if shared_memory is None else self._share(shared_memory)
         self._transport: Transport = RetryingTransport(transport, self._retries) if retries else transport
         self._chosen: dict[tuple[str | None, Kind | None], ModelInfo] = {}
+
+    def _share(self, memory: str) -> Transport:
+        from tritone.client.shared_memory import SharedMemoryTransport  # not every system has it
+
+        endpoint = self.endpoint
+        if endpoint.key is None and endpoint.is_loopback:
+            self.endpoint = endpoint = replace(endpoint, key=find_key(endpoint.port))
+        self._shared = SharedMemoryTransport(connect(endpoint), endpoint, memory)
+        return self._shared
+
+    def pcm_of(self, model: ModelInfo) -> bool | None:
+        """How a model's audio is sent, as of `audio.inputs.load_samples`; raises `InputError` if it cannot be."""
+        if self._pcm and not model.has_pcm:
+            raise InputError(
+                f"{self.endpoint}: model '{model.name}' takes no 16-bit audio. Leave pcm (--pcm) out, or build its "
+                "repository again with this version of Tritone."
+            )
+        return self._pcm if model.has_pcm else False
 
     def models(self) -> list[ModelInfo]:
         """The ready models, by name.
@@ -151,7 +183,7 @@ class Client:
 
         Args:
             inputs: paths (any format libsndfile reads, any sample rate, channels are averaged) and arrays:
-                (samples,) in [-1, 1], or (samples, channels). Or a single one.
+                (samples,) or (samples, channels), floating point in [-1, 1] or int16. Or a single one.
             model: which model; None takes the only offline one there is.
             options: see `TranscribeRequest`.
 
@@ -318,7 +350,14 @@ class Client:
             timeout_s=self.timeout_s,
             parameters=ask.parameters,
             retries=self._retries,
+            pcm=self._prepare(info),
         )
+
+    def _prepare(self, model: ModelInfo) -> bool | None:
+        """Register shared memory where it is used; returns what `pcm_of` does."""
+        if self._shared is not None:
+            self._shared.prepare()
+        return self.pcm_of(model)
 
     def _ready_names(self) -> list[str]:
         # The index of the repository, which also lists other models, may be locked.
@@ -385,6 +424,8 @@ class Client:
             concurrency=concurrency,
             sample_rate=sample_rate,
             timeout_s=self.timeout_s,
+            pcm=self._prepare(model),
+            takes_gpu=self._shared is not None and self._shared.is_on_gpu,
         ).run(inputs)
 
 

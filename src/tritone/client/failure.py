@@ -9,6 +9,7 @@ from tritone.client.endpoint import KEY_HEADERS, SCHEMES, Endpoint
 from tritone.errors import (
     InputError,
     OperatorError,
+    RegionLostError,
     RetryError,
     ServerBusyError,
     ServerTimeoutError,
@@ -44,6 +45,7 @@ REQUEST_ID = re.compile(r"^\[request id: <id_unknown>\] ")
 # only for models that it has seen ready, so one that is unknown now has gone since.
 DEAD_MODEL = re.compile(r"[Ss]tub process '[^']*' is not healthy")
 GONE_MODEL = re.compile(r"unknown model: '[^']*'")
+LOST_REGION = re.compile(r"unable to find shared memory region", re.IGNORECASE)
 RESTRICTED = re.compile(r"(protocol|API) is restricted, expecting header", re.IGNORECASE)
 HINT = re.compile(r"[Tt]ry (?:it )?again in (?P<seconds>\d+(?:\.\d+)?) ?s")
 
@@ -120,6 +122,11 @@ def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s:
             seconds_of(hint["seconds"]) if hint and refusal.retry_after_s is None else (refusal.retry_after_s)
         )
         return busy
+    if LOST_REGION.search(message):
+        return RegionLostError(
+            f"{endpoint}: {task}: the server was started again and does not know this client's shared memory any more; "
+            "send it again"
+        )
     if status in ("INVALID_ARGUMENT", "NOT_FOUND", "RESOURCE_EXHAUSTED", "OUT_OF_RANGE", "FAILED_PRECONDITION"):
         return InputError(message)
     if status == "CANCELLED":

@@ -3,7 +3,7 @@
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from threading import Thread
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 from google.protobuf.json_format import MessageToDict
@@ -15,6 +15,9 @@ from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.transport import Call
+
+if TYPE_CHECKING:
+    from tritone.client.regions import Region
 
 Answer = TypeVar("Answer")
 
@@ -105,6 +108,20 @@ class GrpcTransport:
         task = f"read the configuration of model '{model}'"
         return dict(self._ask(task, timeout_s, self._stub.ModelConfig, pb.ModelConfigRequest(name=model))["config"])
 
+    def register(self, region: "Region", timeout_s: float) -> None:
+        self._memory_call(region.memory, "Register", timeout_s, name=region.name, **region.registration)
+
+    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
+        self._memory_call(memory, "Unregister", timeout_s, name=region)
+
+    def regions(self, memory: str, timeout_s: float) -> list[str]:
+        return list(self._memory_call(memory, "Status", timeout_s).get("regions", {}))
+
+    def _memory_call(self, memory: str, call: str, timeout_s: float, **fields: Any) -> dict[str, Any]:
+        name = f"{memory.capitalize()}SharedMemory{call}"
+        request = getattr(pb, f"{name}Request")(**fields)
+        return self._ask("shared memory", timeout_s, getattr(self._stub, name), request)
+
     def close(self) -> None:
         # After an interrupt at a bad moment grpc was seen to wait for ever here. That must keep nobody.
         closing = Thread(target=self._channel.close, name="tritone-grpc-close", daemon=True)
@@ -133,7 +150,11 @@ def _message(call: Call[Any]) -> pb.ModelInferRequest:
     message = pb.ModelInferRequest(model_name=call.model)
     for name, tensor in call.tensors.items():
         datatype = np_to_triton_dtype(tensor.dtype)
-        message.inputs.add(name=name, datatype=datatype, shape=tensor.shape)
+        added = message.inputs.add(name=name, datatype=datatype, shape=tensor.shape)
+        if name in call.placed:
+            for key, value in call.placed[name].parameters.items():
+                setattr(added.parameters[key], FIELDS[type(value)], value)
+            continue
         message.raw_input_contents.append(
             serialize_byte_tensor(tensor).item() if datatype == "BYTES" and tensor.size else tensor.tobytes()
         )

@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+from base64 import b64encode
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
@@ -17,6 +18,9 @@ from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.loop_thread import LoopThread
 from tritone.client.transport import Call
 from tritone.errors import OperatorError, ServerUnreachableError
+
+if TYPE_CHECKING:
+    from tritone.client.regions import Region
 
 Answer = TypeVar("Answer")
 Reply = TypeVar("Reply")
@@ -58,7 +62,10 @@ class HttpTransport:
         inputs = []
         for name, tensor in call.tensors.items():
             inputs.append(InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
-            inputs[-1].set_data_from_numpy(tensor)
+            if place := call.placed.get(name):
+                inputs[-1].set_shared_memory(place.region, place.num_bytes, place.offset)
+            else:
+                inputs[-1].set_data_from_numpy(tensor)
         content, json_length = InferenceServerClient.generate_request_body(
             inputs,
             outputs=[InferRequestedOutput(name) for name in call.reply.outputs],
@@ -111,6 +118,24 @@ class HttpTransport:
         task = f"read the configuration of model '{model}'"
         path = f"models/{quote(model, safe='')}/config"
         return dict(self._submit(partial(self._json, "GET", path), task, timeout_s).result())
+
+    def register(self, region: "Region", timeout_s: float) -> None:
+        fields = {
+            name: {"b64": b64encode(value).decode()} if isinstance(value, bytes) else value
+            for name, value in region.registration.items()
+        }
+        path = f"{region.memory}sharedmemory/region/{region.name}/register"
+        self._memory_call("POST", path, timeout_s, json.dumps(fields).encode())
+
+    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
+        self._memory_call("POST", f"{memory}sharedmemory/region/{quote(region, safe='')}/unregister", timeout_s)
+
+    def regions(self, memory: str, timeout_s: float) -> list[str]:
+        content, _ = self._memory_call("GET", f"{memory}sharedmemory/status", timeout_s)
+        return [each["name"] for each in json.loads(content)]
+
+    def _memory_call(self, method: str, path: str, timeout_s: float, content: bytes | None = None) -> Any:
+        return self._submit(partial(self._ask, method, path, content), "shared memory", timeout_s).result()
 
     def close(self) -> None:
         self._thread.close(self._shut())

@@ -8,7 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, TEXT, WAVEFORM
+from tritone.audio.waveform import Samples, widened
+from tritone.client.device_array import DeviceArray
+from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
 
 Kind = Literal["offline", "streaming", "embedding", "other"]
@@ -38,14 +40,15 @@ class ModelInfo:
     has_search: bool = False  # whether requests may choose how to search
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
+    has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
     dim: int | None = None  # values of an embedding, if the server knows
     stages: tuple[str, ...] = ()  # the models that an ensemble is made of
     is_sequence: bool = field(default=False, compare=False)  # whether requests belong to streams
     inputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
     outputs: Mapping[str, Tensor] = field(default_factory=dict, compare=False, repr=False)
 
-    def audio_tensors(self, waveform: npt.NDArray[np.float32]) -> dict[str, npt.NDArray[Any]]:
-        """`WAV` and `WAV_LENS` as they travel, float32 and int32.
+    def audio_tensors(self, samples: "Samples | DeviceArray") -> dict[str, Any]:
+        """The inputs of audio as they travel: `PCM` of int16 where the model takes it, else `WAV`; and `WAV_LENS`.
 
         No audio (an empty file, or END after all audio has been sent) becomes one padding sample with a length of 0,
         because an engine need not accept a tensor without elements.
@@ -55,10 +58,19 @@ class ModelInfo:
         """
         if self.inputs and WAVEFORM not in self.inputs:
             raise InputError(f"model '{self.name}' takes no audio; give its inputs by name: {', '.join(self.inputs)}")
-        padded = np.ascontiguousarray(waveform if waveform.size else np.zeros(1), dtype=np.float32)
-        tensors: dict[str, npt.NDArray[Any]] = {WAVEFORM: padded}
+        is_pcm = samples.dtype == np.int16
+        if isinstance(samples, DeviceArray):
+            if is_pcm and not self.has_pcm:
+                raise InputError(f"model '{self.name}' takes no 16-bit audio: give float32 in [-1, 1] on the GPU")
+            tensors: dict[str, Any] = {PCM if is_pcm else WAVEFORM: samples}
+        else:
+            is_pcm = is_pcm and self.has_pcm
+            sent: Samples = samples if is_pcm else widened(samples)
+            padded = sent if sent.size else np.zeros(1, sent.dtype)
+            name, dtype = (PCM, np.int16) if is_pcm else (WAVEFORM, np.float32)
+            tensors = {name: np.ascontiguousarray(padded, dtype=dtype)}
         if self.has_lengths:
-            tensors[NUM_SAMPLES] = np.array([waveform.size], dtype=np.int32)
+            tensors[NUM_SAMPLES] = np.array([samples.size], dtype=np.int32)
         return {name: each[None] for name, each in tensors.items()} if self.batched else tensors
 
     def tensors(self, given: Mapping[str, npt.ArrayLike]) -> dict[str, npt.NDArray[Any]]:
@@ -141,6 +153,7 @@ class ModelInfo:
             has_search="search" in parameters,
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
+            has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",
             has_lengths=NUM_SAMPLES in inputs,  # of WeSpeaker's own deployment, WAV is all
             dim=_dim(outputs[EMBEDDING]) if kind == "embedding" else None,
             is_sequence="sequence_batching" in config,

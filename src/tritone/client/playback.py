@@ -3,30 +3,32 @@
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+import numpy.typing as npt
 
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples
 from tritone.transcript import Transcript
 
 
 class TextStream(Protocol):
     """What `Client.stream` and `Recognizer.stream` have in common."""
 
-    def accept(self, samples: Waveform) -> Transcript: ...
+    def accept(self, samples: npt.NDArray[Any]) -> Transcript: ...
 
     def finish(self) -> Transcript: ...
 
 
 def play(
-    stream: TextStream, audio: Iterable[Waveform], *, sample_rate: int, chunk_ms: float, realtime: bool = False
+    stream: TextStream, audio: Iterable[Samples], *, sample_rate: int, chunk_ms: float, realtime: bool = False
 ) -> Iterator[Transcript]:
     """Send a waveform in chunks; it may be longer than there is memory for.
 
     Args:
         stream: an open stream; it is finished at the end.
-        audio: the waveform in pieces of any length, (samples,) float32 at `sample_rate` (Hz); taken as they are needed.
+        audio: the waveform in pieces of any length, (samples,) float32 at `sample_rate` (Hz), or int16 where the stream
+            takes it; taken as they are needed.
         chunk_ms: audio sent at a time, in milliseconds.
         realtime: send no chunk before a microphone would have recorded it.
 
@@ -54,9 +56,9 @@ def play(
     yield replace(final, ended=ended + final.ended) if ended else final
 
 
-def _chunks(audio: Iterable[Waveform], size: int) -> Iterator[tuple[Waveform, bool]]:
+def _chunks(audio: Iterable[Samples], size: int) -> Iterator[tuple[Samples, bool]]:
     """Audio cut anew into chunks of `size` samples, the last one shorter; with each whether it is the last."""
-    pending = np.zeros(0, np.float32)
+    pending: Samples = np.zeros(0, np.float32)
     for piece in audio:
         pending = np.concatenate([pending, piece]) if len(pending) else piece
         cut = 0

@@ -12,12 +12,14 @@ from typing import Any, Generic
 
 import numpy.typing as npt
 
-from tritone.audio.inputs import AudioInput, load, source_of
+from tritone.audio.inputs import AudioInput, load_samples, narrow, source_of
+from tritone.audio.waveform import Samples
+from tritone.client.device_array import DeviceArray, is_on_gpu
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.replies import Reply
 from tritone.client.transport import Call, Transport
-from tritone.errors import RetryError, ServerTimeoutError, TritoneError
+from tritone.errors import InputError, RetryError, ServerTimeoutError, TritoneError
 from tritone.result import AnyResult, Result
 
 ModelInput = AudioInput | Mapping[str, npt.ArrayLike] | Result[Any]
@@ -38,6 +40,8 @@ class Requests(Generic[AnyResult]):
     concurrency: int
     sample_rate: int | None
     timeout_s: float
+    pcm: bool | None = False  # as of `audio.inputs.load_samples`
+    takes_gpu: bool = False  # whether arrays on a GPU can be sent
 
     def run(self, inputs: Iterable[ModelInput]) -> Generator[AnyResult, None, None]:
         """Send the inputs; see `Client.infer_iter`."""
@@ -94,6 +98,18 @@ class Requests(Generic[AnyResult]):
             compute_s=took_s,
         )
 
+    def _samples(self, item: Any) -> "Samples | DeviceArray":
+        wanted = self.model.sample_rate
+        if isinstance(item, Result):
+            return narrow(item.get(), wanted, pcm=self.pcm)
+        if not is_on_gpu(item):
+            return load_samples(item, self.sample_rate, wanted, pcm=self.pcm)
+        if not self.takes_gpu:
+            raise InputError("the array is on a GPU: send it with Client(shared_memory='cuda'), or copy it to the host")
+        if self.sample_rate not in (None, wanted):
+            raise InputError(f"audio on a GPU is not resampled: {self.sample_rate} Hz, {wanted} Hz is needed")
+        return DeviceArray(item).check_waveform()
+
     def _send(self, item: ModelInput, index: int, source: str, finished: "SimpleQueue[_Request]") -> "_Request":
         audio_s = 0.0
         if isinstance(item, Mapping):
@@ -101,9 +117,9 @@ class Requests(Generic[AnyResult]):
         else:
             if isinstance(item, Result) and item.error is not None:
                 raise item.error
-            waveform = item.get() if isinstance(item, Result) else load(item, self.sample_rate, self.model.sample_rate)
-            audio_s = len(waveform) / self.model.sample_rate
-            tensors = self.model.audio_tensors(waveform)
+            samples = self._samples(item)
+            audio_s = samples.size / self.model.sample_rate
+            tensors = self.model.audio_tensors(samples)
         call = Call(
             model=self.model.name,
             tensors=tensors,

@@ -10,11 +10,14 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritone.client.loop_thread import LoopThread
 from tritone.client.transport import Call, Transport
 from tritone.errors import RetryError, ServerBusyError, ServerUnreachableError, TritoneError
+
+if TYPE_CHECKING:
+    from tritone.client.regions import Region
 
 Answer = TypeVar("Answer")
 
@@ -149,6 +152,15 @@ class RetryingTransport:
                 if wait_s is None:
                     raise told(error, attempts) from error.__cause__
                 time.sleep(wait_s)
+
+    def register(self, region: "Region", timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.register(region, left_s), timeout_s)
+
+    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.unregister(region, memory, left_s), timeout_s)
+
+    def regions(self, memory: str, timeout_s: float) -> list[str]:
+        return self._ask(lambda left_s: self._transport.regions(memory, left_s), timeout_s)
 
     def close(self) -> None:
         self._waits.close(_end_waits())

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.inputs import StreamResampler, mono
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.inputs import StreamResampler, mono, narrow
+from tritone.audio.waveform import Samples, check_waveform, widened
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
 from tritone.client.replies import TextReply
@@ -66,6 +66,7 @@ class ClientStream:
         timeout_s: float,
         parameters: Mapping[str, Parameter] | None = None,
         retries: Retries = NO_RETRIES,
+        pcm: bool | None = False,
     ) -> None:
         self.model = model
         self._transport = transport
@@ -73,6 +74,7 @@ class ClientStream:
         self._timeout_s = timeout_s
         self._parameters = parameters or {}
         self._retries = retries
+        self._pcm = pcm  # as of `audio.inputs.load_samples`
         self.sample_rate = model.sample_rate if sample_rate is None else sample_rate
         self._resampler = StreamResampler(self.sample_rate, model.sample_rate)
         self._chunk_samples = round(chunk_ms / 1000 * model.sample_rate)
@@ -81,7 +83,8 @@ class ClientStream:
         self.id = _new_id()
         self.answered_s = 0.0
         """Seconds of audio that the server has answered."""
-        self._pending: list[Waveform] = []
+        self._pending: list[Samples] = []
+        self._silence: Samples = np.zeros(0, np.float32)  # no samples, of the type that was sent before
         self._num_pending = 0
         self._started = False
         self._over = False
@@ -91,7 +94,8 @@ class ClientStream:
         """Send audio of any length and return the transcript so far; the end of its text may still change.
 
         Args:
-            samples: (samples,) or (samples, channels) in [-1, 1] at the rate the stream was opened with; may be empty.
+            samples: (samples,) or (samples, channels) at the rate the stream was opened with, floating point in
+                [-1, 1] or int16; may be empty.
 
         Raises:
             AudioError: the samples cannot be used; nothing was sent and the stream goes on without them.
@@ -127,7 +131,7 @@ class ClientStream:
 
     def _say_goodbye(self) -> None:
         with suppress(TritoneError):
-            self._infer(np.zeros(0, np.float32), end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
+            self._infer(self._silence, end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
 
     def __enter__(self) -> "ClientStream":
         return self
@@ -141,22 +145,29 @@ class ClientStream:
         if self._over:
             raise StreamError(f"stream {self.id} on '{self.model.name}' is over; open a new one with Client.stream()")
 
-    def _checked(self, samples: npt.NDArray[Any]) -> Waveform:
-        return check_waveform(mono(samples), sample_rate=self.sample_rate, allow_empty=True)
+    def _checked(self, samples: npt.NDArray[Any]) -> Samples:
+        found = mono(samples)
+        if found.dtype == np.int16:
+            return found
+        return check_waveform(found, sample_rate=self.sample_rate, allow_empty=True)
 
-    def _gather(self, samples: Waveform) -> None:
+    def _gather(self, samples: Samples) -> None:
         if samples.size:
+            samples = narrow(samples, self.model.sample_rate, pcm=self._pcm)
+            self._silence = samples[:0]
             self._pending.append(samples)
             self._num_pending += samples.size
 
-    def _take(self, count: int) -> Waveform:
-        pieces = self._pending
-        pending = pieces[0] if len(pieces) == 1 else np.concatenate([np.zeros(0, np.float32), *pieces])
+    def _take(self, count: int) -> Samples:
+        pieces: list[npt.NDArray[Any]] = [*self._pending] or [self._silence]
+        if any(each.dtype != pieces[0].dtype for each in pieces):
+            pieces = [widened(each) for each in pieces]
+        pending: npt.NDArray[Any] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
         self._pending = [pending[count:]] if pending.size > count else []
         self._num_pending -= count
         return pending[:count]
 
-    def _send(self, samples: Waveform, *, end: bool = False) -> None:
+    def _send(self, samples: Samples, *, end: bool = False) -> None:
         is_first = not self._started
         try:
             answer = self._start(samples, end) if is_first else self._infer(samples, end=end, timeout_s=self._timeout_s)
@@ -171,7 +182,7 @@ class ClientStream:
         # Several chunks may have gone up since the caller saw an answer.
         self._latest = replace(answer, ended=self._latest.ended + answer.ended) if self._latest.ended else answer
 
-    def _start(self, samples: Waveform, end: bool) -> Transcript:
+    def _start(self, samples: Samples, end: bool) -> Transcript:
         """Send the first chunk, again under a new id where the server could not take it."""
         deadline = time.monotonic() + self._timeout_s
         attempts = 0
@@ -203,7 +214,7 @@ class ClientStream:
         lost.retry_after_s = error.retry_after_s if isinstance(error, RetryError) else None
         return lost
 
-    def _infer(self, samples: Waveform, *, end: bool, timeout_s: float) -> Transcript:
+    def _infer(self, samples: Samples, *, end: bool, timeout_s: float) -> Transcript:
         call = Call(
             model=self.model.name,
             tensors=self.model.audio_tensors(samples),

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy.typing as npt
 
@@ -11,13 +11,46 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
 from tritone.client.replies import DETAILS, EMBEDDING, TEXT, Reply
 
-__all__ = ["DETAILS", "EMBEDDING", "NUM_SAMPLES", "TEXT", "WAVEFORM", "Call", "Transport", "connect"]
+if TYPE_CHECKING:
+    from tritone.client.regions import Region
+
+__all__ = [
+    "DETAILS",
+    "EMBEDDING",
+    "NUM_SAMPLES",
+    "PCM",
+    "TEXT",
+    "WAVEFORM",
+    "Call",
+    "Placement",
+    "Transport",
+    "connect",
+]
 
 WAVEFORM = "WAV"
+PCM = "PCM"  # the same as int16, in its place
 NUM_SAMPLES = "WAV_LENS"
 LONGEST_S = 1e9  # of a time limit on the wire; 30 years
 
 Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a tensor lies in shared memory: the name of a region, an offset in it, and a size, in bytes."""
+
+    region: str
+    offset: int
+    num_bytes: int
+
+    @property
+    def parameters(self) -> dict[str, Any]:
+        """The parameters of an input that lies there."""
+        return {
+            "shared_memory_region": self.region,
+            "shared_memory_byte_size": self.num_bytes,
+            "shared_memory_offset": self.offset,
+        }
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,7 +58,7 @@ class Call(Generic[Answer]):
     """One request: tensors for a model, alone or as a chunk of the stream `sequence_id`.
 
     `tensors`: the arrays as they travel, by their names. `reply`: which outputs are asked for, and how they are read.
-    `parameters`: of the request; of a stream, with its first chunk.
+    `parameters`: of the request; of a stream, with its first chunk. `placed`: which tensors lie in shared memory.
     """
 
     model: str
@@ -36,6 +69,7 @@ class Call(Generic[Answer]):
     start: bool = False
     end: bool = False
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
+    placed: Mapping[str, Placement] = field(default_factory=dict)
 
     @property
     def timeout_us(self) -> int:
@@ -70,6 +104,18 @@ class Transport(Protocol):
 
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
         """The configuration that the server runs a model with, in the JSON form of Triton's `ModelConfig`."""
+        ...
+
+    def register(self, region: "Region", timeout_s: float) -> None:
+        """Make a region of shared memory known to the server, which wants its key for this and what follows."""
+        ...
+
+    def unregister(self, region: str, memory: str, timeout_s: float) -> None:
+        """Have the server forget a region of that name; `memory` is "system" or "cuda"."""
+        ...
+
+    def regions(self, memory: str, timeout_s: float) -> list[str]:
+        """The names of the regions that the server knows."""
         ...
 
     def close(self) -> None:

@@ -277,26 +277,33 @@ class StreamingPipeline:
         """Take new audio of some streams."""
         num_samples = self._num_samples[slots] + [len(samples) for samples in audio]
         self._num_samples[slots] = num_samples
-        ends = final & ~self._closing[slots]
-        self._closing[slots] |= final
-        has_tail = ends & (num_samples >= self.bundle.manifest.features.frame_length)
-        self._waiting.hear(slots, audio, np.where(has_tail, self._tail, 0))
+        silence = np.zeros(len(slots), np.int64)
+        if final.any():
+            has_tail = num_samples >= self.bundle.manifest.features.frame_length
+            silence[final & ~self._closing[slots] & has_tail] = self._tail
+            self._closing[slots] |= final
+        self._waiting.hear(slots, audio, silence)
 
     def _run(self, slots: Index, final: Flags) -> None:
         """Run all windows of some streams that are complete."""
-        while (ready := self._is_ready(slots, final)).any():
+        while len(slots):
+            ready = self._is_ready(slots, final)
             slots, final = slots[ready], final[ready]
-            self._advance(slots)
-            self._end_segments(slots[~self._heard_all[slots]])
+            if len(slots):
+                self._advance(slots)
+                self._end_segments(slots[~self._heard_all[slots]])
 
     def _is_ready(self, slots: Index, final: Flags) -> Flags:
         waiting = self._waiting.count[slots]
+        is_full: Flags = waiting >= self.geometry.window_samples
+        if not final.any():
+            return is_full
         if self._flush is None:
             is_enough = waiting >= self.bundle.manifest.encoder.min_samples
         else:
             heard = self._num_samples[slots] >= self.bundle.manifest.features.frame_length
             is_enough = heard & ~self._is_flushed(slots)
-        return (waiting >= self.geometry.window_samples) | (final & ~self._heard_all[slots] & is_enough)
+        return is_full | (final & ~self._heard_all[slots] & is_enough)
 
     def _is_flushed(self, slots: Index) -> Flags:
         """Whether the next window begins so late after the end of the audio that nothing of it would be told."""
@@ -358,9 +365,9 @@ class StreamingPipeline:
         Those are the samples that no later window has: the overlap of full windows belongs to the next one.
         """
         waiting, shift = self._waiting.count[slots], self.geometry.shift_samples
+        is_last: Flags = waiting < self.geometry.window_samples
         if self._flush is not None:
-            return np.zeros(len(slots), np.bool_), np.full(len(slots), shift)
-        is_last = waiting < self.geometry.window_samples
+            is_last[:] = False
         return is_last, np.where(is_last, waiting, shift)
 
     def _end_segments(self, slots: Index) -> None:

@@ -25,7 +25,10 @@ SHARED_MEMORY = ("shared_memory_region", "shared_memory_byte_size", "shared_memo
 FLAGS = ("sequence_start", "sequence_end")
 # Triton's errors about its own shared memory name regions, which a client could then ask for (CVE-2025-23319).
 INTERNAL_MEMORY = re.compile(r"shared.memory|shm", re.IGNORECASE)
-OWN_REGION = re.compile(r"unable to find shared memory region: '", re.IGNORECASE)  # a client's own, told back to it
+# A client's own, told back to it.
+OWN_REGION = re.compile(
+    r"unable to (find shared memory region: '|open shared memory region: '/tritone-client-)", re.IGNORECASE
+)
 TRACEBACK = re.compile(r"\n+(At:|Traceback \(most recent call last\):)\n.*", re.DOTALL)
 
 
@@ -36,7 +39,7 @@ class ModelFacts:
     name: str
     outputs: Mapping[str, str]
     sample_rate: int | None = None  # None: the model takes no audio
-    audio_input: str = ""
+    audio_inputs: tuple[str, ...] = ()  # of which a request has one
     max_queued_s: float | None = None
     decoupled: bool = False
 
@@ -44,9 +47,8 @@ class ModelFacts:
         """Seconds of audio in a request, padding included."""
         if self.sample_rate is None:
             return 0.0
-        return sum(math.prod(each.shape) for each in inference.inputs if each.name == self.audio_input) / (
-            self.sample_rate
-        )
+        samples = sum(math.prod(each.shape) for each in inference.inputs if each.name in self.audio_inputs)
+        return samples / self.sample_rate
 
 
 def check_name(model: str, version: str = "") -> None:

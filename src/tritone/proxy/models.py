@@ -53,17 +53,24 @@ class Models:
 def facts_of(name: str, config: Mapping[str, Any]) -> ModelFacts:
     """Pick the facts from a configuration as Triton's HTTP API writes it."""
     parameters = {key: value.get("string_value", "") for key, value in config.get("parameters", {}).items()}
-    # "-1" or "-1", "-1": the first input of samples; lengths and the like are not FP32
-    audio = [each["name"] for each in config.get("input", ()) if each.get("data_type") == "TYPE_FP32"]
+    # the first input of samples, and the same as 16-bit numbers; lengths and the like have other types
+    audio = [
+        *_of_type("TYPE_FP32", config)[:1],
+        *_of_type("TYPE_INT16", config),
+    ]
     rate = _number(parameters.get("sample_rate"))
     return ModelFacts(
         name=name,
         outputs={each["name"]: each.get("data_type", "") for each in config.get("output", ())},
         sample_rate=round(rate) if rate and audio else None,
-        audio_input=audio[0] if audio else "",
+        audio_inputs=tuple(audio),
         max_queued_s=_number(parameters.get("max_queued_s")),
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
     )
+
+
+def _of_type(kind: str, config: Mapping[str, Any]) -> list[str]:
+    return [each["name"] for each in config.get("input", ()) if each.get("data_type") == kind]
 
 
 def _number(text: str | None) -> float | None:

@@ -49,12 +49,11 @@ def read_inference(message: bytes, limits: Limits) -> Inference:
         request = pb.ModelInferRequest.FromString(head)
     except DecodeError as error:
         raise RefusedError(BAD_REQUEST, f"the message cannot be read: {str(error)[:200]}") from error
-    sizes: list[int | None] = [len(each) for each in raw] if raw else [None] * len(request.inputs)
-    shared = any("shared_memory_region" in each.parameters for each in request.inputs)
-    if len(sizes) != len(request.inputs) and not shared:
-        raise RefusedError(
-            BAD_REQUEST, f"{len(request.inputs)} inputs need as many raw_input_contents, there are {len(sizes)}"
-        )
+    # Raw contents are those of the inputs that do not lie in shared memory, in their order.
+    sent = [each for each in request.inputs if "shared_memory_region" not in each.parameters]
+    if raw and len(raw) != len(sent):
+        raise RefusedError(BAD_REQUEST, f"{len(sent)} inputs need as many raw_input_contents, there are {len(raw)}")
+    sizes = iter([len(each) for each in raw])
 
     def renamed(stream: StreamId) -> bytes:
         parameter = request.parameters["sequence_id"]
@@ -78,9 +77,9 @@ def read_inference(message: bytes, limits: Limits) -> Inference:
                 datatype=each.datatype,
                 shape=each.shape,
                 parameters=_parameters(each) if each.parameters else {},
-                num_bytes=None if shared else size,
+                num_bytes=next(sizes, None) if "shared_memory_region" not in each.parameters else None,
             )
-            for each, size in zip(request.inputs, sizes, strict=False)
+            for each in request.inputs
         ],
         outputs=[
             TensorHead(name=each.name, parameters=_parameters(each) if each.parameters else {})
@@ -101,7 +100,7 @@ def end_of(inference: Inference, stream: StreamId) -> bytes:
     for each in inference.inputs:
         # audio is the input whose last axis is long; lengths and the like have one value for each row
         shape = [1, *each.shape[1:]] if len(each.shape) > 1 else list(each.shape)
-        if each.datatype == "FP32":
+        if each.datatype in ("FP32", "INT16"):
             shape[-1:] = [0]
         message.inputs.add(name=each.name, datatype=each.datatype, shape=shape)
         elements = 1

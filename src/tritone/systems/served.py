@@ -5,7 +5,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
-from tritone.audio.files import read_audio
+from tritone.audio.inputs import load_samples
 from tritone.audio.read_ahead import read_ahead
 from tritone.result import AnyResult, EmbeddingResult, TranscriptResult
 from tritone.systems.streams import PartialListener, Playback, play_files
@@ -72,6 +72,7 @@ class ServedSystem(Generic[AnyResult]):
 
     def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
         info = self._info()
+        pcm = self._client.pcm_of(info)
         if self._playback is not None:
             results: Any = play_files(
                 paths,
@@ -80,10 +81,11 @@ class ServedSystem(Generic[AnyResult]):
                 playback=self._playback,
                 concurrency=self.concurrency,
                 on_partial=on_partial,
+                pcm=pcm is not False,
             )
             yield from results
             return
-        read = partial(read_audio, sample_rate=info.sample_rate)
+        read = partial(load_samples, sample_rate=None, wanted=info.sample_rate, pcm=pcm)
         with closing(read_ahead(map(str, paths), read, info.sample_rate)) as recordings:
             yield from self._send(recordings, info.name, concurrency=self.concurrency, **self._request)
 

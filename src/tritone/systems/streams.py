@@ -10,10 +10,13 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from queue import SimpleQueue
+from typing import Any
+
+import numpy.typing as npt
 
 from tritone.audio.files import AudioBlocks
-from tritone.audio.waveform import Waveform
 from tritone.client.playback import TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
@@ -56,6 +59,7 @@ def play_files(
     playback: Playback,
     concurrency: int,
     on_partial: PartialListener | None = None,
+    pcm: bool = False,
 ) -> Results:
     """Play each file into a stream of its own, `concurrency` of them at a time.
 
@@ -63,6 +67,7 @@ def play_files(
         open_stream: gives a context manager whose exit frees the stream; called from several threads.
         sample_rate: what the streams expect, in Hz.
         on_partial: gets every answer.
+        pcm: whether the streams take int16 of files that have it.
 
     Yields:
         A result for each file, as soon as it is there; of a stream with endpoints its transcript is of all segments,
@@ -72,7 +77,8 @@ def play_files(
     given_up = threading.Event()
 
     def work(index: int, path: str) -> TranscriptResult:
-        return _play_file(index, path, open_stream, sample_rate, playback, on_partial, given_up)
+        blocks = partial(AudioBlocks, path, sample_rate, pcm=pcm)
+        return _play_file(index, path, blocks, open_stream, sample_rate, playback, on_partial, given_up)
 
     numbered = ((index, os.fspath(path)) for index, path in enumerate(paths))
     if concurrency == 1:
@@ -132,6 +138,7 @@ def _side_by_side(
 def _play_file(
     index: int,
     path: str,
+    read: Callable[[], AudioBlocks],
     open_stream: Opener,
     sample_rate: int,
     playback: Playback,
@@ -144,7 +151,7 @@ def _play_file(
     ended: list[Transcript] = []
     try:
         # A file that cannot be read opens no stream.
-        with closing(AudioBlocks(path, sample_rate)) as blocks:
+        with closing(read()) as blocks:
             audio_s = blocks.duration_s
             with open_stream() as opened:
                 stream = _Clocked(opened, sample_rate, playback.realtime, given_up)
@@ -218,7 +225,7 @@ class _Clocked:
         self._text = ""
         self.waited_s = 0.0
 
-    def accept(self, samples: Waveform) -> Transcript:
+    def accept(self, samples: npt.NDArray[Any]) -> Transcript:
         self._num_samples += len(samples)
         return self._ask(lambda: self._stream.accept(samples))
 

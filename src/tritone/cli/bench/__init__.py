@@ -49,6 +49,7 @@ FOREIGN = {
     "processes": "is one process",
     "max_wer": "looks at no text",
     "parameters": "sends none",
+    "shared_memory": "puts no optional inputs there, which WAV and PCM are",
     "ca": "has options of its own for TLS",
     "certificate": "has options of its own for TLS",
     "private_key": "has options of its own for TLS",
@@ -131,18 +132,18 @@ def bench(
     built = options.build_options(build, max_streams=most if load.streaming else None)
     outputs.check()
 
-    screen = Screen()
+    screen, key = Screen(), None
     with interrupts(), ExitStack() as stack:
         with screen:
             if bundle is not None:
                 screen.say(f"serving {bundle} ...")
                 mode: Literal["streaming", "offline"] = "streaming" if load.streaming else "offline"
                 served = stack.enter_context(serve_bundle(bundle, built, mode=mode))
-                url, protocol = served.url(protocol), None
+                url, protocol, key = served.url(protocol), None, served.key
                 method = replace(method, metrics_url=method.metrics_url or served.metrics_url)
                 labels = options.build_labels(build) | labels
             assert url is not None
-            target = stack.enter_context(_target(url, protocol, connection, model, load.streaming, asked))
+            target = stack.enter_context(_target(url, protocol, key, connection, model, load.streaming, asked))
             measure: Measure = Generator(target, sent, method, screen.window)
             if binary is not None:
                 folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritone-perf-")))
@@ -234,6 +235,7 @@ def input(
     first_chunk_ms: Annotated[float | None, typer.Option(min=1, help="The first chunk, if it differs.")] = None,
     sample_rate: Annotated[int, typer.Option(min=1, help="Sample rate of the model, in Hz.")] = 16000,
     base64: Annotated[bool, typer.Option("--base64", help="Samples as base64: smaller files, read faster.")] = False,
+    pcm: Annotated[bool, typer.Option("--pcm", help="The input PCM of 16-bit samples in place of WAV.")] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of everything random: lengths, files.")] = 0,
 ) -> None:
     """Write input files for NVIDIA's perf_analyzer, and print them."""
@@ -249,6 +251,7 @@ def input(
         chunk_s=chunk_ms / 1000,
         first_chunk_s=None if first_chunk_ms is None else first_chunk_ms / 1000,
         as_base64=base64,
+        pcm=pcm,
     )
     for each in written:
         typer.echo(f"{each.path}\t{each.utterances} utterances\t{each.requests} requests\t{each.audio_s:.1f} s")
@@ -286,13 +289,14 @@ def _check_ramp(plan: Plan, most: int) -> None:
 def _target(
     url: str,
     protocol: Protocol | None,
+    key: str | None,
     connection: Connection,
     model: str | None,
     streaming: bool,
     parameters: Mapping[str, str],
 ) -> Iterator[Target]:
     try:
-        client = connection.client(url, protocol=protocol)
+        client = connection.client(url, protocol=protocol, **({} if key is None else {"key": key}))
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with client:

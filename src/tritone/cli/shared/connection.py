@@ -49,6 +49,21 @@ class Connection:
         ),
     ] = None
 
+    pcm: Annotated[
+        bool | None,
+        typer.Option(
+            "--pcm/--no-pcm",
+            help="With a server: send audio as 16-bit samples, rounded; never. By default where nothing is lost.",
+        ),
+    ] = None
+    shared_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="With a server on this machine: pass audio in shared memory: system, cuda, cuda:N; or none.",
+        ),
+    ] = None
+
     @property
     def given(self) -> list[str]:
         """The options on the command line, as they are written there."""
@@ -68,10 +83,12 @@ class Connection:
         from tritone.client import Client, Endpoint
 
         server = Endpoint.parse(url, options.get("protocol"))
+        shared_memory = None if self.shared_memory == "none" else self.shared_memory
         files = {name: getattr(self, name) for name in FILES}
         if server.tls:
             files = {name: file or os.environ.get(FILES[name]) or None for name, file in files.items()}
         retries = DEFAULT_RETRIES if self.retries is None else self.retries
         # The key of a server on this machine is for nobody else.
-        key = find_key(server.port if server.is_loopback else None)
-        return Client(url, **files, key=key, retries=retries, **options)
+        options.setdefault("key", find_key(server.port if server.is_loopback else None))
+        options |= {"pcm": self.pcm, "shared_memory": shared_memory}
+        return Client(url, **files, retries=retries, **options)

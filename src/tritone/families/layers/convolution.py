@@ -14,12 +14,17 @@ def channels_last(x: Tensor, layer: nn.Conv2d) -> Tensor:
     return F.conv2d(x, weight, layer.bias, layer.stride)
 
 
-def convolved_windows(x: Tensor, layer: nn.Conv2d) -> Tensor:
-    """A convolution without padding of (batch, frames, bins), the only channel, as one product with all windows."""
+def rectified_windows(x: Tensor, layer: nn.Conv2d) -> Tensor:
+    """A convolution without padding of (batch, frames, bins), the only channel, and its ReLU.
+
+    It is one product with all windows, which applies the ReLU to what it writes: the largest tensor of a network.
+    """
     (tall, wide), (down, across) = layer.kernel_size, layer.stride
     padding = -tall * wide % 8  # zeros, for tensor cores
     windows = F.pad(x.unfold(1, tall, down).unfold(2, wide, across).flatten(3), (0, padding))
-    return F.linear(windows, F.pad(layer.weight.flatten(1), (0, padding)), layer.bias).permute(0, 3, 1, 2)
+    weight = F.pad(layer.weight.flatten(1), (0, padding))
+    found: Tensor = torch._addmm_activation(layer.bias, windows.flatten(0, 2), weight.transpose(0, 1))
+    return found.unflatten(0, windows.shape[:3]).permute(0, 3, 1, 2)
 
 
 def after_channels_last(x: Tensor, layer: nn.Linear) -> Tensor:

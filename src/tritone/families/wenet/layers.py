@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.attention import HIDDEN
-from tritone.families.layers.convolution import after_channels_last, channels_last, convolved_windows
+from tritone.families.layers.convolution import after_channels_last, channels_last, rectified_windows
 from tritone.families.layers.framing import count_windows
 from tritone.families.wenet.config import EncoderConfig
 
@@ -155,6 +155,7 @@ class MultiHeadedAttention(nn.Module):
         key = key + place
         scaled = (self.pos_bias_v * self.size**-0.5).unsqueeze(-1)
         bias = joined[..., 3 * width : 3 * width + self.heads].transpose(1, 2) + (place @ scaled).squeeze(-1)
+        bias = bias.contiguous()  # else it is laid out by frames, and no fused kernel of attention takes that
         # Unscaled, as the plain form stores it: both forms may continue a stream.
         stored = torch.cat([key, (bias * self.size**0.5).unsqueeze(-1), value], dim=-1)
         if past is not None:
@@ -278,9 +279,9 @@ class Subsampling(nn.Module):
         assert isinstance(projection, nn.Linear)
         if not self.fused:
             return projection(self.conv(x.unsqueeze(1)).transpose(1, 2).flatten(2))
-        first, *others = self.conv
+        first, _, *others = self.conv
         assert isinstance(first, nn.Conv2d)
-        x = convolved_windows(x, first)
+        x = rectified_windows(x, first)
         for layer in others:
             x = channels_last(x, layer) if isinstance(layer, nn.Conv2d) else layer(x)
         return after_channels_last(x, projection)

@@ -19,6 +19,7 @@ from tritone.errors import InputError
 from tritone.report.stamp import Stamp
 
 SCHEMA = 1
+FLOAT32 = "float32"  # in messages, as all audio was sent before there was another way
 STREAM_LATENCIES = ("first_partial", "first_partial_chunk", "chunk", "final")
 Loop = Literal["closed", "constant", "poisson", "streaming"]
 
@@ -116,9 +117,10 @@ class Measurement:
     """One operating point, measured.
 
     `load`: requests in flight (closed), requests per second (constant, poisson) or streams. `seconds`: what audio was
-    sent, as text: "5", "files", "lognormal(5, 0.5)". `requests`: that came back in the measured time, of which `errors`
-    counts the failed ones by their message. `audio_s`: of those that did not fail; an utterance counts once, whatever
-    `batch_size` it travelled in. `stable`: whether the last windows agreed; when not, the figures are only indicative.
+    sent, as text: "5", "files", "lognormal(5, 0.5)". `samples`: how it travelled: "float32", "int16", "int16 in system
+    memory". `requests`: that came back in the measured time, of which `errors` counts the failed ones by their message.
+    `audio_s`: of those that did not fail; an utterance counts once, whatever `batch_size` it travelled in. `stable`:
+    whether the last windows agreed; when not, the figures are only indicative.
     `sent_late`: by how much requests were sent after they were due (constant, poisson), or chunks after they were due
     and the one before had been answered. `wer`: word error rate of the very texts that were timed, None without
     references. `different_texts`: recordings that did not get the same text every time. `output`: what was answered.
@@ -133,6 +135,7 @@ class Measurement:
     load: float
     batch_size: int = 1
     seconds: str = ""
+    samples: str = FLOAT32
     wall_s: float
     requests: int
     utterances: int

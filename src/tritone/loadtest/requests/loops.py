@@ -20,6 +20,7 @@ from tritone.loadtest.processes.worker import Link
 from tritone.loadtest.requests.arrivals import Arrivals, arrival_times
 from tritone.loadtest.requests.windows import Tick
 from tritone.loadtest.senders.open import open_sender
+from tritone.loadtest.senders.shared_audio import SharedAudio, open_shared_audio
 from tritone.loadtest.senders.wire import Body, Reply, Target, encode, unreadable
 
 UNREACHABLE = "no connection"
@@ -60,12 +61,14 @@ class LoadJob(ABC):
         size = self.options.batch_size
         order = np.random.default_rng([self.options.seed, self.index]).permutation(len(self.utterances))
         indices = itertools.cycle(map(int, order))  # the last request is filled up with utterances of the first
+        groups = [[self.utterances[next(indices)] for _ in range(size)] for _ in range(max(1, -(-len(order) // size)))]
+        samples = sum(size * max(len(waveform) for _, waveform in members) for members in groups)
+        shared = open_shared_audio(self.target, samples * self.target.bytes_per_sample, len(groups))
         requests = []
-        for _ in range(max(1, -(-len(order) // size))):
-            members = [self.utterances[next(indices)] for _ in range(size)]
-            body = encode(self.target, [waveform for _, waveform in members])
+        for members in groups:
+            body = encode(self.target, [each for _, each in members], place=None if shared is None else shared.place)
             requests.append(Request(body, tuple(number for number, _ in members)))
-        return RequestLoop(self, requests)
+        return RequestLoop(self, requests, shared)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,9 +129,11 @@ class RequestLoop:
     Args:
         job: how.
         requests: the pool, used in this order again and again.
+        shared: the memory that their audio lies in, if it does; it is closed with the loop.
     """
 
-    def __init__(self, job: LoadJob, requests: Sequence[Request]) -> None:
+    def __init__(self, job: LoadJob, requests: Sequence[Request], shared: SharedAudio | None = None) -> None:
+        self._shared = shared
         self.answered: Callable[[str], None] = lambda error: None
         self._job = job
         self._requests = itertools.cycle(requests)
@@ -148,6 +153,8 @@ class RequestLoop:
     def __exit__(self, *_: object) -> None:
         self._closing = True
         self._sender.close()
+        if self._shared is not None:
+            self._shared.close()
 
     @property
     def num_in_flight(self) -> int:

@@ -33,7 +33,6 @@ MAX_BACKLOG_BYTES = 2**29  # of messages that gRPC or the kernel may hold
 KEPT_UP = 0.95  # of the offered rate that must come back
 LATE_MS = 10.0  # by which p99 of the requests may be sent late
 PATIENCE_S = 30.0  # beyond a tick in which a worker must report
-BYTES_PER_SAMPLE = 4
 
 OnWindow = Callable[[Tick], None]
 
@@ -109,7 +108,7 @@ def measure_open(
     if not 0 < rate < float("inf"):
         raise ValueError(f"rate must be a number of requests per second above 0, got {rate}")
     count = options.processes_for(rate / RATE_OF_A_PROCESS)
-    request_bytes = workload.mean_s * workload.sample_rate * BYTES_PER_SAMPLE * options.batch_size
+    request_bytes = workload.mean_s * workload.sample_rate * target.bytes_per_sample * options.batch_size
     backlog = min(max(MIN_BACKLOG, BACKLOG_S * rate), max(1.0, MAX_BACKLOG_BYTES / request_bytes))
     most = max(1, round(backlog / count))
     jobs = [
@@ -208,6 +207,7 @@ class _Measuring:
             loop=self._loop,
             load=self._load,
             batch_size=self._options.batch_size,
+            samples=self._target.samples,
             seconds=self._workload.seconds,
             wall_s=total.wall_s,
             requests=total.requests,

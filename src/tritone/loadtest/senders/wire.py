@@ -9,17 +9,19 @@ builds a tensor or a message object per request.
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from tritone.audio.pcm import to_pcm
+from tritone.audio.waveform import widened
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
-from tritone.client.transport import EMBEDDING, NUM_SAMPLES, TEXT, WAVEFORM
+from tritone.client.transport import EMBEDDING, NUM_SAMPLES, PCM, TEXT, WAVEFORM, Placement
 
 Waveform = npt.NDArray[np.float32]
 Vectors = npt.NDArray[np.float32]
@@ -42,9 +44,19 @@ class Target:
     output: str = TEXT  # the tensor of its answers, `TEXT` or `EMBEDDING`
     has_lengths: bool = True  # whether it takes `WAV_LENS`; without, all of a waveform is audio
     stages: tuple[str, ...] = ()  # the models that it is an ensemble of
+    pcm: bool = False  # whether audio travels as int16, in `PCM`
+    shared_memory: str | None = None  # where it lies, as of `Client`; None: in the message
 
     @classmethod
-    def of(cls, endpoint: Endpoint, info: ModelInfo, parameters: Mapping[str, Parameter] | None = None) -> "Target":
+    def of(
+        cls,
+        endpoint: Endpoint,
+        info: ModelInfo,
+        parameters: Mapping[str, Parameter] | None = None,
+        *,
+        pcm: bool = False,
+        shared_memory: str | None = None,
+    ) -> "Target":
         """Describe a model that `Client.model` found, with the parameters of its requests."""
         return cls(
             endpoint=endpoint,
@@ -56,6 +68,19 @@ class Target:
             output=EMBEDDING if info.kind == "embedding" else TEXT,
             has_lengths=info.has_lengths,
             stages=info.stages,
+            pcm=pcm,
+            shared_memory=shared_memory,
+        )
+
+    @property
+    def bytes_per_sample(self) -> int:
+        return 2 if self.pcm else BYTES_PER_NUMBER
+
+    @property
+    def samples(self) -> str:
+        """How samples travel, in words for reports."""
+        return ("int16" if self.pcm else "float32") + (
+            f" in {self.shared_memory} memory" if self.shared_memory is not None else ""
         )
 
 
@@ -109,16 +134,26 @@ class Reply:
 
 
 class Tensor(NamedTuple):
-    """An input as it travels."""
+    """An input as it travels: in the message, or at its place in shared memory."""
 
     name: str
     datatype: str
     shape: list[int]
     content: bytes
+    placed: Placement | None = None
+
+
+Place = Callable[[npt.NDArray[Any]], Placement | None]
 
 
 def encode(
-    target: Target, waveforms: Sequence[Waveform], *, sequence_id: int = 0, start: bool = False, end: bool = False
+    target: Target,
+    waveforms: Sequence[Waveform],
+    *,
+    sequence_id: int = 0,
+    start: bool = False,
+    end: bool = False,
+    place: Place | None = None,
 ) -> Body:
     """Write a request for the texts or embeddings of some waveforms.
 
@@ -128,6 +163,7 @@ def encode(
             and `WAV_LENS` says how long each really is, because a tensor is rectangular.
         sequence_id: of the stream that this is a chunk of; 0 is none.
         start, end: whether it is the stream's first or last chunk.
+        place: puts audio into shared memory and returns its place, or None where there is no room.
 
     Raises:
         ValueError: no waveform, several for a model without a batch axis, or padding for one that knows no lengths.
@@ -146,12 +182,14 @@ def encode(
             f"model '{target.model}' is not told how long audio is, so it cannot be padded. Use batch size 1, or "
             "utterances of one length."
         )
-    block = np.zeros((len(waveforms), max(1, *lengths)), dtype="<f4")
+    block = np.zeros((len(waveforms), max(1, *lengths)), dtype="<i2" if target.pcm else "<f4")
     for row, waveform in zip(block, waveforms, strict=True):
-        row[: len(waveform)] = waveform
+        row[: len(waveform)] = to_pcm(waveform) if target.pcm else widened(waveform)
     counts = np.array(lengths, dtype="<i4")
     rows = [len(lengths)] if target.batched else []
-    tensors = [Tensor(WAVEFORM, "FP32", [*rows, block.shape[1]], block.tobytes())]
+    placed = None if place is None else place(block)
+    name, datatype = (PCM, "INT16") if target.pcm else (WAVEFORM, "FP32")
+    tensors = [Tensor(name, datatype, [*rows, block.shape[1]], b"" if placed else block.tobytes(), placed)]
     if target.has_lengths:
         tensors.append(Tensor(NUM_SAMPLES, "INT32", [*rows, 1], counts.tobytes()))
     make = _grpc_body if target.endpoint.protocol == "grpc" else _http_body
@@ -248,9 +286,11 @@ def _grpc_body(target: Target, tensors: Sequence[Tensor]) -> Body:
     for name, value in target.parameters:
         setattr(request.parameters[name], GRPC_FIELDS[type(value)], value)
     for each in tensors:
-        request.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        added = request.inputs.add(name=each.name, datatype=each.datatype, shape=each.shape)
+        for name, value in each.placed.parameters.items() if each.placed else ():
+            setattr(added.parameters[name], GRPC_FIELDS[type(value)], value)
     request.outputs.add(name=target.output)
-    request.raw_input_contents.extend(each.content for each in tensors)
+    request.raw_input_contents.extend(each.content for each in tensors if each.placed is None)
     return Body(model=target.model, content=bytes(request.SerializeToString()))
 
 
@@ -275,7 +315,7 @@ def _http_body(target: Target, tensors: Sequence[Tensor]) -> Body:
                 "name": each.name,
                 "shape": each.shape,
                 "datatype": each.datatype,
-                "parameters": {"binary_data_size": len(each.content)},
+                "parameters": each.placed.parameters if each.placed else {"binary_data_size": len(each.content)},
             }
             for each in tensors
         ],

@@ -15,9 +15,10 @@ from tritone.audio.waveform import Waveform
 from tritone.loadtest.options import LoadOptions
 from tritone.loadtest.processes.worker import Link
 from tritone.loadtest.senders.open import open_sender
+from tritone.loadtest.senders.shared_audio import open_shared_audio
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.streams.pacing import NEVER, Player
-from tritone.loadtest.workload.script import Script
+from tritone.loadtest.workload.script import ROOM_BYTES, Script
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,11 @@ class StreamJob:
     def run(self, link: Link) -> None:
         """Play until the link is stopping."""
         waveforms = [waveform for _, waveform in self.utterances]
-        script = Script(self.target, waveforms, chunk_s=self.options.chunk_s, order=self.order)
+        size = min(ROOM_BYTES, sum(map(len, waveforms)) * self.target.bytes_per_sample)
+        blocks = sum(int(len(each) / self.target.sample_rate / self.options.chunk_s) + 1 for each in waveforms)
+        shared = open_shared_audio(self.target, size, blocks)
+        place = None if shared is None else shared.place
+        script = Script(self.target, waveforms, chunk_s=self.options.chunk_s, order=self.order, place=place)
         script.warm(2 * len(self.starts))
         sender = open_sender(self.target.endpoint)
         try:
@@ -73,6 +78,8 @@ class StreamJob:
             link.stopping.wait()
         finally:
             sender.close()
+            if shared is not None:
+                shared.close()
 
     def _tick(self, player: Player, begin: float, end: float, cpu_s: float, ended: float | None) -> StreamTick:
         log = player.log

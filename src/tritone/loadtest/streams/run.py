@@ -82,6 +82,7 @@ class StreamRun:
             protocol=self.target.endpoint.protocol,
             loop="streaming",
             load=self.streams,
+            samples=self.target.samples,
             seconds=self.workload.seconds,
             wall_s=self.wall_s,
             requests=requests,

@@ -9,7 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tritone.loadtest.senders.wire import Body, Target, Waveform, encode
+from tritone.loadtest.senders.wire import Body, Place, Target, Waveform, encode
+
+ROOM_BYTES = 256 << 20
 
 
 class Script:
@@ -21,6 +23,7 @@ class Script:
         chunk_s: of every chunk but a recording's last, which carries the rest and END, as our client's does.
         order: indices of recordings, in which streams take them; it starts again at its end.
         room_bytes: of encoded requests to keep; beyond it a chunk is encoded shortly before it is due.
+        place: as of `encode`, for the chunks that are kept.
     """
 
     def __init__(
@@ -30,7 +33,8 @@ class Script:
         *,
         chunk_s: float,
         order: Sequence[int],
-        room_bytes: int = 256 << 20,
+        room_bytes: int = ROOM_BYTES,
+        place: Place | None = None,
     ) -> None:
         if empty := [index for index, recording in enumerate(recordings) if not len(recording)]:
             raise ValueError(f"recording {empty[0]} has no samples; nothing of it can be due")
@@ -43,6 +47,7 @@ class Script:
         self._next = 0
         self._bodies: dict[tuple[int, int], Body] = {}
         self._room = room_bytes
+        self._place = place
 
     def take(self) -> int:
         """The recording of the next stream."""
@@ -63,9 +68,12 @@ class Script:
         body = self._bodies.get((recording, chunk))
         if body is None:
             start = chunk * self._samples
-            body = encode(self._target, [self._recordings[recording][start : start + self._samples]])
-            if body.num_bytes <= self._room:
-                self._room -= body.num_bytes
+            waveform = self._recordings[recording][start : start + self._samples]
+            size = len(waveform) * self._target.bytes_per_sample
+            is_kept = size <= self._room
+            body = encode(self._target, [waveform], place=self._place if is_kept else None)
+            if is_kept:
+                self._room -= max(size, body.num_bytes)
                 self._bodies[recording, chunk] = body
         return body
 

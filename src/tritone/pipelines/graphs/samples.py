@@ -17,6 +17,7 @@ from tritone.runtime.graph import Array
 
 Index = npt.NDArray[np.int64]
 SCALE = np.float32(1 / PCM_SCALE)
+COUNT, BEGIN, END, USED = range(4)  # columns of the table
 FLOAT, PCM = np.dtype(np.float32), np.dtype(np.int16)
 
 
@@ -29,20 +30,19 @@ class WaitingSamples:
 
     def __init__(self, capacity: int, window: int) -> None:
         """Take the number of slots, and the samples of a window."""
-        self.count: Index = np.zeros(capacity, np.int64)
+        # A stream has samples `begin` to `end` of its row, then those of its new audio from `used` on, then silence.
+        # One table, because for a few streams every look at an array costs more than its numbers.
+        self._table: Index = np.zeros((capacity, 4), np.int64)
+        self.count: Index = self._table[:, COUNT]
         self._capacity, self._window = capacity, window
         self._rows: dict[np.dtype[Any], Array] = {each: np.empty((0, window), each) for each in (FLOAT, PCM)}
         self._is_pcm: npt.NDArray[np.bool_] = np.zeros(capacity, np.bool_)
-        # A stream has samples `begin` to `end` of its row, then those of its new audio from `used` on, then silence.
-        self._begin: Index = np.zeros(capacity, np.int64)
-        self._end: Index = np.zeros(capacity, np.int64)
-        self._used: Index = np.zeros(capacity, np.int64)
         self._new: list[Samples | None] = [None] * capacity
         self._kept: dict[int, Samples] = {}  # in place of rows that are too short for it
 
     def open(self, slot: int, silence: int) -> None:
         """Start a stream, with so many zeros before its first sample."""
-        self.count[slot] = self._begin[slot] = self._end[slot] = self._used[slot] = 0
+        self._table[slot] = 0
         self._is_pcm[slot] = True  # until it has other samples
         self._kept[slot] = np.zeros(silence, PCM)
 
@@ -64,7 +64,7 @@ class WaitingSamples:
     def _matched(self, slot: int, samples: Samples) -> Samples:
         """New samples after those that were kept elsewhere, in the type of their stream, which they may change."""
         if slot in self._kept:
-            self.count[slot] = self._begin[slot] = self._end[slot] = 0
+            self._table[slot] = 0
             if len(kept := self._kept.pop(slot)) and not len(samples):
                 samples = kept
             elif len(kept):
@@ -74,7 +74,7 @@ class WaitingSamples:
         if len(samples) and self._is_pcm[slot] != (samples.dtype == PCM):
             if not self._is_pcm[slot]:
                 return widened(samples)
-            held = slice(int(self._begin[slot]), int(self._end[slot]))
+            held = slice(*self._table[slot, BEGIN : END + 1].tolist())
             if held.start < held.stop:
                 self._row(slot, FLOAT)[held] = widened(self._row(slot, PCM)[held])
             self._is_pcm[slot] = False
@@ -91,42 +91,39 @@ class WaitingSamples:
             slots: of the streams.
             block: (slots, window) float32, or int16 where `are_pcm`.
         """
-        valid: Index = np.minimum(self.count[slots], self._window)
-        begins, ends, used = self._begin[slots].tolist(), self._end[slots].tolist(), self._used[slots].tolist()
-        kinds = [PCM if each else FLOAT for each in self._is_pcm[slots].tolist()]
-        held, kept, window = self._rows, self._new, self._window
-        for row, (slot, kind, begin, end, first, count) in enumerate(
-            zip(slots.tolist(), kinds, begins, ends, used, valid.tolist(), strict=True)
+        places, are_pcm = self._table[slots].tolist(), self._is_pcm[slots].tolist()
+        rows, news, window, valid = self._rows, self._new, self._window, []
+        for row, (slot, (count, begin, end, first), is_pcm) in enumerate(
+            zip(slots.tolist(), places, are_pcm, strict=True)
         ):
+            count = min(count, window)
+            valid.append(count)
             target, done = block[row], min(end - begin, count)
             if done:
-                _copy(held[kind][slot, begin : begin + done], target[:done])
-            new = kept[slot]
+                _copy(rows[PCM if is_pcm else FLOAT][slot, begin : begin + done], target[:done])
+            new = news[slot]
             if done < count and new is not None and first < len(new):
                 part = new[first : first + count - done]
                 _copy(part, target[done : done + len(part)])
                 done += len(part)
             if done < window:
                 target[done:] = 0
-        return valid
+        return np.array(valid, np.int64)
 
     def drop(self, slots: Index, shift: int) -> None:
         """Forget the oldest `shift` samples of each stream, or all there are."""
-        waiting = self.count[slots]
-        dropped = np.minimum(waiting, shift)
-        self.count[slots] = waiting - dropped
-        begin, end = self._begin[slots] + dropped, self._end[slots]
-        self._used[slots] += np.maximum(begin - end, 0)
-        self._begin[slots] = np.minimum(begin, end)
+        table = self._table[slots]
+        dropped = np.minimum(table[:, COUNT], shift)
+        begin = table[:, BEGIN] + dropped
+        table[:, COUNT] -= dropped
+        table[:, USED] += np.maximum(begin - table[:, END], 0)
+        table[:, BEGIN] = np.minimum(begin, table[:, END])
+        self._table[slots] = table
 
     def settle(self, slots: Index) -> None:
         """Copy what is left of the new audio of some streams."""
-        left = zip(
-            slots.tolist(),
-            *(each[slots].tolist() for each in (self.count, self._begin, self._end, self._used, self._is_pcm)),
-            strict=True,
-        )
-        for slot, count, begin, end, used, is_pcm in left:
+        table, are_pcm = self._table[slots], self._is_pcm[slots].tolist()
+        for slot, (count, begin, end, used), is_pcm in zip(slots.tolist(), table.tolist(), are_pcm, strict=True):
             new, self._new[slot] = self._new[slot], None
             if new is None:
                 continue
@@ -142,8 +139,9 @@ class WaitingSamples:
                 row[held : held + told] = rest
             if held + told < count:
                 row[held + told : count] = 0
-        self._begin[slots] = self._used[slots] = 0
-        self._end[slots] = np.minimum(self.count[slots], self._window)
+        table[:, END] = np.minimum(table[:, COUNT], self._window)
+        table[:, BEGIN] = table[:, USED] = 0
+        self._table[slots] = table
 
     def _row(self, slot: int, kind: np.dtype[Any]) -> Array:
         rows = self._rows[kind]

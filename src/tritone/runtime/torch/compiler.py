@@ -19,6 +19,7 @@ from torch import Tensor, fx
 from tritone.errors import OperatorError
 from tritone.runtime.torch.builder import Program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants
+from tritone.runtime.torch.lowering import lower
 
 PACKAGED = (".so", ".cubin", ".json")  # of what is made; sources stay behind
 
@@ -72,7 +73,8 @@ def options_for(device: torch.device) -> dict[str, Any]:
     common: dict[str, Any] = {"aot_inductor.package": True}
     if device.type == "cpu":
         return common | {"cpp.dynamic_threads": True}  # each call has its own share of the threads
-    return common
+    # Launches are recorded, so what the host does between them need not be fast, and g++ takes a third of the time.
+    return common | {"aot_inductor.compile_wrapper_opt_level": "O0"}
 
 
 def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, list[Tensor]]:
@@ -81,6 +83,8 @@ def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, li
     graph = fx.Graph()
     values: Any = graph.graph_copy(program.graph, {})
     graph.output(tuple(values[order.index(name)] for name in outputs))
+    graph.eliminate_dead_code()
+    lower(graph, program.constants)
     last = [node for node in graph.nodes if node.op == "placeholder"][-1]
     constants = lifted_constants(program)
     for name in constants:
@@ -89,6 +93,5 @@ def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, li
         for node in graph.find_nodes(op="get_attr", target=name):
             node.replace_all_uses_with(last)
             graph.erase_node(node)
-    graph.eliminate_dead_code()
     graph.lint()
     return fx.GraphModule({}, graph), list(constants.values())

@@ -114,34 +114,43 @@ class _Crew:
 
     def _work(self, index: int, rest: Iterator[Wanted], done: Callable[[CompiledCall], None]) -> None:
         said = self._folder / f"said-{index}"
-        with said.open("wb") as errors:
-            process = subprocess.Popen(
+        with (
+            said.open("wb") as errors,
+            subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=self._environment,
                 text=True,
-            )
-        self._processes.append(process)
-        try:
-            assert process.stdin is not None
-            assert process.stdout is not None
-            while (wanted := self._next(rest)) is not None:
-                answer = _asked(process.stdin, process.stdout, wanted)
-                if answer is None:
-                    last = said.read_text(errors="replace")[-TOLD:]
-                    self._faults.append(f"the process that compiles ended with code {process.wait()}: {last}")
-                    return
-                if "fault" in answer:
-                    self._faults.append(answer["fault"])
-                else:
-                    done(CompiledCall(wanted.outputs, wanted.shapes, answer["sha256"], answer["compile_s"]))
-            process.stdin.close()
-            process.wait()
-        finally:
-            process.kill()
-            process.wait()
+            ) as process,
+        ):
+            self._processes.append(process)
+            try:
+                self._ask(process, rest, done, said)
+            except BaseException as error:
+                process.kill()
+                self._faults.append(f"{type(error).__name__}: {error}")
+
+    def _ask(
+        self,
+        process: "subprocess.Popen[str]",
+        rest: Iterator[Wanted],
+        done: Callable[[CompiledCall], None],
+        said: Path,
+    ) -> None:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        while (wanted := self._next(rest)) is not None:
+            answer = _asked(process.stdin, process.stdout, wanted)
+            if answer is None:
+                code, last = process.wait(), said.read_text(errors="replace")[-TOLD:]
+                self._faults.append(f"the process that compiles ended with code {code}: {last}")
+                return
+            if "fault" in answer:
+                self._faults.append(answer["fault"])
+            else:
+                done(CompiledCall(wanted.outputs, wanted.shapes, answer["sha256"], answer["compile_s"]))
 
     def _next(self, rest: Iterator[Wanted]) -> Wanted | None:
         with self._lock:

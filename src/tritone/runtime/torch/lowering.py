@@ -51,19 +51,27 @@ def _steps(value: Any) -> list[int]:
 
 
 def shifted_products(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, axis: int) -> Tensor:
-    """A depthwise convolution along `axis`, counted from the end, of (batch, channels, …)."""
-    taps = weight.flatten(1).transpose(0, 1)
-    # Computed with the channels last. Strides are asked for so that the compiler computes `x` once, not for each tap.
-    x = x.movedim(1, -1)
-    x = x.as_strided(x.shape, x.stride())
-    count, along = taps.shape[0], axis - 1
-    length = x.shape[along] + 2 * padding - count + 1
-    pads = [0] * (2 * -along)
-    pads[-2:] = [padding, padding]
-    wide = torch.nn.functional.pad(x, pads) if padding else x
-    total = wide.narrow(along, 0, length).float() * taps[0]
+    """A depthwise convolution along `axis`, counted from the end, of (batch, channels, …), in the layout of `x`."""
+    channels_last = x.stride(1) == 1
+    taps = _computed_once(weight.flatten(1).transpose(0, 1).contiguous())
+    if channels_last:
+        x, axis = x.movedim(1, -1), axis - 1
+    else:
+        taps = taps.unflatten(1, (-1, *[1] * (x.dim() - 2)))
+        bias = None if bias is None else bias.unflatten(0, (-1, *[1] * (x.dim() - 2)))
+    x = _computed_once(x)
+    count = taps.shape[0]
+    length = x.shape[axis] + 2 * padding - count + 1
+    wide = torch.nn.functional.pad(x, [*[0] * (2 * (-axis - 1)), padding, padding]) if padding else x
+    total = wide.narrow(axis, 0, length).float() * taps[0]
     for tap in range(1, count):
-        total = total + wide.narrow(along, tap, length).float() * taps[tap]
+        total = total + wide.narrow(axis, tap, length).float() * taps[tap]
     if bias is not None:
         total = total + bias
-    return total.to(x.dtype).movedim(-1, 1)
+    total = total.to(x.dtype)
+    return total.movedim(-1, 1) if channels_last else total
+
+
+def _computed_once(x: Tensor) -> Tensor:
+    """`x`; asking for its strides has the compiler store it, which else computes it again for each of many uses."""
+    return x.as_strided(x.shape, x.stride())

@@ -32,7 +32,7 @@ scaled_dot_product_attention scatter scatter_add searchsorted select select_scat
 slice slice_scatter softmax softplus sort split split_with_sizes sqrt square squeeze stack std std_mean stft sub
 subtract sum swapaxes swapdims sym_numel sym_size t tan tanh tensor_split tile to topk transpose tril triu true_divide
 trunc type_as unbind unflatten unfold unsqueeze upsample_linear1d upsample_nearest1d var var_mean view view_as
-view_as_complex view_as_real where xlogy zeros zeros_like __and__ __or__ __xor__ _log_softmax _safe_softmax _softmax
+view_as_complex view_as_real where xlogy zeros zeros_like __and__ __or__ __xor__ _addmm_activation _log_softmax _safe_softmax _softmax
 _to_copy _unsafe_view
 """
 OPERATORS = frozenset(_NAMES.split())

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import HELD, Array, TensorSpec
+from tritone.runtime.graph import HELD, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
@@ -25,6 +25,8 @@ SILENT = 1  # a row of zeros: what a stream that starts reads, so that clearing 
 FIRST = 2  # the row of slot 0
 # Rows that steps are padded to; each is recorded once. Powers of two alone would cost up to twice what the rows need.
 SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+COMPILED_GAIN = 4 / 3  # so many more rows of a compiled step take as long
+FEW = 64  # rows up to which a step takes as long as one of fewer
 ALIGNED = 256  # bytes: where tensors may begin that TensorRT takes
 
 
@@ -33,6 +35,9 @@ class OnDevice(Protocol):
 
     @property
     def inputs(self) -> Mapping[str, TensorSpec]: ...
+
+    @property
+    def buckets(self) -> Sequence[Bucket]: ...
 
     def function(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]: ...
 
@@ -61,6 +66,7 @@ class DeviceSlots:
         self._fed = [name for name in graph.inputs if name not in states]
         self._reads = np.full(capacity, SILENT, np.int64)  # which row the next step of a slot reads
         self._room: _Block | None = None  # the last one that was given to be filled
+        self._free: list[Tensor] = []  # pinned memory of blocks whose steps are over
         self._steps: dict[tuple[Any, ...], _Step] = {}
 
     def clear(self, slot: int) -> None:
@@ -78,7 +84,7 @@ class DeviceSlots:
         """Nothing to do: a step makes its own room."""
 
     def sizes(self, most: int) -> list[int]:
-        return sorted({1, most}) if self._grown else [*SIZES[: bisect_left(SIZES, most)], _padded(most)]
+        return sorted({1, most} if self._grown else {self._padded(count) for count in range(1, most + 1)})
 
     def room(self, count: int, inputs: Mapping[str, TensorSpec]) -> dict[str, Array]:
         self._room = self._block(count, {name: (each.dtype, state_shape(each)) for name, each in inputs.items()})
@@ -109,7 +115,13 @@ class DeviceSlots:
             stay = [each[: len(slots)] for each in results[1 : 1 + len(step.held)]]
             fetched = self._queue.fetch([results[0], *stay], ["", *step.held])
         self._reads[rows] = rows + FIRST
-        return lambda: step.outputs(*fetched.wait(), count=len(slots))
+
+        def wait() -> list[Array]:
+            found = fetched.wait()
+            self._free.append(block.memory)
+            return step.outputs(*found, count=len(slots))
+
+        return wait
 
     def _filled(self, inputs: Mapping[str, Array], count: int) -> "_Block":
         """The block with these inputs, which is the one that was given as room if they are in it."""
@@ -122,8 +134,19 @@ class DeviceSlots:
         return block
 
     def _block(self, count: int, inputs: Mapping[str, tuple[np.dtype[Any], tuple[int, ...]]]) -> "_Block":
-        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else _padded(count))
-        return _Block(layout, self._queue.block(layout.num_bytes), count)
+        layout = _Layout.of({name: inputs[name] for name in self._fed}, count if self._grown else self._padded(count))
+        # Pinning megabytes takes milliseconds, so the few blocks that there are at once are used again.
+        fitting = [index for index, memory in enumerate(self._free) if len(memory) >= layout.num_bytes]
+        if fitting:
+            return _Block(layout, self._free.pop(fitting[0]), count)
+        self._free.clear()  # too small for the steps that come now
+        return _Block(layout, self._queue.block(1 << (layout.num_bytes - 1).bit_length()), count)
+
+    def _padded(self, count: int) -> int:
+        """The rows of a step for so many streams: a number that is recorded, and rather one that is compiled."""
+        size = SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]
+        compiled = min((each.rows for each in self._graph.buckets if each.rows >= count), default=None)
+        return size if compiled is None or compiled > max(FEW, size * COMPILED_GAIN) else compiled
 
 
 @dataclass(frozen=True)
@@ -174,9 +197,10 @@ class _Block:
 
     def __init__(self, layout: _Layout, memory: Tensor, count: int) -> None:
         self.layout = layout
-        self.bytes = memory
+        self.memory = memory
+        self.bytes = memory[: layout.num_bytes]
         self._count = count
-        array = memory.numpy()
+        array = self.bytes.numpy()
         self.arrays = {field.name: field.of_array(array) for field in layout.fields}
 
     def inputs(self, names: Sequence[str]) -> dict[str, Array]:
@@ -273,8 +297,3 @@ class _GrowingRows:
     def scatter(self, slots: Sequence[int], values: Tensor) -> None:
         for slot, value in zip(slots, values, strict=True):
             self._rows[slot] = value.clone()  # a view would keep all streams of the call in memory
-
-
-def _padded(count: int) -> int:
-    """The rows of a step for so many streams."""
-    return SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]

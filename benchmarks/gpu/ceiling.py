@@ -1,0 +1,146 @@
+"""The compiled network alone: a bundle's own torch program, compiled for one shape and replayed as a CUDA graph.
+
+    bundle, role, rows, seconds  ->  milliseconds a call, utterances a second, seconds of audio a second
+
+It uses of Tritone only the reading of the program, so it stays the same whatever becomes of the runtime.
+"""
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from benchmarks.gpu.plain import Plain
+from benchmarks.models.pieces import speech
+from tritone.bundle import Bundle
+from tritone.pipelines.graphs.geometry import Geometry
+from tritone.runtime.graph import TensorSpec
+from tritone.runtime.slots import state_shape
+from tritone.runtime.torch.program import read_program
+
+WARM_UPS = 3
+PARTS = 5  # of a measurement; its median counts
+WANTED = ("best_tokens", "best_log_probs", "embeddings", "encoder_out", "num_frames")
+BIG_OUTPUTS = ("log_probs", "encoder_out")  # not wanted where there are best tokens
+HYPOTHESES, TOKENS = 10, 60  # of each utterance that is rescored
+PLAIN = {"width": 512, "heads": 8, "hidden": 2048, "kernel": 15, "layers": 12, "vocab": 5537, "bins": 80}
+TINY = {"width": 16, "heads": 2, "hidden": 16, "kernel": 3, "layers": 1, "vocab": 40, "bins": 80}
+
+Run = Callable[[], object]
+
+
+def prepare(bundle: str, role: str, rows: int, seconds: float, precision: str, device: str, compiled: bool) -> Run:
+    """Compile a graph of a bundle for one shape; the function runs it once more.
+
+    Args:
+        bundle: its folder; "" is the plain conformer, on features.
+        role: the graph's; a step of `rows` streams for the streaming encoder.
+        rows, seconds: of the call.
+        compiled: by inductor; without, as a smoke test needs no compiler.
+    """
+    place = torch.device(device)
+    torch.backends.cudnn.allow_tf32 = False  # as the runtime computes
+    function, inputs = (
+        _program(Path(bundle), role, rows, seconds, precision, place)
+        if bundle
+        else _plain(rows, seconds, place, tiny=not compiled)
+    )
+    network = torch.compile(function, dynamic=False) if compiled else function
+    with torch.no_grad():
+        for _ in range(WARM_UPS):
+            network(*inputs)
+        if place.type != "cuda":
+            return _without_gradients(network, inputs)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            kept = network(*inputs)
+    graph.outputs = kept  # type: ignore[attr-defined]  # they are the graph's memory
+    return graph.replay
+
+
+def milliseconds(run: Run, device: str, seconds: float) -> float:
+    """The median time of a call over about so many seconds."""
+    run()
+    once = _timed(run, 1, device)
+    count = max(1, round(seconds / PARTS / max(once, 1e-6)))
+    return 1000 * median(_timed(run, count, device) for _ in range(PARTS))
+
+
+def _timed(run: Run, count: int, device: str) -> float:
+    if device != "cpu":
+        torch.cuda.synchronize()
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / count
+
+
+def _without_gradients(network: Callable[..., Any], inputs: Sequence[Tensor]) -> Run:
+    def run() -> object:
+        with torch.no_grad():
+            return network(*inputs)
+
+    return run
+
+
+def _program(
+    path: Path, role: str, rows: int, seconds: float, precision: str, place: torch.device
+) -> tuple[Callable[..., Any], list[Tensor]]:
+    bundle = Bundle.open(path)
+    artifact = bundle.artifacts(role, runtime="torch", precision=precision)[0]  # type: ignore[arg-type]
+    program = read_program(bundle.file(artifact.files[0]), place)
+    outputs = [name for name in WANTED if name in program.outputs]
+    if "best_tokens" in outputs:
+        outputs = [name for name in outputs if name not in BIG_OUTPUTS]
+    states: Mapping[str, TensorSpec] = {}
+    if role == "streaming_encoder":
+        assert bundle.manifest.streaming is not None
+        geometry = Geometry.choose(bundle, bundle.manifest.streaming)
+        states, samples = geometry.states, geometry.window_samples
+        outputs += [f"next_{name}" for name in states]
+    else:
+        samples = round(seconds * bundle.manifest.sample_rate) + bundle.manifest.encoder.tail_samples
+    if role == "decoder":
+        outputs = list(program.outputs)
+    given = _inputs(bundle, rows, samples)
+    given |= {name: np.zeros((rows, *state_shape(spec)), spec.dtype) for name, spec in states.items()}
+    function = program.function(outputs)
+    module = getattr(function, "__self__", function)
+    return module, [torch.from_numpy(given[name]).to(place) for name in program.inputs]
+
+
+def _inputs(bundle: Bundle, rows: int, samples: int) -> dict[str, Any]:
+    """All inputs that some graph takes, for utterances of so many samples."""
+    manifest = bundle.manifest
+    rng = np.random.default_rng(3)
+    heard = speech(samples / manifest.sample_rate + 1, manifest.sample_rate)
+    starts = rng.integers(0, len(heard) - samples, rows)
+    frames = max(1, samples // (manifest.features.frame_shift * manifest.encoder.subsampling_rate))
+    found: dict[str, Any] = {
+        "waveform": np.stack([heard[start : start + samples] for start in starts]),
+        "num_samples": np.full(rows, samples, np.int64),
+        "num_frames": np.full(rows, frames, np.int64),
+    }
+    if manifest.vocabulary is not None:
+        found |= {
+            "encoder_out": rng.normal(0, 1, (rows, frames, manifest.encoder.output_dim)).astype(np.float32),
+            "hypotheses": rng.integers(4, manifest.vocabulary.size - 1, (rows, HYPOTHESES, TOKENS)),
+            "num_tokens": np.full((rows, HYPOTHESES), TOKENS, np.int64),
+        }
+    return found
+
+
+def _plain(rows: int, seconds: float, place: torch.device, tiny: bool) -> tuple[Callable[..., Any], list[Tensor]]:
+    torch.manual_seed(7)
+    sizes = TINY if tiny else PLAIN
+    network = Plain(**sizes).eval().to(place, torch.bfloat16)
+    frames = round(100 * seconds) - 2
+    return network, [torch.randn(rows, frames, sizes["bins"]).to(place, torch.bfloat16)]

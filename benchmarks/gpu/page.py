@@ -1,0 +1,547 @@
+"""The pages of docs/performance/h200, from the JSON that a run kept.
+
+python -m benchmarks.gpu.page [--results FOLDER]
+
+FOLDER/ctc.json, ...  ->  FOLDER/report.md, wenet.md, icefall.md, streams.md, speakers.md, jasper.md, plots
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.gpu.__main__ import OUTPUT
+from benchmarks.gpu.audio import LIBRISPEECH
+from benchmarks.gpu.bundles import MODELS
+from benchmarks.gpu.plan import PARTS
+from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
+from tritone.report.stamp import Stamp
+from tritone.report.table import Column, Table
+
+Row = Mapping[str, Any]
+Content = Mapping[str, Mapping[str, Any]]
+
+SEARCHES = {"": "greedy", "rescoring": "rescoring", "prefix-beam": "prefix beam 10", "modified-beam": "modified beam 4"}
+CHUNK_BAR_MS = 150.0
+IN_TIME = 0.99
+
+WENET = """
+WeNet's own figures, one T4, fp16, AISHELL-2's U2++ (for the layout; another GPU): 5 s of audio 228 utterances a second
+at 150 to 200 in flight (p50 657 to 876 ms), 10 s 110 a second; 100 streams with rescoring answer in 172 ms on average,
+with CTC alone in 124 ms."""
+WESPEAKER = """
+| WeSpeaker's table, one T4, fp16 | engine alone (utt/s) | concurrency | throughput (utt/s) | avg (ms) | p99 (ms) |
+| --- | ---: | ---: | ---: | ---: | ---: |
+| ResNet34 | 2546 | 200 | 2033 | 98 | 111 |
+| ResNet34 | 2546 | 400 | 2010 | | |
+| ECAPA c512 | 3389 | 200 | 2647 | 75 | 111 |
+| ECAPA c512 | 3389 | 400 | 2726 | | |
+"""
+NVIDIA = """
+NVIDIA's figures, one T4, fp16, best concurrency, inferences a second of TensorRT, TorchScript, ONNX Runtime: 2 s batch
+1 50, 56, 42, batch 8 285, 203, 136; 7 s batch 1 48, 37, 18, batch 8 117, 83, 40; 16.7 s batch 1 36, 22, 11, batch 8
+48, 40, 19."""
+
+
+class Found:
+    """All rows of a run, and the figures that are made of several of them."""
+
+    def __init__(self, content: Content) -> None:
+        self.content = content
+
+    def rows(self, part: str, what: str, **fields: Any) -> list[Row]:
+        """Rows of a part whose fields have these values."""
+        rows = self.content.get(part, {}).get("rows", [])
+        return [
+            row
+            for row in rows
+            if row["what"] == what and all(_plain(row.get(name)) == value for name, value in fields.items())
+        ]
+
+    def ceiling(self, part: str, model: str, seconds: float, precision: str = "bf16", role: str = "encoder") -> float:
+        """Utterances a second of the compiled network at its best batch; 0 where it was not measured."""
+        rows = self.rows(part, "ceiling", model=model, seconds=seconds, precision=precision, role=role)
+        return max((row["utterances_s"] for row in rows), default=0.0)
+
+    def ceiling_rtfx(self, part: str, model: str) -> float:
+        """The most seconds of audio a second that the compiled network does at any length."""
+        rows = self.rows(part, "ceiling", model=model, role="encoder")
+        return max((row["rtfx"] for row in rows), default=0.0)
+
+    def best(self, part: str, field: str, **fields: Any) -> Row | None:
+        """The served row with the highest figure, of those without errors."""
+        rows = [row for row in self.rows(part, "served", **fields) if not row["errors"]]
+        return max(rows, key=lambda row: float(row[field]), default=None)
+
+    def network_of(self, part: str, row: Row) -> float:
+        """Utterances a second of the compiled network, or networks, that a served row needs; 0 if not measured."""
+        seconds = _seconds(row["audio"])
+        alone = self.ceiling(part, row["of"], seconds, row["precision"]) if seconds else 0.0
+        if not seconds and (rtfx := self.ceiling_rtfx(part, row["of"])):
+            alone = rtfx * row["utterances_s"] / row["rtfx"]  # as many seconds of audio as came in a second
+        if row["search"].get("search") != "rescoring":
+            return alone
+        decoder = self.ceiling(part, row["of"], seconds, role="decoder")
+        return 1 / (1 / alone + 1 / decoder) if alone and decoder else 0.0
+
+
+def _plain(value: Any) -> Any:
+    return value.get("search", "") if isinstance(value, dict) else value
+
+
+def _seconds(audio: str) -> float:
+    return float(audio) if audio.replace(".", "").isdigit() else 0.0
+
+
+def write_pages(folder: Path) -> list[Path]:
+    """Write the pages of the JSON in a folder, beside it."""
+    content = {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.json"))}
+    found = Found(content)
+    written: list[Path] = []
+    makers: dict[str, tuple[str, Callable[[Found, Path], str]]] = {
+        "report": ("", _summary_page),
+        "wenet": ("ctc", _wenet_page),
+        "icefall": ("icefall", _icefall_page),
+        "streams": ("streams", _streams_page),
+        "speakers": ("speakers", _speakers_page),
+        "jasper": ("jasper", _jasper_page),
+    }
+    for name, (part, make) in makers.items():
+        if part and not content.get(part, {}).get("rows"):
+            continue
+        path = folder / f"{name}.md"
+        parts = [part] if part else list(content)
+        text = "\n\n".join([make(found, folder).strip(), *_endings(found, parts, summary=not part)])
+        path.write_text(text + "\n", encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def _endings(found: Found, parts: Iterable[str], *, summary: bool) -> list[str]:
+    """What every page ends with: what was left out, remarks of the load test, and the conditions."""
+    notes = [note for part in parts for note in found.content.get(part, {}).get("notes", [])]
+    told = ["## Left out or failed", "\n".join(f"* {_one_line(note)}" for note in notes)] if notes else []
+    stamps = {json.dumps(found.content[part]["stamp"], sort_keys=True): part for part in parts if part in found.content}
+    lines = []
+    for text in stamps:
+        stamp = Stamp(**json.loads(text))
+        lines.append(f"`{stamp.command}`, {stamp.summary()}")
+    raw = "Raw figures: " + ", ".join(f"[{part}.json]({part}.json)" for part in parts if part in found.content) + "."
+    return [*told, "## Conditions", *lines, raw] if not summary or lines else told
+
+
+def _one_line(text: str) -> str:
+    words = " ".join(text.split())
+    return words if len(words) < 300 else f"{words[:140]} … {words[-140:]}"
+
+
+# --- The summary ----------------------------------------------------------------------------------------------------
+
+
+def _summary_page(found: Found, folder: Path) -> str:
+    rows = [_line(*goal) for goal in _goals(found)]
+    columns = [
+        Column("work", "work"),
+        Column("reach", "reach", align="right"),
+        Column("measured", "measured", align="right"),
+        Column("absolute", "absolute", align="right"),
+        Column("verdict", "", align="left"),
+    ]
+    parts = [
+        "# Speed and accuracy on a GPU, measured in one run",
+        "Ratios are to the compiled network alone in the same run: the bundle's own torch program through torch's "
+        "compiler with static shapes, replayed as a CUDA graph, audio on the device. Random weights of published "
+        "sizes that say about as many words as people do; different audio in every request. Served means through "
+        "Triton and gRPC, with the load test on the same machine.",
+        Table("What was asked for, and what was measured", columns, rows).to_markdown(),
+    ]
+    parts.append(_accuracy(found))
+    parts.append(_endurance(found))
+    pages = [("wenet", "ctc"), ("icefall", "icefall"), ("streams", "streams"), ("speakers", "speakers")]
+    links = [f"[{name}]({name}.md)" for name, part in (*pages, ("jasper", "jasper")) if part in found.content]
+    parts.append("Pages of the parts: " + ", ".join(links) + ".")
+    return "\n\n".join(part for part in parts if part)
+
+
+Goal = tuple[str, str, float | None, str, bool | None]
+
+
+def _line(work: str, reach: str, measured: float | None, absolute: str, met: bool | None) -> dict[str, Any]:
+    verdict = "not measured" if met is None else "met" if met else "**not met**"
+    return {
+        "work": work,
+        "reach": reach,
+        "measured": "–" if measured is None else f"{measured:.3g}",
+        "absolute": absolute or "–",
+        "verdict": verdict,
+    }
+
+
+def _goals(found: Found) -> list[Goal]:
+    """The lines of the table of goals: work, bar, measured figure, absolutes, whether the bar is met."""
+    goals: list[Goal] = []
+
+    def ratio(
+        work: str, bar: float, part: str, audio: str, of: str, search: str = "", field: str = "utterances_s"
+    ) -> None:
+        row = found.best(part, field, of=of, audio=audio, search=search)
+        network = found.network_of(part, row) if row else 0.0
+        if row is None or not network:
+            goals.append((work, f"≥ {bar:g}", None, "", None))
+            return
+        value = row["utterances_s"] / network
+        told = f"{row['utterances_s']:,.0f} utt/s, {row['rtfx']:,.0f} RTFx at {row['load']:.0f} in flight"
+        goals.append((work, f"≥ {bar:g}", value, told, value >= bar))
+
+    ratio("CTC d=512, 10 s, served ÷ compiled", 0.85, "ctc", "10", "wenet-512")
+    ratio("CTC d=512, mixed lengths, unsorted, per second of audio", 0.75, "ctc", LIBRISPEECH, "wenet-512")
+    plain, bundle = found.ceiling("ctc", "", 10.0), found.ceiling("ctc", "wenet-512", 10.0)
+    told = f"{bundle:,.0f} and {plain:,.0f} utt/s"
+    known = bool(plain and bundle)
+    goals.append(
+        (
+            "bundle's graph ÷ plain compiled conformer of the same size without features",
+            "≥ 1.0",
+            bundle / plain if known else None,
+            told if known else "",
+            bundle >= plain if known else None,
+        )
+    )
+    row = found.best("icefall", "rtfx", of="zipformer-xl", audio=LIBRISPEECH)
+    told = f"{row['load']:.0f} in flight" if row else ""
+    goals.append(
+        (
+            "290 M zipformer, mixed lengths, unsorted (RTFx)",
+            "≥ 18100",
+            row["rtfx"] if row else None,
+            told,
+            row["rtfx"] >= 18_100 if row else None,
+        )
+    )
+    ratio("rescoring (÷ encoder and decoder, compiled)", 0.75, "ctc", "10", "wenet-512", "rescoring")
+    ratio("transducer greedy, icefall conformer", 0.75, "icefall", "10", "conformer-l")
+    ratio("transducer greedy, zipformer-L", 0.75, "icefall", "10", "zipformer-l")
+    ratio("transducer modified beam 4", 0.55, "icefall", "10", "conformer-l", "modified-beam")
+    ratio("prefix beam 10", 0.55, "ctc", "10", "wenet-512", "prefix-beam")
+    goals += [_stream_goal(found, 5000, CHUNK_BAR_MS), _stream_goal(found, 10_000, None)]
+    for precision in ("fp32", "bf16"):
+        row = found.best("speakers", "utterances_s", of="resnet34", precision=precision)
+        network = found.network_of("speakers", row) if row else 0.0
+        value = row["utterances_s"] / network if row and network else None
+        told = f"{row['utterances_s']:,.0f} utt/s" if row else ""
+        met = None if value is None else value >= 0.8
+        goals.append((f"ResNet34 2.02 s, {precision}, served ÷ compiled", "≥ 0.8", value, told, met))
+    ratios = [each["ratio"] for each in _jasper_rows(found) if each.get("ratio")]
+    least = min(ratios, default=None)
+    told = f"{len(ratios)} points, the largest {max(ratios):.2f}" if ratios else ""
+    goals.append(
+        (
+            "Jasper 10x5, bf16, in process ÷ compiled, the least of all points",
+            "≥ 0.9",
+            least,
+            told,
+            least and least >= 0.9,
+        )
+    )
+    idle = found.rows("ctc", "served", of="wenet-512", load=1, search="")
+    single = found.rows("ctc", "ceiling", model="wenet-512", rows=1, role="encoder")
+    if idle and single:
+        bar_ms = 1.5 * single[0]["ms"] + 3
+        p50_ms = idle[0]["p50_ms"]
+        told = f"network {single[0]['ms']:.1f} ms"
+        goals.append(("one request of 10 s, idle server, p50 (ms)", f"≤ {bar_ms:.1f}", p50_ms, told, p50_ms <= bar_ms))
+    pair = {row["gpus"]: row for row in found.rows("two", "served")}
+    value = pair[2]["utterances_s"] / pair[1]["utterances_s"] if {1, 2} <= set(pair) else None
+    goals.append(("two GPUs ÷ one, one command, d=512", "≥ 1.9", value, "", None if value is None else value >= 1.9))
+    return [(*goal[:4], None if goal[4] is None else bool(goal[4])) for goal in goals]
+
+
+def _stream_goal(found: Found, streams: int, bar_ms: float | None) -> Goal:
+    rows = found.rows("streams", "served", of="wenet-256", streams=streams)
+    reach = f"chunk p95 ≤ {bar_ms:g} ms" if bar_ms else f"{IN_TIME:.0%} in time"
+    work = f"{streams:,} streams d=256, chunks of 640 ms"
+    if not rows or rows[-1].get("chunk_p95_ms") is None:
+        return work, reach, None, "", None
+    row = rows[-1]
+    told = f"p95 {row['chunk_p95_ms']:.0f} ms, {row['in_time']:.2%} in time"
+    if bar_ms:
+        return work, reach, row["chunk_p95_ms"], told, row["chunk_p95_ms"] <= bar_ms and not row["errors"]
+    return work, reach, row["in_time"], told, row["in_time"] >= IN_TIME and not row["errors"]
+
+
+def _accuracy(found: Found) -> str:
+    texts = found.rows("accuracy", "texts")
+    vectors = found.rows("accuracy", "embeddings")
+    parts = []
+    if texts:
+        columns = [
+            Column("way", "computed by"),
+            Column("utterances", "utterances", digits=0),
+            Column("differ_from_cpu", "texts that differ from float32 on the CPU", digits=0),
+            Column("differ_from_alone", "from the same alone", digits=0),
+            Column("wer", "WER of the shipped clips", digits=2, unit="%", scale=100.0),
+        ]
+        parts.append(Table("Accuracy: the demo recogniser, trained", columns, texts).to_markdown())
+    if vectors:
+        columns = [
+            Column("model", "model"),
+            Column("way", "computed by"),
+            Column("utterances", "utterances", digits=0),
+            Column("least_cosine", "least cosine to float32 on the CPU", digits=6),
+            Column("least_cosine_alone", "to the same alone", digits=6),
+        ]
+        parts.append(Table("Accuracy: embeddings, random weights", columns, vectors).to_markdown())
+    return "\n\n".join(parts)
+
+
+def _endurance(found: Found) -> str:
+    looks, kills = found.rows("endurance", "memory"), found.rows("endurance", "kill")
+    lines = []
+    if looks:
+        first, last = looks[0], looks[-1]
+        lines += [
+            "### Memory and the death of an instance",
+            "",
+            f"After {last['requests']:,} requests of about a second at 256 in flight, the processes' own memory is "
+            f"{last['own_mib']:,.0f} MiB ({first['own_mib']:,.0f} after the warm-up), that of the device "
+            f"{_listed(last['device_mib'])} MiB ({_listed(first['device_mib'])}).",
+        ]
+    for row in kills:
+        lines += [
+            "",
+            f"One of {row['instances']} instances killed under load: {row['answered_after']:,} requests answered "
+            f"afterwards, {row['failed_after']:,} failed, the longest time without an answer "
+            f"{row['longest_silence_s']:.2f} s, {row['instances_after']} instances at the end.",
+        ]
+    return "\n".join(lines)
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:,.0f}" for value in values) or "–"
+
+
+# --- The parts ------------------------------------------------------------------------------------------------------
+
+
+def _title(model: str) -> str:
+    return MODELS[model].title if model in MODELS else "plain conformer, 12 x 512, without features"
+
+
+def _ceilings(found: Found, part: str) -> str:
+    rows = [
+        {
+            **row,
+            "title": _title(row["model"]),
+            "graph": {"encoder": "network", "decoder": "decoder, 10 hypotheses"}.get(row["role"], "step"),
+            "length": row["seconds"] or None,
+        }
+        for row in found.rows(part, "ceiling")
+    ]
+    columns = [
+        Column("title", "model"),
+        Column("graph", "graph"),
+        Column("precision", "precision"),
+        Column("rows", "rows", digits=0),
+        Column("length", "audio (s)", digits=2),
+        Column("ms", "ms a call", digits=2),
+        Column("utterances_s", "utt/s", digits=0),
+        Column("rtfx", "RTFx", digits=0),
+        Column("real_time", "streams in real time", digits=0),
+    ]
+    return Table("The compiled network alone", columns, rows).without_empty().to_markdown() if rows else ""
+
+
+def _pipelines(found: Found, part: str) -> str:
+    rows = []
+    for row in found.rows(part, "in process"):
+        made = dict(row) | {"title": _title(row["model"]), "search": SEARCHES[_plain(row["search"])]}
+        if "seconds" in row:
+            network = found.ceiling(part, row["model"], row["seconds"], row["precision"])
+            made["ratio"] = row["utterances_s"] / network if network else None
+        rows.append(made)
+    columns = [
+        Column("title", "model"),
+        Column("precision", "precision"),
+        Column("search", "search"),
+        Column("rows", "batch", digits=0),
+        Column("seconds", "audio (s)", digits=2),
+        Column("callers", "callers", digits=0),
+        Column("words", "words in a text", digits=0),
+        Column("utterances_s", "utt/s", digits=0),
+        Column("rtfx", "RTFx", digits=0),
+        Column("streams", "streams", digits=0),
+        Column("step_ms", "ms a step", digits=1),
+        Column("real_time", "streams in real time", digits=0),
+        Column("ratio", "÷ compiled network", digits=3),
+    ]
+    return Table("The pipeline in process", columns, rows).without_empty().to_markdown() if rows else ""
+
+
+def _loads(found: Found, part: str) -> str:
+    rows = []
+    for row in found.rows(part, "served"):
+        network = found.network_of(part, row)
+        rows.append(
+            dict(row)
+            | {
+                "title": _title(row["of"]),
+                "search": SEARCHES[_plain(row["search"])],
+                "failed": sum(row["errors"].values()),
+                "ratio": row["utterances_s"] / network if network else None,
+            }
+        )
+    columns = [
+        Column("title", "model"),
+        Column("precision", "precision"),
+        Column("search", "search"),
+        Column("audio", "audio (s)", align="right"),
+        Column("load", "requests in flight", digits=0),
+        Column("requests", "requests", digits=0),
+        Column("failed", "errors", digits=0),
+        Column("utterances_s", "utt/s", digits=0),
+        Column("rtfx", "RTFx", digits=0),
+        Column("mean_ms", "avg (ms)", digits=1),
+        Column("p50_ms", "p50 (ms)", digits=1),
+        Column("p95_ms", "p95 (ms)", digits=1),
+        Column("p99_ms", "p99 (ms)", digits=1),
+        Column("batch", "batch", digits=1),
+        Column("padding", "padding", digits=1, unit="%", scale=100.0),
+        Column("generator_cores", "generator (cores)", digits=2),
+        Column("ratio", "÷ compiled network", digits=3),
+    ]
+    return Table("Served", columns, rows).without_empty().to_markdown() if rows else ""
+
+
+def _page(found: Found, part: str, *more: str) -> str:
+    parts = [f"# {PARTS[part].title}", _ceilings(found, part), _pipelines(found, part), _loads(found, part), *more]
+    return "\n\n".join(each.strip() for each in parts if each)
+
+
+def _plotted(found: Found, part: str, folder: Path) -> str:
+    """A plot of latency and throughput, and its place in the page; empty without two loads."""
+    lines: dict[str, list[Row]] = {}
+    for row in found.rows(part, "served"):
+        if row["p50_ms"] and not row.get("streams"):
+            words = f"{_title(row['of'])} {row['precision']}, {SEARCHES[_plain(row['search'])]}, {row['audio']} s"
+            lines.setdefault(words, []).append(row)
+    if not lines:
+        return ""
+    figure, (axes,) = new_figure("Throughput against latency", subtitle="one point for each number in flight")
+    for index, (words, rows) in enumerate(lines.items()):
+        rows = sorted(rows, key=lambda row: float(row["load"]))
+        x, y = [row["p50_ms"] for row in rows], [row["rtfx"] for row in rows]
+        axes.plot(x, y, color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)], label=words)
+        for row in rows:
+            point = (row["p50_ms"], row["rtfx"])
+            axes.annotate(f"{row['load']:.0f}", point, xytext=(4, 4), textcoords="offset points")
+    label_axes(axes, "p50 of a request (ms)", "seconds of audio a second")
+    axes.set_ylim(bottom=0)
+    legend(axes)
+    (folder / f"{part}.png").write_bytes(png(figure))
+    return f"![Throughput against latency]({part}.png)"
+
+
+def _wenet_page(found: Found, folder: Path) -> str:
+    return _page(found, "ctc", _plotted(found, "ctc", folder), WENET)
+
+
+def _icefall_page(found: Found, folder: Path) -> str:
+    return _page(found, "icefall", _plotted(found, "icefall", folder))
+
+
+def _streams_page(found: Found, folder: Path) -> str:
+    rows = [
+        dict(row) | {"title": _title(row["of"]), "failed": sum(row["errors"].values())}
+        for row in found.rows("streams", "served")
+    ]
+    columns = [
+        Column("title", "model"),
+        Column("streams", "streams", digits=0),
+        Column("chunk_p50_ms", "chunk p50 (ms)", digits=0),
+        Column("chunk_p95_ms", "chunk p95 (ms)", digits=0),
+        Column("chunk_p99_ms", "chunk p99 (ms)", digits=0),
+        Column("first_p95_ms", "first partial p95 (ms)", digits=0),
+        Column("final_p95_ms", "final p95 (ms)", digits=0),
+        Column("in_time", "in time", digits=2, unit="%", scale=100.0),
+        Column("held_back", "held back", digits=2, unit="%", scale=100.0),
+        Column("drift_ms", "generator's drift (ms)", digits=1),
+        Column("batch", "batch", digits=1),
+        Column("rtfx", "RTFx", digits=0),
+        Column("failed", "errors", digits=0),
+        Column("generator_cores", "generator (cores)", digits=2),
+    ]
+    served = Table("Served, chunks of 640 ms in real time", columns, rows).without_empty().to_markdown() if rows else ""
+    parts = [f"# {PARTS['streams'].title}", _ceilings(found, "streams"), _pipelines(found, "streams"), served, WENET]
+    return "\n\n".join(each.strip() for each in parts if each)
+
+
+def _speakers_page(found: Found, folder: Path) -> str:
+    return _page(found, "speakers", _plotted(found, "speakers", folder), WESPEAKER)
+
+
+def _jasper_rows(found: Found) -> list[dict[str, Any]]:
+    rows = []
+    for row in found.rows("jasper", "in process"):
+        bare = found.rows("jasper", "ceiling", rows=row["rows"], seconds=row["seconds"])
+        made = dict(row) | {"throughput": row["utterances_s"]}
+        if bare:
+            made |= {
+                "bare_ms": bare[0]["ms"],
+                "bare": bare[0]["utterances_s"],
+                "ratio": bare[0]["ms"] / row["batch_ms"],
+            }
+        rows.append(made)
+    return rows
+
+
+def _jasper_page(found: Found, folder: Path) -> str:
+    rows = _jasper_rows(found)
+    columns = [
+        Column("seconds", "Audio length in seconds", digits=1),
+        Column("rows", "Batch size", digits=0),
+        Column("throughput", "pipeline bf16", digits=2, unit="inf/s"),
+        Column("bare", "compiled network bf16", digits=2, unit="inf/s"),
+        Column("batch_ms", "pipeline", digits=2, unit="ms"),
+        Column("bare_ms", "compiled network", digits=2, unit="ms"),
+        Column("ratio", "pipeline ÷ compiled", digits=3),
+    ]
+    parts = [
+        f"# {PARTS['jasper'].title}",
+        "Whole utterances of one length in each batch, one batch after the other, waveforms in and transcripts out; "
+        "the compiled network has its audio on the device. In the layout of NVIDIA's tables.",
+        Table("Throughput and latency", columns, rows).without_empty().to_markdown(),
+    ]
+    for seconds in dict.fromkeys(row["seconds"] for row in rows):
+        figure, (axes,) = new_figure(
+            f"Throughput against latency, {seconds:g} s of audio", subtitle="one point for each batch size"
+        )
+        chosen = [row for row in rows if row["seconds"] == seconds]
+        lines = (("pipeline", "batch_ms", "throughput"), ("compiled network", "bare_ms", "bare"))
+        for index, (name, x, y) in enumerate(lines):
+            points = [(row[x], row[y]) for row in chosen if x in row]
+            axes.plot(
+                [point[0] for point in points],
+                [point[1] for point in points],
+                color=COLOURS[index],
+                marker=MARKERS[index],
+                label=name,
+            )
+        label_axes(axes, "latency of a batch (ms)", "throughput (inferences/s)")
+        axes.set_ylim(bottom=0)
+        legend(axes)
+        (folder / f"jasper-{seconds:g}s.png").write_bytes(png(figure))
+        parts.append(f"![Throughput against latency, {seconds:g} s](jasper-{seconds:g}s.png)")
+    return "\n\n".join([*parts, NVIDIA.strip()])
+
+
+def main() -> None:
+    """Write the pages of a folder."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.gpu.page", description=__doc__)
+    parser.add_argument("--results", type=Path, default=OUTPUT, help="folder of the JSON, and of the pages")
+    for path in write_pages(parser.parse_args().results):
+        print(path)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,255 @@
+"""What is measured, part by part: the ceilings of each, the pipelines in process, and the loads of its server.
+
+PARTS["ctc"]  ->  Part(ceilings, pipelines, loads)
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.gpu.audio import LIBRISPEECH
+from tritone.bundle.manifest import Precision, Role
+
+PLAIN = ""  # the name of the plain conformer among models
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """Something to measure of a model. `full`: whether a quick run leaves it out."""
+
+    model: str
+    full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ceiling(Planned):
+    """A compiled network for one shape; the role says which graph. `seconds` is 0 for steps of streams."""
+
+    rows: int
+    seconds: float = 0.0
+    role: Role = "encoder"
+    precision: Precision = "bf16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pipeline(Planned):
+    """A pipeline in process on batches of these (rows, seconds), or on so many streams."""
+
+    shapes: Sequence[tuple[int, float]] = ()
+    streams: int = 0
+    precision: Precision = "bf16"
+    callers: int = 2
+    search: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Planned):
+    """So many requests in flight, or streams, for a model of the part's server."""
+
+    load: int
+    audio: str = "10"
+    precision: Precision = "bf16"
+    search: Mapping[str, Any] = field(default_factory=dict)
+    streams: bool = False
+
+    @property
+    def served_as(self) -> str:
+        """The name of the model on the server: one for each precision and way to search."""
+        words = [self.model, self.precision, *(str(value) for value in self.search.values())]
+        return "-".join(words)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compiled(Planned):
+    """Calls that `tritone compile` prepares before a model is served.
+
+    `sizes`: of whole utterances, rows x seconds, in a quick run; a full one lets Tritone choose, by the lengths that
+    are sent, unless `fixed`. `steps`: rows of steps of streams.
+    """
+
+    sizes: str = ""
+    steps: Sequence[int] = ()
+    search: str = "greedy"
+    precision: Precision = "bf16"
+    fixed: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """One part of a run, with a server of its own."""
+
+    title: str
+    compiled: Sequence[Compiled] = ()
+    ceilings: Sequence[Ceiling] = ()
+    pipelines: Sequence[Pipeline] = ()
+    loads: Sequence[Load] = ()
+    options: Mapping[str, Any] = field(default_factory=dict)  # of the served models
+
+    def models(self) -> list[str]:
+        """The bundles that it needs."""
+        planned: list[Planned] = [*self.compiled, *self.ceilings, *self.pipelines, *self.loads]
+        return list(dict.fromkeys(each.model for each in planned if each.model != PLAIN))
+
+
+BEAM = {"search": "prefix-beam", "beam": 10}
+RESCORING = {"search": "rescoring"}
+MODIFIED = {"search": "modified-beam", "beam": 4}
+JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 8)]
+JASPER_QUICK = [(rows, seconds) for seconds in (2.0, 16.7) for rows in (1, 8)]
+SPEAKER_S = 2.02
+PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
+MIXED = "64x5,32x13,24x15.5,16x20,8x35"  # for lengths as LibriSpeech has them
+
+
+def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
+    return ",".join(f"{rows}x{seconds:g}" for rows, seconds in shapes)
+
+
+PARTS: dict[str, Part] = {
+    "ctc": Part(
+        title="WeNet U2++ conformers, whole utterances",
+        compiled=(
+            Compiled(model="wenet-512", sizes=f"1x10,16x10,64x10,{MIXED}"),
+            Compiled(model="wenet-512", sizes="64x10", search="rescoring"),
+            Compiled(model="wenet-512", sizes="64x10", search="prefix-beam"),
+            Compiled(model="wenet-256", full=True),
+        ),
+        ceilings=(
+            Ceiling(model="wenet-512", rows=64, seconds=10),
+            Ceiling(model="wenet-512", rows=1, seconds=10),
+            Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
+            Ceiling(model=PLAIN, rows=64, seconds=10),
+            Ceiling(model="wenet-512", rows=128, seconds=10, full=True),
+            Ceiling(model="wenet-512", rows=64, seconds=5, full=True),
+            Ceiling(model="wenet-512", rows=32, seconds=16, full=True),
+            Ceiling(model="wenet-256", rows=64, seconds=10, full=True),
+        ),
+        pipelines=(
+            Pipeline(model="wenet-512", shapes=((64, 10.0),)),
+            Pipeline(model="wenet-256", shapes=((64, 10.0),), full=True),
+        ),
+        loads=(
+            Load(model="wenet-512", load=256),
+            Load(model="wenet-512", load=512),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH),
+            Load(model="wenet-512", load=1),
+            Load(model="wenet-512", load=64),
+            Load(model="wenet-512", load=256, search=RESCORING),
+            Load(model="wenet-512", load=256, search=BEAM),
+            Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
+            Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
+            Load(model="wenet-512", load=256, audio="5", full=True),
+            Load(model="wenet-512", load=256, audio="16", full=True),
+            Load(model="wenet-512", load=512, search=RESCORING, full=True),
+            Load(model="wenet-512", load=512, search=BEAM, full=True),
+            Load(model="wenet-256", load=256, full=True),
+            Load(model="wenet-256", load=512, full=True),
+        ),
+    ),
+    "icefall": Part(
+        title="icefall transducers, whole utterances",
+        compiled=(
+            Compiled(model="zipformer-xl", sizes=MIXED.replace("64x5", "32x7")),
+            Compiled(model="conformer-l", sizes="64x10"),
+            Compiled(model="zipformer-l", full=True),
+        ),
+        ceilings=(
+            Ceiling(model="zipformer-xl", rows=32, seconds=10),
+            Ceiling(model="conformer-l", rows=64, seconds=10),
+            Ceiling(model="zipformer-l", rows=64, seconds=10, full=True),
+            Ceiling(model="zipformer-xl", rows=64, seconds=10, full=True),
+            Ceiling(model="zipformer-xl", rows=32, seconds=16, full=True),
+        ),
+        pipelines=(
+            Pipeline(model="conformer-l", shapes=((64, 10.0),)),
+            Pipeline(model="zipformer-l", shapes=((64, 10.0),), full=True),
+            Pipeline(model="zipformer-xl", shapes=((64, 10.0),), full=True),
+        ),
+        loads=(
+            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH),
+            Load(model="conformer-l", load=256),
+            Load(model="conformer-l", load=256, search=MODIFIED),
+            Load(model="zipformer-l", load=256, full=True),
+            Load(model="zipformer-l", load=256, search=MODIFIED, full=True),
+            Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
+            Load(model="zipformer-xl", load=256, full=True),
+        ),
+    ),
+    "streams": Part(
+        title="Streams in real time",
+        compiled=(
+            Compiled(model="wenet-256", steps=(64, 256)),
+            Compiled(model="zipformer-m", steps=(64, 256), full=True),
+        ),
+        ceilings=(
+            Ceiling(model="wenet-256", rows=256, role="streaming_encoder"),
+            Ceiling(model="wenet-256", rows=512, role="streaming_encoder", full=True),
+            Ceiling(model="zipformer-m", rows=256, role="streaming_encoder", full=True),
+        ),
+        pipelines=(
+            Pipeline(model="wenet-256", streams=256),
+            Pipeline(model="zipformer-m", streams=256, full=True),
+        ),
+        loads=(
+            Load(model="wenet-256", load=5000, streams=True),
+            Load(model="wenet-256", load=10000, streams=True),
+            Load(model="wenet-256", load=2000, streams=True),
+            Load(model="zipformer-m", load=2000, streams=True, full=True),
+        ),
+    ),
+    "speakers": Part(
+        title="Speaker models, 2.02 s",
+        compiled=tuple(
+            Compiled(
+                model=model,
+                sizes="64x2.02",
+                precision=precision,
+                fixed=True,
+                full=(model, precision) == ("ecapa", "fp32"),
+            )
+            for model in ("resnet34", "ecapa")
+            for precision in PRECISIONS
+        ),
+        ceilings=(
+            Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S, precision="fp32"),
+            Ceiling(model="resnet34", rows=64, seconds=SPEAKER_S),
+            Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S, precision="fp32", full=True),
+            Ceiling(model="ecapa", rows=64, seconds=SPEAKER_S),
+        ),
+        pipelines=(
+            Pipeline(model="resnet34", shapes=((64, SPEAKER_S),), precision="fp32"),
+            Pipeline(model="ecapa", shapes=((64, SPEAKER_S),)),
+        ),
+        loads=(
+            Load(model="resnet34", load=400, audio="2.02", precision="fp32"),
+            Load(model="resnet34", load=400, audio="2.02"),
+            Load(model="ecapa", load=400, audio="2.02", precision="fp32", full=True),
+            Load(model="ecapa", load=400, audio="2.02"),
+            Load(model="resnet34", load=200, audio="2.02", precision="fp32", full=True),
+            Load(model="resnet34", load=200, audio="2.02", full=True),
+            Load(model="ecapa", load=200, audio="2.02", full=True),
+        ),
+    ),
+    "jasper": Part(
+        title="Jasper 10x5dr, in process",
+        compiled=(
+            Compiled(model="jasper", sizes=_sizes(JASPER_QUICK), fixed=True),
+            Compiled(
+                model="jasper",
+                sizes=_sizes([each for each in JASPER if each not in JASPER_QUICK]),
+                fixed=True,
+                full=True,
+            ),
+        ),
+        ceilings=tuple(
+            Ceiling(model="jasper", rows=rows, seconds=seconds, full=(rows, seconds) not in JASPER_QUICK)
+            for rows, seconds in JASPER
+        ),
+        pipelines=(
+            Pipeline(model="jasper", shapes=JASPER_QUICK, callers=1),
+            Pipeline(
+                model="jasper", shapes=[each for each in JASPER if each not in JASPER_QUICK], callers=1, full=True
+            ),
+        ),
+    ),
+}

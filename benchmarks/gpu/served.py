@@ -1,0 +1,157 @@
+"""Bundles on a real Triton, and loads that our own load test sends it.
+
+[Served(name, bundle, mode, options), ...]  ->  one server  ->  measured(server, name, load)  ->  row
+"""
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from benchmarks.endurance.deployment import Deployment
+from benchmarks.gpu.audio import workload
+from tritone.bench.build_options import BuildOptions
+from tritone.bench.generator import find_target
+from tritone.client import Client
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.requests.offline import measure_closed
+from tritone.loadtest.streams.measure import measure_streams
+from tritone.repository import build_repository
+from tritone.server import ServerOptions, TritonServer
+
+WARM_UP_S = 1.5
+MAX_BATCH = 128
+WINDOWS = 3
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServedModel:
+    """A bundle under a name. `options`: fields of `BuildOptions`."""
+
+    name: str
+    bundle: Path
+    streaming: bool = False
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Server:
+    """A running server: its address of gRPC, its metrics and its process, below which all others are."""
+
+    grpc: str
+    metrics_url: str
+    pid: int
+
+
+@contextmanager
+def serving(models: Sequence[ServedModel], *, supervised: bool = False) -> Iterator[Server]:
+    """Serve models together; ready when entered, gone when left.
+
+    Args:
+        supervised: by `tritone serve`, which starts again what dies; else by Triton alone.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritone-gpu-") as folder:
+        repository = Path(folder) / "repository"
+        for model in models:
+            build_repository(
+                [model.bundle],
+                repository,
+                names=[model.name],
+                modes="streaming" if model.streaming else "offline",
+                options=BuildOptions(**model.options),
+                link=True,
+            )
+        if supervised:
+            with Deployment(repository, Path(folder)) as deployment:
+                yield Server(
+                    grpc=deployment.grpc, metrics_url=f"http://{deployment.metrics}/metrics", pid=deployment.pid
+                )
+        else:
+            options = ServerOptions.on_free_ports()
+            with TritonServer(repository, options) as server:
+                metrics = f"http://{options.address('metrics')}/metrics"
+                yield Server(grpc=server.grpc_address, metrics_url=metrics, pid=server.pid)
+
+
+def options_of(device: str, precision: str, given: Mapping[str, Any], **more: Any) -> dict[str, Any]:
+    """Fields of `BuildOptions` for a model: the product's own defaults but for where and in what it computes."""
+    known = {each.name for each in fields(BuildOptions)}
+    place = "gpu" if device.startswith("cuda") else "cpu"
+    found = {"device": place, "runtime": "torch", "precision": precision, "max_batch_size": MAX_BATCH}
+    return {**found, **more, **{name: value for name, value in given.items() if name in known}}
+
+
+def measured(server: Server, model: str, load: int, kind: str, seconds: float, wire: str = "float32") -> dict[str, Any]:
+    """So many requests in flight; `kind` of audio as of `audio.workload`, which travels as float32 or int16."""
+    target = _target(server, model, wire, streaming=False)
+    found = measure_closed(target, workload(kind, target.sample_rate), load, _options(server, seconds))
+    return _row(found, target, audio=kind)
+
+
+def measured_streams(
+    server: Server, model: str, streams: int, chunk_ms: float, seconds: float, wire: str = "float32"
+) -> dict[str, Any]:
+    """So many streams in real time."""
+    target = _target(server, model, wire, streaming=True)
+    options = _options(server, seconds, chunk_ms=chunk_ms, start_spread_s=5.0)
+    found = measure_streams(target, workload("10", target.sample_rate), streams, options)
+    row = _row(found, target, audio="10")
+    if found.streaming is not None:
+        chunk, first, final = found.streaming.chunk, found.streaming.first_partial_chunk, found.streaming.final
+        row |= {
+            "streams": streams,
+            "in_time": found.streaming.in_time,
+            "held_back": found.streaming.held_back,
+            "drift_ms": found.streaming.drift_ms,
+            "chunk_p50_ms": chunk.p50_ms if chunk else None,
+            "chunk_p95_ms": chunk.p95_ms if chunk else None,
+            "chunk_p99_ms": chunk.p99_ms if chunk else None,
+            "first_p95_ms": first.p95_ms if first else None,
+            "final_p95_ms": final.p95_ms if final else None,
+        }
+    return row
+
+
+def _target(server: Server, model: str, wire: str, *, streaming: bool) -> Any:
+    with Client(f"grpc://{server.grpc}") as client:
+        target: Any = find_target(client, model, streaming=streaming)  # int16 where the model takes it
+    return replace(target, pcm=False) if wire == "float32" and hasattr(target, "pcm") else target
+
+
+def _options(server: Server, seconds: float, **more: Any) -> LoadOptions:
+    windows = WindowPlan(
+        warmup_s=WARM_UP_S,
+        window_s=seconds / WINDOWS,
+        max_window_s=seconds,
+        stable_windows=WINDOWS,
+        max_windows=WINDOWS,
+    )
+    return LoadOptions(windows=windows, metrics_url=server.metrics_url, timeout_s=30.0, drain_s=2.0, **more)
+
+
+def _row(found: Measurement, target: Any, audio: str) -> dict[str, Any]:
+    server, latency = found.server, found.latency
+    return {
+        "model": found.model,
+        "load": found.load,
+        "audio": audio,
+        "wire": "int16" if getattr(target, "pcm", False) else "float32",
+        "requests": found.requests,
+        "errors": dict(found.errors),
+        "utterances_s": found.throughput,
+        "rtfx": found.rtfx,
+        "mean_ms": latency.mean_ms if latency else None,
+        "p50_ms": latency.p50_ms if latency else None,
+        "p95_ms": latency.p95_ms if latency else None,
+        "p99_ms": latency.p99_ms if latency else None,
+        "batch": server.mean_batch if server else None,
+        "queue_ms": server.queue_ms if server else None,
+        "compute_ms": server.compute_infer_ms if server else None,
+        "padding": server.padding_waste if server else None,
+        "generator_cores": found.client_cpu,
+        "stable": found.stable,
+        "notes": [note[:300] for note in found.notes],
+    }

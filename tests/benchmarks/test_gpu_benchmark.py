@@ -1,0 +1,110 @@
+"""The benchmark of a GPU, tried without one: what it sends, how it keeps and shows results, tasks apart."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from benchmarks.gpu.audio import LIBRISPEECH, librispeech_lengths, workload
+from benchmarks.gpu.bundles import MODELS
+from benchmarks.gpu.page import Found, write_pages
+from benchmarks.gpu.plan import PARTS, PLAIN
+from benchmarks.gpu.results import Results
+from benchmarks.gpu.tasks import Task, TaskError
+from benchmarks.models.wenet import ModelSize, random_bundle
+
+import tritone
+from tritone.loadtest.workload.speech import Tape
+
+
+def test_lengths_are_spread_as_those_of_librispeech() -> None:
+    lengths = librispeech_lengths(20_000, np.random.default_rng(0))
+    assert lengths.mean() == pytest.approx(12.3, abs=0.2)
+    assert np.mean((lengths > 13) & (lengths < 17)) > 0.4  # the peak
+    assert lengths.max() > 30
+
+
+def test_every_request_of_a_pool_is_other_audio() -> None:
+    pool = workload(LIBRISPEECH, 16000)
+    assert len({waveform[:1600].tobytes() for waveform in pool.waveforms}) > 0.9 * len(pool.waveforms)
+
+
+def test_the_plan_names_models_that_there_are() -> None:
+    for part in PARTS.values():
+        assert set(part.models()) <= set(MODELS)
+        assert {each.model for each in part.ceilings} <= {PLAIN, *MODELS}
+
+
+def test_a_random_model_says_as_many_words_as_people(tmp_path: Path) -> None:
+    size = ModelSize(width=16, heads=2, blocks=1, linear_units=16, kernel=3, vocab_size=60, token_rate=5)
+    random_bundle(size, tmp_path / "bundle", streaming=False, checked=False)
+    model = tritone.load(tmp_path / "bundle")
+    tape, rng = Tape.shipped(16000), np.random.default_rng(5)
+    words = [len(model.transcribe(tape.cut(160_000, rng)).text.split()) for _ in range(4)]
+    assert 12 <= np.mean(words) <= 45
+
+
+def test_a_task_reports_why_it_failed() -> None:
+    task = Task("ceiling", {"seconds_each": 0.1, "device": "cpu", "bundle": "/nothing/here"})
+    with pytest.raises(TaskError, match=r"ceiling .*failed"):
+        task.result(120)
+
+
+SERVED: dict[str, Any] = {
+    "what": "served",
+    "model": "wenet-512-bf16",
+    "of": "wenet-512",
+    "load": 512,
+    "audio": "10",
+    "precision": "bf16",
+    "search": {},
+    "errors": {},
+    "requests": 100,
+    "utterances_s": 3000.0,
+    "rtfx": 30_000.0,
+    "mean_ms": 90.0,
+    "p50_ms": 80.0,
+    "p95_ms": 100.0,
+    "p99_ms": 110.0,
+    "batch": 64.0,
+    "padding": 0.1,
+    "generator_cores": 1.0,
+}
+CEILING: dict[str, Any] = {
+    "what": "ceiling",
+    "model": "wenet-512",
+    "rows": 64,
+    "seconds": 10,
+    "role": "encoder",
+    "precision": "bf16",
+    "ms": 16.0,
+    "utterances_s": 4000.0,
+    "rtfx": 40_000.0,
+}
+
+
+def test_pages_have_ratios_to_the_network_of_the_same_run(tmp_path: Path) -> None:
+    results = Results(tmp_path, "python -m benchmarks.gpu")
+    results.add("ctc", CEILING)
+    results.add("ctc", SERVED)
+    results.add("ctc", {**SERVED, "audio": LIBRISPEECH, "utterances_s": 1000.0, "rtfx": 10_000.0})
+    results.add("ctc", {**SERVED, "search": {"search": "rescoring"}, "utterances_s": 1500.0})
+    results.add("ctc", {**CEILING, "role": "decoder", "utterances_s": 4000.0})
+    results.note("ctc", "nothing else")
+    write_pages(tmp_path)
+    report = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "| CTC d=512, 10 s, served ÷ compiled | ≥ 0.85 | 0.75 |" in report
+    assert "| CTC d=512, mixed lengths, unsorted, per second of audio | ≥ 0.75 | 0.25 |" in report
+    assert "| rescoring (÷ encoder and decoder, compiled) | ≥ 0.75 | 0.75 |" in report
+    assert "nothing else" in report
+    assert "0.750" in (tmp_path / "wenet.md").read_text(encoding="utf-8")
+    assert (tmp_path / "ctc.png").is_file()
+
+
+def test_a_killed_run_keeps_what_it_has(tmp_path: Path) -> None:
+    results = Results(tmp_path, "python -m benchmarks.gpu")
+    results.add("ctc", CEILING)
+    kept = json.loads((tmp_path / "ctc.json").read_text(encoding="utf-8"))
+    assert [row["ms"] for row in kept["rows"]] == [16.0]
+    assert Found({"ctc": kept}).ceiling("ctc", "wenet-512", 10) == 4000.0
