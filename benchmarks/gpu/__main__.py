@@ -55,7 +55,7 @@ class Bench:
     seconds: float
     bundles: Path
     results: Results
-    given: Mapping[str, Any]
+    given: Mapping[tuple[str, str], Any]  # by part ("" for all) and name
     until_s: float
     workers: int
     without: Sequence[str]  # kinds of measurements, see `KINDS`
@@ -78,6 +78,10 @@ class Bench:
         self.results.note(part, f"stopped after {self.until_s / 60:g} minutes")
         return True
 
+    def given_for(self, part: str) -> dict[str, Any]:
+        """The options of `tritone build` that the command line gives for a part."""
+        return {name: value for of in ("", part) for (where, name), value in self.given.items() if where == of}
+
     def load_of(self, load: Load) -> int:
         return min(load.load, 4) if self.smoke else load.load
 
@@ -87,13 +91,14 @@ class Bench:
 
 def prepare(bench: Bench, parts: Sequence[str]) -> None:
     """Export bundles, compile ceilings and open pipelines, as many at once as there are cores for."""
-    threads = str(max(1, len(os.sched_getaffinity(0)) // bench.workers))
+    cores = len(os.sched_getaffinity(0))
     environment = {
-        "OMP_NUM_THREADS": threads,  # many of them at once: more threads would wait for each other
+        "OMP_NUM_THREADS": str(max(1, cores // bench.workers)),  # more would wait for each other
         "OMP_WAIT_POLICY": "PASSIVE",
         "TORCHINDUCTOR_CACHE_DIR": str(bench.bundles / "inductor"),
         "TORCHINDUCTOR_COMPILE_THREADS": str(COMPILER_THREADS),
     }
+    exporting = environment | {"OMP_NUM_THREADS": str(max(1, cores // max(1, len(_models(bench, parts)))))}
     turns = threading.Semaphore(bench.workers)
 
     def start(part: str, planned: Any, name: str, arguments: Mapping[str, Any]) -> None:
@@ -118,7 +123,7 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
             try:
                 with turns:
                     task = Task(
-                        "export", {"model": model, "folder": str(bench.bundles), "smoke": bench.smoke}, environment
+                        "export", {"model": model, "folder": str(bench.bundles), "smoke": bench.smoke}, exporting
                     )
                     bench.paths[model] = Path(task.result(bench.until_s))
                 bench.results.say(f"exported {model} in {task.prepared_s:.1f} s")
@@ -133,10 +138,20 @@ def prepare(bench: Bench, parts: Sequence[str]) -> None:
         # pipelines use what was compiled ahead
         run_all([lambda each=each: start(*each) for each in tasks if each not in networks])  # type: ignore[misc]
 
+    def compile_searches() -> None:
+        loads = [load for name in parts for load in bench.chosen(PARTS.get(name, Part(title=name)).loads)]
+        modes = {(MODELS[load.model].kind, load.search.get("search", "greedy")) for load in loads}
+        try:
+            Task("searches", {"modes": sorted(modes - {("embedding", "greedy")})}).result(bench.until_s)
+        except TaskError as error:
+            bench.results.note("searches", str(error)[-3000:])
+
     works: list[Callable[[], object]] = [lambda name=name: of_model(name) for name in _models(bench, parts)]  # type: ignore[misc]
+    works.append(compile_searches)
     if "accuracy" in parts:
         count = UTTERANCES_SMOKE if bench.smoke else UTTERANCES
-        arguments = {"folder": str(bench.bundles), "device": bench.device, "count": count}
+        compiled = not bench.smoke and "compiled" not in bench.without
+        arguments = {"folder": str(bench.bundles), "device": bench.device, "count": count, "compiled": compiled}
         works.append(lambda: start("accuracy", "texts", "texts", arguments))
     run_all(works)
 
@@ -250,7 +265,7 @@ def served(bench: Bench, name: str) -> None:
     loads = [load for load in bench.chosen(part.loads) if load.model in bench.paths]
     if not loads or "loads" in bench.without or bench.is_late(name):
         return
-    models = {load.served_as: _served(bench, load, loads) for load in loads}
+    models = {load.served_as: _served(bench, name, load, loads) for load in loads}
     with serving(list(models.values())) as server:
         bench.results.say(f"{name}: {len(models)} models are served")
         for load in loads:
@@ -267,8 +282,8 @@ def _measured(bench: Bench, server: Server, load: Load) -> dict[str, Any]:
     return measured(server, load.served_as, size, bench.audio_of(load), bench.seconds, bench.wire)
 
 
-def _served(bench: Bench, load: Load, loads: Sequence[Load]) -> ServedModel:
-    more: dict[str, Any] = dict(load.search)
+def _served(bench: Bench, part: str, load: Load, loads: Sequence[Load] = ()) -> ServedModel:
+    more: dict[str, Any] = {**(PARTS[part].options if part in PARTS else {}), **load.search}
     if load.streams:
         most = max(bench.load_of(each) for each in loads if each.model == load.model)
         more["max_streams"] = most + most // 5  # those that end and those that begin overlap
@@ -276,7 +291,7 @@ def _served(bench: Bench, load: Load, loads: Sequence[Load]) -> ServedModel:
         name=load.served_as,
         bundle=bench.paths[load.model],
         streaming=load.streams,
-        options=options_of(bench.device, load.precision, bench.given, **more),
+        options=options_of(bench.device, load.precision, bench.given_for(part), **more),
     )
 
 
@@ -284,7 +299,7 @@ def lasting(bench: Bench) -> None:
     """Memory over many requests, and the death of one instance."""
     if "wenet-512" not in bench.paths or bench.is_late("endurance"):
         return
-    model = _served(bench, Load(model="wenet-512", load=256), ())
+    model = _served(bench, "endurance", Load(model="wenet-512", load=256))
     requests = 200 if bench.smoke else ENDURED_QUICK if bench.quick else ENDURED
     with serving([model], supervised=True) as server:
         most_s = 4.0 if bench.smoke else 40.0 if bench.quick else 600.0
@@ -305,11 +320,19 @@ def two(bench: Bench) -> None:
         model = ServedModel(
             name=load.served_as,
             bundle=bench.paths["wenet-512"],
-            options=options_of(bench.device, load.precision, bench.given, gpus=gpus),
+            options=options_of(bench.device, load.precision, bench.given_for("two"), gpus=gpus),
         )
         with serving([model]) as server:
             row = measured(server, model.name, load.load, load.audio, bench.seconds, bench.wire)
             bench.results.add("two", {"what": "served", "gpus": len(gpus), "of": load.model, **row})
+
+
+def _build_option(text: str) -> tuple[tuple[str, str], Any]:
+    """Read "instances=2", or "streams:instances=2" for one part."""
+    name, _, value = text.partition("=")
+    part, colon, rest = name.rpartition(":")
+    field, read = parse_option(rest if colon else name, value)
+    return (part, field), read
 
 
 def run_all(works: Sequence[Callable[[], object]]) -> None:
@@ -348,7 +371,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--smoke", action="store_true", help="tiny models, a second each, nothing compiled")
     parser.add_argument("--prepare", action="store_true", help="only make the bundles and fill the compiler's cache")
     parser.add_argument(
-        "--build", action="append", default=[], metavar="NAME=VALUE", help="option of `tritone build` for all models"
+        "--build", action="append", default=[], metavar="[PART:]NAME=VALUE", help="option of `tritone build`"
     )
     parser.add_argument("--without", default="", help=f"leave out some of {','.join(KINDS)}")
     parser.add_argument("--wire", default="int16", choices=["float32", "int16"], help="how audio travels (%(default)s)")
@@ -367,7 +390,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         seconds=1.0 if given.smoke else given.seconds or usual_s,
         bundles=given.bundles,
         results=Results(given.out, shlex.join(["python", "-m", "benchmarks.gpu", *(arguments or sys.argv[1:])])),
-        given=dict(parse_option(*text.split("=", 1)) for text in given.build),
+        given=dict(_build_option(text) for text in given.build),
         until_s=60 * (given.minutes or usual_minutes),
         workers=given.workers,
         without=given.without.split(","),

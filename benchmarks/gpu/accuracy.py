@@ -3,6 +3,8 @@
 the demo's checkpoint  ->  a bundle of programs  ->  how many of 1,000 texts differ, and the word error rate
 """
 
+import os
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,18 +13,22 @@ import numpy as np
 
 from benchmarks.gpu.inprocess import placement
 from benchmarks.measure import ROOT
+from benchmarks.models.random_bundle import unchecked
 from tritone.audio import read_audio
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
-from tritone.corpus.clips import read_clips
+from tritone.corpus.clips import Clip, read_clips
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import Counts, score_utterance
 from tritone.loadtest.workload.speech import Tape
 from tritone.pipelines import EmbeddingPipeline, OfflinePipeline, open_offline
+from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.graphs.placement import Placement
+from tritone.runtime.torch.compiled import CACHE
 
 CHECKPOINT = ROOT / "training" / "demo-asr"
 COMPANY = 64
+SIZES = "1x9,16x9,64x9"
 SHORTEST_S, LONGEST_S = 1.0, 8.0
 SPEEDS = (0.9, 1.1)
 GAIN_OF_OTHERS = 0.15
@@ -34,17 +40,18 @@ def export_demo(folder: Path) -> Path:
 
     path = folder / "demo-asr-programs"
     if not (path / "manifest.json").is_file():
-        export_wenet(
-            checkpoint=CHECKPOINT / "final.pt",
-            config=CHECKPOINT / "train.yaml",
-            tokens=CHECKPOINT / "units.txt",
-            cmvn=CHECKPOINT / "global_cmvn",
-            output=path,
-            runtimes=("onnxruntime", "torch"),
-            precisions=("fp32", "bf16"),
-            tail_padding_ms=200,
-            force=True,
-        )
+        with unchecked():  # what follows is a closer look
+            export_wenet(
+                checkpoint=CHECKPOINT / "final.pt",
+                config=CHECKPOINT / "train.yaml",
+                tokens=CHECKPOINT / "units.txt",
+                cmvn=CHECKPOINT / "global_cmvn",
+                output=path,
+                runtimes=("onnxruntime", "torch"),
+                precisions=("fp32", "bf16"),
+                tail_padding_ms=200,
+                decoder=False,
+            )
     return path
 
 
@@ -63,20 +70,30 @@ def utterances(count: int, sample_rate: int) -> list[Waveform]:
     return found
 
 
-def compare(bundle: str, device: str, count: int) -> list[dict[str, Any]]:
-    """Rows of texts: each way of computing against float32 on the CPU, one utterance at a time."""
+def compare(bundle: str, device: str, count: int, compiled: bool) -> list[dict[str, Any]]:
+    """Rows of texts: each way of computing against float32 on the CPU, one utterance at a time.
+
+    Args:
+        compiled: compute with compiled calls, too, which are made for it.
+    """
     opened = Bundle.open(bundle)
-    clips = read_clips()
     audio = utterances(count, opened.manifest.sample_rate)
-    audio += [read_audio(clip.path, opened.manifest.sample_rate) for clip in clips]
+    audio += [read_audio(clip.path, opened.manifest.sample_rate) for clip in _clips(count)]
     truth = _texts(open_offline(opened, placement=Placement(runtime="onnxruntime")), audio, 1)
     rows = [_row("cpu, onnxruntime fp32, alone", truth, truth, truth, count)]
     for precision in ("fp32", "bf16"):
-        pipeline = open_offline(opened, placement=placement(device, precision))
-        company = _texts(pipeline, audio, COMPANY)
-        alone = _texts(pipeline, audio, 1)
-        rows.append(_row(f"{device}, torch {precision}, alone", alone, truth, alone, count))
-        rows.append(_row(f"{device}, torch {precision}, batches of {COMPANY}", company, truth, alone, count))
+        where = placement(device, precision)
+        for form in ("as exported", "compiled") if compiled else ("as exported",):
+            with tempfile.TemporaryDirectory(prefix="tritone-accuracy-") as cache:
+                os.environ[CACHE] = cache  # nothing that was compiled before
+                if form == "compiled":
+                    compile_bundle(opened, placement=where, modes="offline", sizes=SIZES)
+                pipeline = open_offline(opened, placement=where)
+                company = _texts(pipeline, audio, COMPANY)
+                alone = _texts(pipeline, audio, 1)
+            way = f"{device}, torch {precision}, {form}"
+            rows.append(_row(f"{way}, alone", alone, truth, alone, count))
+            rows.append(_row(f"{way}, batches of {COMPANY}", company, truth, alone, count))
     return rows
 
 
@@ -113,9 +130,14 @@ def _texts(pipeline: OfflinePipeline, audio: Sequence[Waveform], batch: int) -> 
     return texts
 
 
+def _clips(count: int) -> Sequence[Clip]:
+    """The shipped clips; a few where little is compared."""
+    return read_clips()[: max(2, count)]
+
+
 def _row(way: str, texts: Sequence[str], truth: Sequence[str], alone: Sequence[str], count: int) -> dict[str, Any]:
     normalizer, total = Normalizer(Normalization()), Counts()
-    for clip, text in zip(read_clips(), texts[count:], strict=True):
+    for clip, text in zip(_clips(count), texts[count:], strict=True):
         one = score_utterance(clip.name, clip.reference, text, normalizer).words
         total += one
     return {

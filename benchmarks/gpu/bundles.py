@@ -6,11 +6,11 @@ They say about 25 to 35 words in ten seconds of speech, as people do.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from tritone.bundle.manifest import Precision, Role
+from tritone.bundle.manifest import Precision
 
 TOKEN_RATE = 5  # word pieces a second of speech
 
@@ -29,7 +29,11 @@ class Model:
     streaming: bool = False
     precisions: Sequence[Precision] = ("bf16",)
     chunk_ms: float = 0.0  # of a stream's steps
-    searches: Sequence[str] = field(default_factory=tuple)
+
+    @property
+    def kind(self) -> str:
+        """What `tritone` calls models like it."""
+        return {"icefall": "transducer", "speaker": "embedding"}.get(self.family, "ctc")
 
     def path(self, folder: Path, smoke: bool) -> Path:
         """Where its bundle is kept."""
@@ -108,13 +112,3 @@ MODELS = {
         _speaker("ecapa", "ECAPA-TDNN c512", "ecapa_c512"),
     )
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class Shape:
-    """A call of a compiled network: `rows` of `seconds` each, or steps of `rows` streams."""
-
-    rows: int
-    seconds: float = 0.0
-    role: Role = "encoder"
-    precision: Precision = "bf16"

@@ -3,6 +3,7 @@
 [Served(name, bundle, mode, options), ...]  ->  one server  ->  measured(server, name, load)  ->  row
 """
 
+import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,6 +25,9 @@ from tritone.server import ServerOptions, TritonServer
 
 WARM_UP_S = 1.5
 MAX_BATCH = 128
+GENERATOR_SHARE = 0.6  # of the cores, of streams
+STREAM_TIMEOUT_S = 10.0
+SPREAD_S = 5.0  # over which streams start
 WINDOWS = 3
 
 
@@ -96,7 +100,11 @@ def measured_streams(
 ) -> dict[str, Any]:
     """So many streams in real time."""
     target = _target(server, model, wire, streaming=True)
-    options = _options(server, seconds, chunk_ms=chunk_ms, start_spread_s=5.0)
+    # A process plays some 1,500 chunks a second, so thousands of streams need more of them than is usual.
+    processes = max(1, round(GENERATOR_SHARE * len(os.sched_getaffinity(0))))
+    options = _options(
+        server, seconds, STREAM_TIMEOUT_S, chunk_ms=chunk_ms, start_spread_s=SPREAD_S, processes=processes
+    )
     found = measure_streams(target, workload("10", target.sample_rate), streams, options)
     row = _row(found, target, audio="10")
     if found.streaming is not None:
@@ -121,7 +129,7 @@ def _target(server: Server, model: str, wire: str, *, streaming: bool) -> Any:
     return replace(target, pcm=False) if wire == "float32" and hasattr(target, "pcm") else target
 
 
-def _options(server: Server, seconds: float, **more: Any) -> LoadOptions:
+def _options(server: Server, seconds: float, timeout_s: float = 30.0, **more: Any) -> LoadOptions:
     windows = WindowPlan(
         warmup_s=WARM_UP_S,
         window_s=seconds / WINDOWS,
@@ -129,7 +137,7 @@ def _options(server: Server, seconds: float, **more: Any) -> LoadOptions:
         stable_windows=WINDOWS,
         max_windows=WINDOWS,
     )
-    return LoadOptions(windows=windows, metrics_url=server.metrics_url, timeout_s=30.0, drain_s=2.0, **more)
+    return LoadOptions(windows=windows, metrics_url=server.metrics_url, timeout_s=timeout_s, drain_s=2.0, **more)
 
 
 def _row(found: Measurement, target: Any, audio: str) -> dict[str, Any]:

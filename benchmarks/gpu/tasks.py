@@ -113,9 +113,8 @@ def compiled(
     """Compile calls of a bundle ahead of time, as `tritone compile` does; takes no turn."""
     import time as clock
 
-    from tritone.pipelines.compile import compile_bundle
-
     from tritone.bundle import Bundle
+    from tritone.pipelines.compile import compile_bundle
     from tritone.pipelines.graphs.placement import Placement
 
     start = clock.perf_counter()
@@ -128,6 +127,15 @@ def compiled(
     )
     took_s = clock.perf_counter() - start
     return lambda: {"calls": len(found), "sizes": [str(each) for each in found], "took_s": took_s}
+
+
+def searches(modes: list[tuple[str, str]]) -> Measure:
+    """Compile searches of kinds of models, which no server has to wait for then; takes no turn."""
+    from tritone.pipelines.kinds import compile_search
+
+    for kind, mode in modes:
+        compile_search(kind, mode)
+    return lambda: len(modes)
 
 
 def ceiling(seconds_each: float, device: str, **shape: Any) -> Measure:
@@ -154,13 +162,13 @@ def steps(seconds_each: float, **arguments: Any) -> Measure:
     return lambda: measure(seconds_each)
 
 
-def texts(folder: str, device: str, count: int) -> Measure:
+def texts(folder: str, device: str, count: int, compiled: bool) -> Measure:
     """Compare texts of the device with those of the CPU; takes no turn, because nothing of it is timed."""
     from pathlib import Path
 
     from benchmarks.gpu.accuracy import compare, export_demo
 
-    rows = compare(str(export_demo(Path(folder))), device, count)
+    rows = compare(str(export_demo(Path(folder))), device, count, compiled)
     return lambda: rows
 
 
@@ -173,7 +181,7 @@ def embeddings(bundle: str, device: str, count: int) -> Measure:
 
 
 TASKS: dict[str, Callable[..., Measure]] = {
-    each.__name__: each for each in (export, compiled, ceiling, inprocess, steps, texts, embeddings)
+    each.__name__: each for each in (export, compiled, searches, ceiling, inprocess, steps, texts, embeddings)
 }
 
 

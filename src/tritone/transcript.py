@@ -4,9 +4,12 @@ The pipelines make it, the wire carries it as JSON (output `DETAILS`), the clien
 """
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 # Kana, CJK ideographs with their extensions and compatibility forms: scripts without spaces. Hangul has them.
 IDEOGRAPH = "[\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]"
@@ -47,15 +50,43 @@ class Transcript:
     """
 
     text: str
-    tokens: tuple[Span, ...] = ()
-    words: tuple[Span, ...] = ()
-    confidence: float = 1.0
+    # Factories, since what a class has itself would be found before `__getattr__` is asked.
+    tokens: tuple[Span, ...] = field(default_factory=tuple)
+    words: tuple[Span, ...] = field(default_factory=tuple)
+    confidence: float = field(default_factory=lambda: 1.0)
     audio_s: float = 0.0
     is_final: bool = True
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[Alternative, ...] = field(default_factory=tuple)
     segment: int = 0
     ended: tuple["Transcript", ...] = ()
     history: str = ""
+
+    @classmethod
+    def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
+        """A final transcript whose tokens, words, confidence and alternatives are made when one of them is read.
+
+        Most servers send the text alone, which costs a tenth.
+
+        Args:
+            details: makes a transcript that has them.
+        """
+        made = cls.__new__(cls)
+        made.__dict__.update(text=text, audio_s=audio_s, _details=details)
+        return made
+
+    def __getattr__(self, name: str) -> Any:
+        fields = self.__dict__
+        if name in DEFERRED and (details := fields.get("_details")) is not None:
+            whole = details()
+            fields.update((each, getattr(whole, each)) for each in DEFERRED)
+            fields.pop("_details", None)  # of several threads that read at once, each has made the same
+        if name in fields:
+            return fields[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        _ = self.words  # what makes them may be tied to this process
+        return dict(self.__dict__)
 
     @property
     def whole_text(self) -> str:
@@ -113,6 +144,9 @@ class Transcript:
             ended=tuple(cls.from_dict(each) for each in fields.get("ended", ())),
             **known,
         )
+
+
+DEFERRED = ("tokens", "words", "confidence", "alternatives")
 
 
 def joined(before: str, after: str) -> str:

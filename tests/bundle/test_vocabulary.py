@@ -129,6 +129,26 @@ def test_tokens_are_spelled_alike_however_many_come_at_once(units: str, connect:
         assert (together.text, together.words) == (apart.text, apart.words)
 
 
+BYTES = ["<0xC3>", "<0xA9>", "<0x20>", "<0xE4>", "<0xBD>", "<0xA0>", "▁a▁▁你b", "\u3000", "\x85a"]
+# Byte-level BPE: pieces of characters that stand for bytes, "你" among them, and a space
+BYTE_LEVEL = ["<blk>", "<unk>", "▁", "a", "Ƌţ", "Ņ", "ƋţŅ", "▁ƌŋţ", "ƌŋţ▁", "ƌŅ", "#0", "<sos/eos>"]
+
+
+@given(
+    st.sampled_from(["char", "bpe", "byte-bpe"]),
+    st.sampled_from(["", " ", "-", "\t", " -"]),
+    st.lists(st.integers(0, len(TABLE) + len(BYTES) - 1)),
+)
+def test_text_joined_at_once_is_that_of_a_speller(units: str, connect: str, spoken: list[int]) -> None:
+    tokens = [*TABLE, *BYTES]
+    if units == "byte-bpe":
+        tokens, spoken = BYTE_LEVEL, [id % len(BYTE_LEVEL) for id in spoken]
+    table = vocabulary(units, connect, tokens)
+    speller = Speller(table)
+    speller.extend(spoken)
+    assert table.text(spoken) == table.text(iter(spoken)) == speller.text
+
+
 def test_a_table_survives_the_disk_with_unusual_characters(tmp_path: Path) -> None:
     tokens = ["<blank>", "\u3000", "\x85", "\u2028", "\xa0", "▁", "'", "0", "é", "𠀀"]
     write_tokens(tmp_path / "tokens.txt", tokens)

@@ -23,6 +23,7 @@ class Outer:
     inner: Inner = field(default_factory=Inner, metadata={"help": {"case": "Upper or lower."}})
     label: Annotated[str, typer.Option("--name", help="What to call it.")] = "x"
     hidden: int = 7  # no help, so no option
+    count: int = field(default=-9, metadata={"help": "How many.", "auto": True})
     left: int = field(default=0, metadata={"help": "Not of this command."})
 
     def __post_init__(self) -> None:
@@ -55,6 +56,14 @@ def test_the_help_is_that_of_the_fields_and_leaves_out_what_is_no_option() -> No
         assert text in out
     for text in ("--share", "--quiet", "--left", "--hidden"):
         assert text not in out
+
+
+def test_a_number_may_be_left_to_what_suits() -> None:
+    assert run("1", "--count", "auto")[1].strip() == f"1 {Outer(count=-9)}"
+    assert run("1", "--count", "3")[1].strip() == f"1 {Outer(count=3)}"
+    code, _, err = run("1", "--count", "few")
+    assert (code, "count must be a whole number or auto, got 'few'" in err) == (2, True)
+    assert "[default: auto]" in run("--help")[1]
 
 
 def test_values_that_do_not_fit_are_wrong_usage() -> None:

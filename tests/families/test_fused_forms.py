@@ -8,16 +8,21 @@ import torch
 from torch import Tensor, nn
 
 from families.conftest import CONFIG, with_cmvn
+from families.jasper_models import random_state, small_config
 from tritone.families.export.exportable import trial_signal
 from tritone.families.export.fused import fused
 from tritone.families.icefall.conformer import Conformer, ConformerConfig
+from tritone.families.jasper.config import parse_config as parse_jasper
+from tritone.families.jasper.model import Convolution, Network, Rows
 from tritone.families.layers.fbank import Fbank
 from tritone.families.wenet.config import parse_config
 from tritone.families.wenet.graphs import OfflineGraph, StreamingGraph
 from tritone.families.wenet.model import AsrModel
 from tritone.families.wenet.rescoring import RescoringGraph
+from tritone.families.wespeaker.config import ResNetConfig
+from tritone.families.wespeaker.resnet import ResNet
 
-ATOL = 2e-4  # natural-log units; sums in another order, and in logarithms of small energies
+ATOL = 1e-4  # natural-log units; sums in another order
 
 
 def wenet(**encoder: Any) -> AsrModel:
@@ -121,6 +126,19 @@ def test_both_forms_have_the_same_weights_and_the_plain_one_stays_plain() -> Non
     assert (forms(model), forms(other)) == ({False}, {True})
 
 
+@torch.no_grad()
+def test_features_are_made_by_fft_where_the_network_is_narrow() -> None:
+    graph = OfflineGraph(wenet(), Fbank())
+    narrow = OfflineGraph(wenet().in_precision("bf16"), graph.front_end)
+    assert not fused(graph).front_end.fused
+    front_end = fused(narrow).front_end
+    assert front_end.fused
+    waveform, count = trial_signal(16000, 16000)[None], torch.tensor([16000])
+    (expected, frames), (found, others) = graph.front_end(waveform, count), front_end(waveform, count)
+    assert frames.tolist() == others.tolist()
+    torch.testing.assert_close(found, expected, atol=2e-3, rtol=0)
+
+
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @torch.no_grad()
 def test_attention_that_sees_nothing_is_finite_in_half_precisions(dtype: torch.dtype) -> None:
@@ -151,3 +169,43 @@ def test_attention_is_one_operator_with_layouts_that_its_kernels_for_gpus_take(m
         assert all(each.shape[-1] == 8 and each.stride(2) % 8 == 0 for each in (query, *others))
     added = calls[-1][-1]
     assert all(step % 8 == 0 for step in added.stride()[:-1])
+
+
+def layouts(module: nn.Module, kinds: tuple[type[nn.Module], ...]) -> list[bool]:
+    """A list that grows with each convolution that is run: did its input have the channels last?"""
+    found: list[bool] = []
+
+    def note(_: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        found.append(inputs[0].is_contiguous(memory_format=torch.channels_last))
+
+    for part in module.modules():
+        if isinstance(part, kinds):
+            part.register_forward_pre_hook(note)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])  # double: in place of the half precisions
+@torch.no_grad()
+def test_resnets_have_channels_last_but_in_float32(dtype: torch.dtype) -> None:
+    torch.manual_seed(3)
+    model = (
+        ResNet(ResNetConfig(bottleneck=True, blocks=(1, 1, 1, 1), feat_dim=40, embed_dim=8, width=4)).eval().to(dtype)
+    )
+    other, inputs = fused(model), (torch.randn(3, 50, 40, dtype=dtype), torch.tensor([50, 31, 9]))
+    seen = layouts(other, (nn.Conv2d,))
+    torch.testing.assert_close(other(*inputs), model(*inputs), atol=1e-5, rtol=1e-5)
+    assert set(seen[1:]) == {dtype == torch.float64}
+
+
+@pytest.mark.parametrize("kind", ["jasper", "quartznet"])
+@torch.no_grad()
+def test_jaspers_have_channels_last_unless_they_are_separable(kind: str) -> None:
+    config = parse_jasper(small_config(kind))
+    model = Network.of(config, random_state(config)).double()
+    other, lengths = fused(model), torch.tensor([80, 33])
+    seen = layouts(other, (Convolution,))
+    x = torch.randn(2, 16, 1, 80, dtype=torch.float64)
+    rows = Rows.starting(x, lengths, lengths, lengths)
+    (plain, count, _), (found, _, _) = model(x, rows), other(x, rows)
+    assert largest_difference(plain, found, count) < 1e-5
+    assert set(seen) == {kind == "jasper"}

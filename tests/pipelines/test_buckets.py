@@ -1,12 +1,17 @@
 """Sizes that graphs are compiled for, and plans of calls that fill them."""
 
 from itertools import combinations
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toy
+from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_voice, write_toy_speaker
+from tritone.bundle import Bundle
+from tritone.pipelines.embedding import EmbeddingPipeline
 from tritone.pipelines.graphs.batching import AS_IT_IS, CALL_COST_S, Batch, BatchLimits, plan_batches, plan_buckets
 from tritone.pipelines.graphs.buckets import (
     choose_buckets,
@@ -17,6 +22,7 @@ from tritone.pipelines.graphs.buckets import (
     usual_lengths,
 )
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.offline import OfflinePipeline
 from tritone.runtime.graph import Bucket
 
 RATE = 16000
@@ -161,3 +167,37 @@ def test_sizes_are_read_as_they_are_written() -> None:
             Placement(compile=wrong)
     with pytest.raises(ValueError, match="rows are numbers"):
         read_rows("1,x")
+
+
+def test_texts_are_the_same_in_calls_that_are_padded_to_buckets(toy_bundle: Path) -> None:
+    pipeline = OfflinePipeline(Bundle.open(toy_bundle), placement=Placement(threads=1))
+    texts = ["hello", "a", "", "longer than the others", "b", "hi", "over all sizes of calls that there are"]
+    waveforms = [toy.toy_waveform(text) for text in texts]
+    sizes = [Bucket(4, len(waveforms[0])), Bucket(2, len(waveforms[3])), Bucket(1, len(waveforms[3]))]
+    pipeline.runner.graph.buckets = sizes  # type: ignore[misc]
+    assert [each.text for each in pipeline.recognize(waveforms)] == texts
+    work, rate = pipeline.work.take(), pipeline.sample_rate
+    audio = sum(len(each) for each, text in zip(waveforms, texts, strict=True) if text)
+    assert work.audio_s == pytest.approx(audio / rate)
+    # The longest fits none, the next is alone, and the rest share four rows.
+    computed = 4 * len(waveforms[0]) + len(waveforms[3]) + len(waveforms[6])
+    assert work.audio_s + work.padding_s == pytest.approx(computed / rate, rel=0.1)
+    pipeline.warm_up()
+    assert pipeline.recognize([waveforms[1]])[0].text == "a"
+
+
+@pytest.mark.parametrize("equal_lengths", [False, True])
+def test_embeddings_are_the_same_in_calls_that_are_padded_to_buckets(tmp_path: Path, equal_lengths: bool) -> None:
+    bundle = Bundle.open(write_toy_speaker(tmp_path / "speaker", equal_lengths=equal_lengths))
+    pipeline = EmbeddingPipeline(bundle, placement=Placement(threads=1))
+    lengths = [MIN_SAMPLES, 3 * MIN_SAMPLES, 2 * MIN_SAMPLES, 3 * MIN_SAMPLES, 5 * MIN_SAMPLES]
+    rng = np.random.default_rng(2)
+    voices = [toy_voice(rng.random(DIM) + 0.01, length, seed) for seed, length in enumerate(lengths)]
+    alone = np.stack([pipeline.embed([voice])[0] for voice in voices])
+    pipeline.work.take()
+    pipeline.runner.graph.buckets = [Bucket(4, 3 * MIN_SAMPLES)]  # type: ignore[misc]
+    np.testing.assert_allclose(pipeline.embed(voices), alone, atol=1e-6)
+    # The four rows of the bucket, and the longest by itself; where padding is heard, the two others as well.
+    samples = (4 * 3 + 5 + (3 if equal_lengths else 0)) * MIN_SAMPLES
+    assert round((work := pipeline.work.take()).audio_s * SAMPLE_RATE + work.padding_s * SAMPLE_RATE) == samples
+    assert work.calls == (4 if equal_lengths else 2)

@@ -30,15 +30,35 @@ def test_a_block_has_the_audio_of_each_row_and_zeros_behind_it(
     monkeypatch.setattr(filling, "SHARED_BYTES", 0 if shared else 10**9)
     given = waveforms(kinds)
     block = np.full((len(given) + 2, 5001), 7, dtype)
-    fill_rows(block, given)
+    assert fill_rows(block, given) == []
     assert not block[len(given) :].any()
     for row, waveform in zip(block, given, strict=False):
         np.testing.assert_array_equal(row[: len(waveform)], waveform.astype(np.float64) / scale_of(waveform, dtype))
         assert not row[len(waveform) :].any()
 
 
+def test_what_fills_large_blocks_is_compiled_once():
+    filling.prepare()
+    from tritone.pipelines.graphs.filling_kernel import fill
+
+    signatures = list(fill.signatures)
+    filling._fill_shared(np.zeros((3, 5), np.int16), [np.zeros(2, np.int16)], 2)
+    assert list(fill.signatures) == signatures
+
+
 def scale_of(waveform: Samples, dtype: type) -> int:
     return 32768 if waveform.dtype == np.int16 and dtype == np.float32 else 1
+
+
+@pytest.mark.parametrize("shared", [False, True])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 1000.1, -32768.0])
+def test_rows_with_samples_that_no_audio_has_are_found(value: float, shared: bool, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(filling, "SHARED_BYTES", 0 if shared else 10**9)
+    given = waveforms("fi")
+    loud = np.array([1000.0, -1000.0, -0.0], np.float32)
+    bad = np.zeros(4999, np.float32)
+    bad[4998] = value
+    assert fill_rows(np.empty((9, 5000), np.float32), [*given, loud, bad, bad[:4998]]) == [6]
 
 
 def test_all_16_bit_numbers_are_widened_exactly():

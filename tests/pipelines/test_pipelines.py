@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import toy
 from tritone.bundle import Bundle
-from tritone.errors import BundleError, ServerBusyError, StreamError
+from tritone.errors import AudioError, BundleError, ServerBusyError, StreamError
 from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcript, open_offline, open_streaming
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
@@ -67,6 +67,25 @@ class TestOffline:
         (result,) = offline.recognize([np.zeros(num_samples, np.float32)])
         assert (result.text, result.tokens, result.words, result.confidence) == ("", (), (), 1.0)
         assert result.audio_s == num_samples / toy.SAMPLE_RATE
+
+    def test_16_bit_audio_gives_the_transcripts_of_the_floats_that_it_stands_for(
+        self, offline: OfflinePipeline
+    ) -> None:
+        numbers = [(toy.toy_waveform(text) * 32767).astype(np.int16) for text in ("ab c", "hello", "")]
+        wide = [(each / 32768).astype(np.float32) for each in numbers]
+        expected = offline.recognize(wide)
+        assert [each.text for each in expected] == ["ab c", "hello", ""]
+        assert offline.recognize(numbers) == expected
+        assert offline.recognize([numbers[0], *wide[1:]]) == expected  # mixed in one block
+
+    def test_samples_that_no_audio_has_are_the_error_of_their_own_utterance(self, offline: OfflinePipeline) -> None:
+        bad = toy.toy_waveform("bad")
+        bad[1000] = np.nan
+        good, *errors = offline.run([toy.toy_waveform("ab c"), bad, np.full(3, np.inf, np.float32), bad * 1e9])
+        assert isinstance(good, Transcript)
+        assert good.text == "ab c"
+        assert [type(each) for each in errors] == [AudioError] * 3
+        assert str(errors[0]).startswith("sample 1000 (0.062 s) is nan")
 
     def test_nothing_in_nothing_out(self, offline: OfflinePipeline) -> None:
         assert offline.recognize([]) == []

@@ -1,17 +1,23 @@
 """Times of tokens and words: each lasts until the next one starts, or a little longer than the search found it."""
 
+import copy
+import pickle
 import re
+from dataclasses import FrozenInstanceError, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tritone.bundle import manifest
 from tritone.bundle.vocabulary import Vocabulary
-from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder
+from tritone.pipelines.searching.readings import MAX_LINGER_S, Reading, ReadingBuilder, whole_reading
 from tritone.pipelines.searching.search import News, Search
 from tritone.pipelines.searching.segment import Segment
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, TokenRow
 from tritone.search.options import SearchOptions
 from tritone.transcript import Alternative, Span, Transcript
 
@@ -70,6 +76,22 @@ def test_times_do_not_depend_on_when_tokens_were_added(cut: int):
     assert builder.num_tokens == len(tokens)
 
 
+@given(
+    st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 9), st.floats(0, 1)), max_size=12),
+    st.booleans(),
+)
+def test_a_whole_reading_is_that_of_a_builder(steps: list[tuple[int, int, int, float]], times: bool):
+    tokens, frame = [], 0
+    for id, pause, length, confidence in steps:
+        tokens.append(Token(id, frame + pause, frame + pause + length, confidence))
+        frame += pause + length
+    expected = ReadingBuilder(VOCABULARY, FRAME_S, times=times).reading(tokens)
+    assert whole_reading(VOCABULARY, tokens, FRAME_S, times=times) == expected
+    if tokens:
+        row = TokenRow(*(np.array(column) for column in zip(*tokens, strict=True)))
+        assert whole_reading(VOCABULARY, row, FRAME_S, times=times) == expected
+
+
 class Script(Search):
     """A search whose news and hypotheses are written down."""
 
@@ -100,6 +122,35 @@ def test_a_segment_puts_news_at_their_place_and_forgets_the_tail_before():
     assert frames(segment.reading(hypothesis).words) == [("one", 10, 15), ("two", 15, 16 + LINGER)]
     segment.is_followed = True  # by a segment that begins at frame 18
     assert frames(segment.reading(hypothesis).words) == [("one", 10, 15), ("two", 15, 18)]
+
+
+def test_a_deferred_transcript_is_the_whole_one_made_when_it_is_read():
+    span = Span("a", 0.0, 1.0, 0.5)
+    reading = {"text": "a", "tokens": (span,), "words": (span,), "confidence": 0.5}
+    whole = Transcript(**reading, audio_s=2.0, alternatives=(Alternative(score=-1.0, **reading),))
+    made: list[int] = []
+
+    def details() -> Transcript:
+        made.append(1)
+        return whole
+
+    def deferred() -> Transcript:
+        return Transcript.deferred("a", details, audio_s=2.0)
+
+    text = deferred()
+    assert (text.text, text.whole_text, text.audio_s, text.is_final, text.ended, made) == ("a", "a", 2.0, True, (), [])
+    assert (text.words, text.confidence, made) == ((span,), 0.5, [1])
+    assert deferred() == whole == deferred()
+    assert hash(deferred()) == hash(whole)
+    assert deferred().to_dict() == whole.to_dict()
+    assert repr(deferred()) == repr(whole)
+    assert replace(deferred(), segment=1) == replace(whole, segment=1)
+    assert pickle.loads(pickle.dumps(deferred())) == copy.copy(deferred()) == whole
+    assert pickle.loads(pickle.dumps(whole)) == whole
+    with pytest.raises(AttributeError, match="'Transcript' object has no attribute 'wrods'"):
+        _ = deferred().wrods
+    with pytest.raises(FrozenInstanceError):
+        deferred().confidence = 1.0  # type: ignore[misc]  # that is what is tried
 
 
 def test_the_document_has_a_row_for_each_field_of_details():

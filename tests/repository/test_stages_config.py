@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from toy import BINS, TOKENS, toy_waveform, write_toy_bundle
 from toy_transducer import write_toy_transducer
 from tritone.backend.settings import STAGES
+from tritone.bench.build_options import BuildOptions, parse_option
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError, TritoneError
@@ -35,7 +37,9 @@ from tritone.repository import (
     runtimes_of,
     shared_memory_bytes,
 )
+from tritone.repository.config import model_config
 from tritone.repository.ensemble import native_backends
+from tritone.repository.instances import AUTO, STREAMS_ON_GPU, USUAL
 from tritone.repository.native import NATIVE
 from tritone.repository.stage_config import Signature, acoustic_config, ensemble_config
 from tritone.runtime import TensorSpec
@@ -207,6 +211,33 @@ def test_onnxruntime_of_triton_gets_the_graph_with_its_weights(staged: Path, tmp
     assert runtimes_of(tmp_path) == {("", "cpu")}, "the GPU is Triton's own business"
     with pytest.raises(ServerSetupError, match=r"backend onnxruntime: .*--acoustic python"):
         TritonServer(tmp_path).start()
+
+
+def test_what_is_left_open_suits_the_device() -> None:
+    on_cpu, on_gpu = ModelOptions(), ModelOptions(device="gpu", gpus=(0, 1))
+    assert (on_cpu.instances, on_cpu.max_batch_size, on_cpu.queue_delay_ms) == (1, 32, 5.0)
+    assert {name: getattr(on_gpu, name) for name in asdict(USUAL["gpu"])} == asdict(USUAL["gpu"])
+    assert on_gpu.instances > 1
+    assert on_gpu.usual_instances == Instances(on_gpu.instances, "gpu", (0, 1))
+    assert (ModelOptions(device="gpu", instances=1).instances, ModelOptions(instances=AUTO).instances) == (1, 1)
+    assert parse_option("instances", "auto") == ("instances", AUTO)
+
+
+def test_what_is_left_open_suits_streams_on_a_gpu(toy_bundle: Path) -> None:
+    bundle = Bundle.open(toy_bundle)
+
+    def served(**options: Any) -> Any:
+        return model_config("m", "streaming", ModelOptions(**options), bundle)
+
+    usual = served(device="gpu")
+    assert usual.instance_group[0].count == STREAMS_ON_GPU.instances
+    assert usual.max_batch_size == STREAMS_ON_GPU.max_batch_size
+    assert int(usual.parameters["max_streams"].string_value) == 10_240 / STREAMS_ON_GPU.instances
+    own = served(device="gpu", instances=4, max_batch_size=64, max_streams=256)
+    assert (own.instance_group[0].count, own.max_batch_size) == (4, 64)
+    assert own.parameters["max_streams"].string_value == "64"
+    assert served().parameters["max_streams"].string_value == "256"
+    assert "left" not in BuildOptions(device="gpu", instances=2).build_command("b")
 
 
 def test_the_backend_of_pytorch_goes_by_places(staged: Path) -> None:

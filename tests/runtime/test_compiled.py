@@ -206,6 +206,17 @@ def test_what_the_cache_has_is_not_compiled_again(toy_bundle_of_both: Path, monk
     compiling.compile_calls(path, CPU, store, [wanted])
 
 
+def test_what_outputs_are_derived_from_is_compiled(toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[compiling.Wanted] = []
+    monkeypatch.setattr(compiling, "compile_calls", lambda *args, **_: asked.extend(args[3]))
+    graph = TorchGraph(toy_bundle_of_both / "encoder.pt2", threads=1)
+    graph.derive("count", ("best_tokens", "num_frames"), lambda tokens, frames: frames)
+    graph.compile([BUCKET], ["num_frames", "count", "held:encoder_out"])
+    assert asked == [
+        compiling.Wanted(("num_frames", "encoder_out", "best_tokens"), {"waveform": (3, 9000), "num_samples": (3,)})
+    ]
+
+
 def test_a_failure_of_the_compiler_is_told_with_what_it_needs(
     toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

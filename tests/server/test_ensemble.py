@@ -110,6 +110,20 @@ def test_texts_times_and_details_are_those_of_the_one_model(
     assert [told(answer) for answer in answers] == [expected(fused[model], wave, **asked) for wave in waves]
 
 
+@pytest.mark.parametrize("model", ["words", "joined"])
+def test_16_bit_audio_gives_every_answer_that_the_floats_give_that_it_stands_for(raw: RawClient, model: str) -> None:
+    write = toy_waveform if model == "words" else transducer_waveform
+    waves = [(write(text) * 32767).astype(np.int16) for text in TEXTS]
+    asks = [Ask(model=model, wav=wave, called=("PCM",), outputs=BOTH) for wave in waves]
+    as_floats = [Ask(model=model, wav=(wave / 32768).astype(np.float32), outputs=BOTH) for wave in waves]
+    answers = raw.together(asks)
+    assert [text for text, _ in answers] == TEXTS
+    assert answers == raw.together(as_floats)
+    refusal = raw.ask(Ask(model=model, wav=waves[0], called=()))
+    assert isinstance(refusal, Refusal)
+    assert "WAV" in refusal.message
+
+
 def test_requests_share_batches_of_the_stages_that_wait_for_company(raw: RawClient) -> None:
     texts = [
         f"{number} word{'s' * (number > 4)}" for number in range(1, 9)

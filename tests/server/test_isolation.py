@@ -11,9 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tritone.audio.waveform import check_level
 from tritone.backend.settings import Settings
 from tritone.backend.streams import StreamTable
+from tritone.errors import TritoneError
 from tritone.pipelines.graphs.work_log import WorkLog
+from tritone.pipelines.isolation import attempt
 from tritone.pipelines.kinds.ctc import CTC
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
@@ -98,13 +101,17 @@ class Fragile:
     def check(self, waveform: np.ndarray) -> None:
         """Nothing is too long."""
 
-    def run(self, waveforms: Sequence[np.ndarray], options: object = None) -> list[Transcript]:
+    def run(self, waveforms: Sequence[np.ndarray], options: object = None) -> list[Transcript | TritoneError]:
         self.calls.append(len(waveforms))
         if any(wav[0] == 9 for wav in waveforms):
             raise MemoryError("a nine")
-        return [Transcript(f"{wav[0]:g}") for wav in waveforms]
+        return [attempt(self.heard, wav) for wav in waveforms]
 
-    def advance(self, steps: Sequence[Any]) -> list[Transcript]:
+    def heard(self, waveform: np.ndarray) -> Transcript:
+        check_level(waveform, sample_rate=SETTINGS.sample_rate)
+        return Transcript(f"{waveform[0]:g}")
+
+    def advance(self, steps: Sequence[Any]) -> list[Transcript | TritoneError]:
         return self.run([step.samples for step in steps])
 
     def open(self, options: SearchOptions) -> int:
@@ -158,7 +165,7 @@ def test_an_utterance_that_breaks_the_batch_breaks_only_its_own_request(played: 
     assert (answers[0], answers[3]) == ("1", "2")
     assert answers[1][0] == "INTERNAL"
     assert answers[2][0] == "INVALID_ARG"
-    assert pipeline.calls == [3, 1, 1, 1], "together first, then each alone"
+    assert pipeline.calls == [4, 1, 1, 1, 1], "together first, then each alone"
     assert offline.execute([PlayedRequest(3)]) == ["3"]
 
 

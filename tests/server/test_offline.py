@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -84,6 +85,52 @@ def test_200_utterances_say_the_same_alone_together_and_in_any_order(raw: RawCli
     assert max(batches) > 1, "they did share batches"
     order = rng.permutation(200).tolist()
     assert raw.together([asks[index] for index in order]) == [texts[index] for index in order]
+
+
+def pcm(text: str, **more: object) -> Ask:
+    """The same audio in 16 bits."""
+    return toy((toy_waveform(text) * 32767).astype(np.int16), called=("PCM",), **more)
+
+
+def test_16_bit_audio_gives_every_answer_that_the_floats_give_that_it_stands_for(raw: RawClient) -> None:
+    asks = [pcm(word, outputs=("TRANSCRIPTS", "DETAILS")) for word in WORDS]
+    as_floats = [replace(ask, wav=(ask.wav / 32768).astype(np.float32), called=("WAV",)) for ask in asks]
+    answers, batches = batches_of(raw, asks)
+    assert [text for text, _ in answers] == WORDS
+    assert answers == raw.together(as_floats)
+    assert max(batches) > 1, "requests of different lengths do share batches"
+    # both kinds at once, rows of a client that batches by itself, and padding
+    mixed = raw.together([ask for pair in zip(asks, as_floats, strict=True) for ask in pair])
+    assert mixed == [answer for answer in answers for _ in range(2)]
+    rows = np.zeros((2, 20_000), np.int16)
+    lens = []
+    for row, word in zip(rows, ("one", "three"), strict=True):
+        lens.append(len(pcm(word).wav))
+        row[: lens[-1]] = pcm(word).wav
+        row[lens[-1] :] = 9999
+    assert raw.ask(toy(rows, lens=lens, called=("PCM",))) == ["one", "three"]
+
+
+NOT_ONE_AUDIO = {
+    "neither": (
+        toy(toy_waveform("abc"), called=()),
+        r"no input WAV; send .* float32 in \[-1, 1\] as WAV, or int16 as PCM",
+    ),
+    "both": (toy(toy_waveform("abc"), called=("WAV", "PCM")), r"both inputs WAV and PCM.*send one"),
+    "no samples": (toy(np.zeros((1, 0), np.int16), called=("PCM",)), "empty audio"),
+    "a length beyond the tensor": (pcm("abc", lens=99999), r"WAV_LENS is 99999, but PCM has \d+ samples"),
+    "too long": (toy(np.zeros(LONG_S * 16000 + 1, np.int16), called=("PCM",)), "limit is 20 s"),
+}
+
+
+@pytest.mark.parametrize(("ask", "told"), NOT_ONE_AUDIO.values(), ids=NOT_ONE_AUDIO.keys())
+def test_a_request_has_exactly_one_audio(raw: RawClient, ask: Ask, told: str) -> None:
+    answers = raw.together([pcm("one"), ask, pcm("three"), toy(toy_waveform("a"))])
+    refusal = answers.pop(1)
+    assert isinstance(refusal, Refusal)
+    assert refusal.status == "StatusCode.INVALID_ARGUMENT"
+    assert re.search(told, refusal.message), refusal.message
+    assert answers == ["one", "three", "a"]
 
 
 def test_audio_shorter_than_a_frame_gives_empty_text(raw: RawClient) -> None:

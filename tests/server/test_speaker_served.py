@@ -38,7 +38,9 @@ Array = np.ndarray
 def embed(raw: RawClient, model: str, wav: Array, lens: Any = None, parameters: Mapping[str, Any] | None = None) -> Any:
     """The answer of one request, or its error; `lens` None sends none."""
     wav = np.atleast_2d(wav)
-    inputs = [triton.InferInput("WAV", wav.shape, "FP32")]
+    inputs = [
+        triton.InferInput(*(("PCM", wav.shape, "INT16") if wav.dtype == np.int16 else ("WAV", wav.shape, "FP32")))
+    ]
     inputs[0].set_data_from_numpy(wav)
     if lens is not None:
         counts = np.array(lens, np.int32).reshape(len(wav), 1)
@@ -82,6 +84,15 @@ def test_requests_of_any_lengths_get_their_own_embeddings(raw: RawClient, model:
     says = {"all": [True] * 8, "none": [False] * 8, "some": [False, True] * 4}[told]
     asks = [{"wav": wave, "lens": len(wave) if each else None} for wave, each in zip(waves, says, strict=True)]
     check(together(raw, model, asks), waves)
+
+
+@BOTH
+def test_16_bit_audio_has_exactly_the_embedding_of_the_floats_that_it_stands_for(raw: RawClient, model: str) -> None:
+    numbers = [(wave * 32767).astype(np.int16) for wave in voices()]
+    wide = [(each / 32768).astype(np.float32) for each in numbers]
+    found, expected = (together(raw, model, [{"wav": wave} for wave in waves]) for waves in (numbers, wide))
+    np.testing.assert_array_equal(found, expected)
+    check(found, wide)
 
 
 def test_requests_of_different_lengths_share_a_batch(raw: RawClient) -> None:
@@ -194,7 +205,7 @@ class TestBuilding:
         assert done.stdout.split("\t")[:2] == ["voice", "embedding"]
         config = from_text((tmp_path / "voice" / "config.pbtxt").read_text())
         assert [(each.name, [*each.dims]) for each in config.output] == [("EMBEDDINGS", [DIM])]
-        assert {each.name: each.optional for each in config.input} == {"WAV": False, "WAV_LENS": True}
+        assert {each.name: each.optional for each in config.input} == {"WAV": True, "WAV_LENS": True, "PCM": True}
         told = {key: value.string_value for key, value in config.parameters.items()}
         assert (told["window_s"], told["shift_s"]) == ("2.0", "1.0")
         assert not {"search", "beam", "nbest", "timestamps"} & set(told)

@@ -37,6 +37,15 @@ def refused(answer: Any, *words: str) -> bool:
     )
 
 
+def test_16_bit_audio_gives_every_answer_that_the_floats_give_that_it_stands_for(raw: RawClient) -> None:
+    waves = [(transducer_waveform(text) * 32767).astype(np.int16) for text in ("ab", "the longest of them all", "k?")]
+    asks = [Ask(model="transducer", wav=wave, called=("PCM",), outputs=BOTH) for wave in waves]
+    as_floats = [Ask(model="transducer", wav=(wave / 32768).astype(np.float32), outputs=BOTH) for wave in waves]
+    answers = raw.together(asks)
+    assert [text for text, _ in answers[:2]] == ["ab", "the longest of them all"]
+    assert answers == raw.together(as_floats)
+
+
 def test_a_ragged_batch_keeps_every_hypothesis_and_searches_each_as_it_asks(raw: RawClient) -> None:
     """The long ones go on when the short ones have ended; bad requests fail alone."""
     beam, fast = {"search": "modified-beam"}, {"search": "fast-beam"}

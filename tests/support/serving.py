@@ -28,7 +28,7 @@ METRIC = re.compile(r"(?P<name>tritone_\w+)\{(?P<labels>[^}]*)\} (?P<value>\S+)"
 
 @dataclass(frozen=True, kw_only=True)
 class Ask:
-    """One request. `lens` None sends the true length; `stream` 0 is no stream."""
+    """One request. `lens` None sends the true length; `stream` 0 is no stream; `called`: what the audio is sent as."""
 
     model: str
     wav: Any
@@ -38,6 +38,7 @@ class Ask:
     end: bool = False
     outputs: tuple[str, ...] = ("TRANSCRIPTS",)
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    called: tuple[str, ...] = ("WAV",)
 
 
 @dataclass(frozen=True)
@@ -175,9 +176,14 @@ def _inputs(ask: Ask) -> list[Any]:
     wav = wav[None] if wav.ndim == 1 else wav
     lens = np.full(len(wav), wav.shape[1] if ask.lens is None else ask.lens, dtype=np.int32)[:, None]
     types = {np.dtype(np.float32): "FP32", np.dtype(np.float64): "FP64", np.dtype(np.int16): "INT16"}
-    inputs = [triton.InferInput("WAV", wav.shape, types[wav.dtype]), triton.InferInput("WAV_LENS", lens.shape, "INT32")]
-    inputs[0].set_data_from_numpy(wav)
-    inputs[1].set_data_from_numpy(lens)
+    sent = [("WAV_LENS", lens)]
+    for name in ask.called:
+        sent.append((name, wav.astype(np.int16) if name == "PCM" and len(ask.called) > 1 else wav))
+    inputs = []
+    for name, values in sent:
+        kind = "INT32" if name == "WAV_LENS" else types[values.dtype]
+        inputs.append(triton.InferInput(name, values.shape, kind))
+        inputs[-1].set_data_from_numpy(values)
     return inputs
 
 

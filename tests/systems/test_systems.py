@@ -16,7 +16,7 @@ import tritone
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.audio import read_ahead
 from tritone.audio.waveform import Waveform
-from tritone.errors import AudioError, BundleError, InputError, OperatorError, ServerBusyError
+from tritone.errors import AudioError, BundleError, InputError, OperatorError, ServerBusyError, TritoneError
 from tritone.pipelines import sources
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.result import Partial, TranscriptResult
@@ -268,7 +268,7 @@ def test_a_runtime_that_breaks_on_one_file_of_a_batch_fails_for_this_file_alone(
     recognizer = tritone.load(toy_bundle)
     recognize, bad = OfflinePipeline._recognize, len(toy_waveform(TEXTS[0]))
 
-    def breaking(self: OfflinePipeline, jobs: Any) -> list[Transcript]:
+    def breaking(self: OfflinePipeline, jobs: Any) -> list[Transcript | TritoneError]:
         if any(len(waveform) == bad for waveform, _ in jobs):
             raise RuntimeError("out of memory")
         return recognize(self, jobs)

@@ -44,9 +44,7 @@ def check_waveform(
     if not np.issubdtype(array.dtype, np.floating):
         raise AudioError(f"a waveform is float32 in [-1, 1], got {array.dtype}; divide 16-bit samples by 32768")
     check_length(array.size, sample_rate=sample_rate, max_audio_s=max_audio_s, allow_empty=allow_empty)
-    # NaN comes through min and max, and they make no array of their own.
-    if array.size and not (array.min() >= -MAX_LEVEL and array.max() <= MAX_LEVEL):
-        raise AudioError(_explain_level(array, sample_rate))
+    check_level(array, sample_rate=sample_rate)
     return np.ascontiguousarray(array, dtype=np.float32)
 
 
@@ -61,6 +59,20 @@ def check_length(
             f"the audio is {num_samples / sample_rate:.3f} s long ({num_samples} samples at {sample_rate} Hz), "
             f"the limit is {max_audio_s:g} s. Cut it, stream it, or raise the limit (max_audio_s)."
         )
+
+
+def check_level(array: npt.NDArray[Any], *, sample_rate: int) -> None:
+    """Make sure that samples are finite and not far beyond [-1, 1]; raises `AudioError` if one is."""
+    if not is_level(array):
+        raise AudioError(_explain_level(array, sample_rate))
+
+
+def is_level(array: npt.NDArray[Any]) -> bool:
+    """Whether samples are finite and not far beyond [-1, 1]; 16-bit ones always are."""
+    if not array.size or array.dtype == np.int16:
+        return True
+    # NaN comes through min and max, and they make no array of their own.
+    return bool(array.min() >= -MAX_LEVEL and array.max() <= MAX_LEVEL)
 
 
 def widened(samples: Samples) -> Waveform:

@@ -3,21 +3,23 @@
 What goes in and out is the kind's matter, see `tritone.pipelines.kinds`: WAV to TRANSCRIPTS, or to EMBEDDINGS.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 from tritone.backend.batch import BatchModel, of_one
 from tritone.backend.metrics import Metrics
 from tritone.backend.process import start_instance
 from tritone.backend.replies import reply
-from tritone.backend.requests import parameters_of, tensors_of
+from tritone.backend.requests import parameters_text, parsed_parameters, tensors_of
 from tritone.errors import TritoneError
 from tritone.pipelines.kinds import kind_of
 
+KEPT_OPTIONS = 64  # of requests that ask alike
+KEPT_CHARACTERS = 4096  # of parameters; those with many hotwords are read anew
 
-@dataclass(frozen=True)
-class Job:
+
+class Job(NamedTuple):
     """One good request: what the pipeline takes for each of its rows, and the options of all of them."""
 
     rows: Sequence[Any]
@@ -41,13 +43,20 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
         self._pipeline.warm_up()
         self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._options_of = lru_cache(KEPT_OPTIONS)(self._options)
+
     def parse(self, request: Any) -> Job:
-        parameters = parameters_of(request, self._kind.parameters)
-        options = self._kind.read_options(self._pipeline, parameters, request.requested_output_names())
+        parameters, wanted = parameters_text(request), frozenset(request.requested_output_names())
+        options = (self._options_of if len(parameters) <= KEPT_CHARACTERS else self._options)(parameters, wanted)
         rows = self._kind.read(
             tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
         )
         return Job(rows, options)
+
+    def _options(self, parameters: str, wanted: Collection[str]) -> Any:
+        return self._kind.read_options(self._pipeline, parsed_parameters(parameters, self._kind.parameters), wanted)
 
     def run(self, jobs: Sequence[Job]) -> list[list[Any] | TritoneError]:
         options = [job.options for job in jobs for _ in job.rows]

@@ -34,33 +34,47 @@ def tensors_of(request: Request) -> dict[str, Array]:
 
 
 def parameters_of(request: Request, known: Collection[str]) -> dict[str, Any]:
+    """What a request asks of a model; see `parsed_parameters`."""
+    return parsed_parameters(parameters_text(request), known)
+
+
+def parameters_text(request: Request) -> str:
+    """The parameters of a request as JSON, empty where it has none.
+
+    Raises:
+        InputError: Triton passed on what is not UTF-8, or it is too much.
+    """
+    try:
+        text = request.parameters()
+    except ValueError as error:  # text that is not UTF-8 is a ValueError
+        raise _unreadable(error) from error
+    if len(text) > MAX_PARAMETERS:
+        raise InputError(
+            f"the request's parameters have {len(text):,} characters as JSON; at most {MAX_PARAMETERS:,} are read. "
+            "Send fewer or shorter hotwords"
+        )
+    return "" if text in NO_PARAMETERS else text
+
+
+def parsed_parameters(text: str, known: Collection[str]) -> dict[str, Any]:
     """Read what a request asks of a model: its parameters without Triton's own and forwarded headers.
 
     A header looks like a parameter where an operator lets Triton forward some. Those have a hyphen in their names,
     which ours never have: `ctc-weight` is a slip of the pen, `x-request-id` is not for us.
 
     Args:
+        text: from `parameters_text`.
         known: names of the parameters that the model takes.
 
     Raises:
-        InputError: Triton passed on what is not UTF-8 or no JSON, as for a number that is not finite; or it is too
-            much.
+        InputError: it is no JSON, as for a number that is not finite.
     """
+    if not text:
+        return {}
     try:
-        text = request.parameters()
-        if text in NO_PARAMETERS:
-            return {}
-        if len(text) > MAX_PARAMETERS:
-            raise InputError(
-                f"the request's parameters have {len(text):,} characters as JSON; at most {MAX_PARAMETERS:,} are read. "
-                "Send fewer or shorter hotwords"
-            )
         found = json.loads(text)
-    except (ValueError, RecursionError) as error:  # text that is not UTF-8 is a ValueError
-        raise InputError(
-            f"the request's parameters cannot be read ({_reason(error)}); send finite numbers, text in UTF-8, true or "
-            "false"
-        ) from error
+    except (ValueError, RecursionError) as error:
+        raise _unreadable(error) from error
     return {name: value for name, value in found.items() if not _is_foreign(name, known)}
 
 
@@ -70,7 +84,10 @@ def _is_foreign(name: str, known: Collection[str]) -> bool:
     return "-" in name and name.lower().replace("-", "_") not in known
 
 
-def _reason(error: Exception) -> str:
+def _unreadable(error: Exception) -> InputError:
+    reason = str(error)
     if isinstance(error, UnicodeDecodeError):
-        return f"not UTF-8: byte 0x{error.object[error.start]:02x}"
-    return str(error)
+        reason = f"not UTF-8: byte 0x{error.object[error.start]:02x}"
+    return InputError(
+        f"the request's parameters cannot be read ({reason}); send finite numbers, text in UTF-8, true or false"
+    )

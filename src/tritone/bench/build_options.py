@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from typing import Literal, get_args, get_type_hints
 
 from tritone.backend.settings import from_text
-from tritone.repository import ModelOptions
+from tritone.repository import AUTO, ModelOptions
 from tritone.search.options import MODEL_PARAMETERS
 from tritone.server.layout import Acoustic, Layout
 
@@ -51,6 +51,7 @@ DEFAULTS = BuildOptions()
 OPTIONS = {  # how to serve first, then how to search
     field.name: getattr(DEFAULTS, field.name)
     for field in sorted(fields(BuildOptions), key=lambda f: f.name in MODEL_PARAMETERS)
+    if field.compare
 }
 
 
@@ -70,6 +71,8 @@ def parse_option(name: str, text: str) -> tuple[str, Value]:
     if field == "stage":  # places have commas too: acoustic=2@0,1,decoder=4
         return field, tuple(re.split(r"\s*,\s*(?=\w+=)", text.strip()))
     is_list = isinstance(OPTIONS[field], tuple)
+    if text.strip() == "auto" and BuildOptions.__dataclass_fields__[field].metadata.get("auto"):
+        return field, AUTO
     try:
         if is_list:
             return field, tuple(int(part) for part in text.split(",") if part.strip())

@@ -92,7 +92,8 @@ class Grid:
         changes: dict[str, Any] = {name: value for name, value in chosen.items() if name != BATCHING}
         if changes.get("layout") == "fused":
             changes |= {"acoustic": "", "stage": ()}
-        options = replace(self.base, **changes)
+        left_open = tuple(name for name in self.base.left_open if name not in changes)
+        options = replace(self.base, **changes, left_open=left_open)
         if batching == "static" or options.max_batch_size == 1:
             options = replace(options, queue_delay_ms=0.0, preferred_batch_sizes=())
         return Setting(options, batching)  # type: ignore[arg-type]

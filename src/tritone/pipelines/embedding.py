@@ -147,10 +147,17 @@ class EmbeddingPipeline:
         def take(indices: Sequence[int], outputs: Outputs) -> None:
             embeddings[list(indices)] = outputs["embeddings"]
 
-        self.runner.run_waveforms(windows, lambda _: EMBEDDINGS, take)
+        unfit = self.runner.run_waveforms(windows, lambda _: EMBEDDINGS, take)
         if len(windows) > len(jobs):
             counts = np.array([len(job) for job in jobs])
             sums = np.add.reduceat(embeddings, np.cumsum(counts) - counts, axis=0, dtype=np.float64)
             embeddings = (sums / counts[:, None]).astype(np.float32)
         finite = np.isfinite(embeddings).all(axis=1).tolist()
-        return [row if is_finite else AudioError(NOT_FINITE) for row, is_finite in zip(embeddings, finite, strict=True)]
+        found: list[Array | TritoneError] = [
+            row if is_finite else AudioError(NOT_FINITE) for row, is_finite in zip(embeddings, finite, strict=True)
+        ]
+        if unfit:
+            owners = [index for index, job in enumerate(jobs) for _ in job]
+            for window, error in unfit.items():
+                found[owners[window]] = error
+        return found

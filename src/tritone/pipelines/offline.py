@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tritone.audio.waveform import Samples
+from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
 from tritone.errors import InputError, TritoneError
 from tritone.pipelines.graphs.batching import BatchLimits
@@ -78,13 +78,14 @@ class OfflinePipeline:
         """Recognise utterances of any lengths, each by itself: its result does not depend on the others.
 
         Args:
-            waveforms: each (samples,) float32 at `sample_rate`, checked with `check_waveform`. What is too short for
-                one encoder frame gives an empty text.
+            waveforms: each (samples,) float32 or int16 at `sample_rate`. What is too short for one encoder frame gives
+                an empty text.
             options: how to search in each; None takes the pipeline's own.
 
         Returns:
             For each utterance its transcript, or the error that it caused: `InputError` where its options ask for what
-            the model does not have, or where it is longer than the graph takes.
+            the model does not have, or where it is longer than the graph takes; `AudioError` where its samples are not
+            finite or far beyond [-1, 1].
         """
         return prepared(self._checked, self._recognize, with_options(waveforms, options))
 
@@ -135,9 +136,11 @@ class OfflinePipeline:
     def _checked(self, item: tuple[Samples, SearchOptions | None]) -> tuple[Samples, SearchOptions]:
         waveform, options = item
         self.check(waveform)
+        if not self.runner.blocks.is_audible(len(waveform)):  # nothing else reads its samples
+            check_level(waveform, sample_rate=self.sample_rate)
         return waveform, self.searching.check(options)
 
-    def _recognize(self, jobs: Sequence[tuple[Samples, SearchOptions]]) -> list[Transcript]:
+    def _recognize(self, jobs: Sequence[tuple[Samples, SearchOptions]]) -> list[Transcript | TritoneError]:
         hypotheses: list[list[Hypothesis]] = [[Hypothesis((), 0.0)] for _ in jobs]
         audible = [index for index, (waveform, _) in enumerate(jobs) if self.runner.blocks.is_audible(len(waveform))]
 
@@ -148,10 +151,13 @@ class OfflinePipeline:
             for index, nbest in zip(indices, self.searching.search(outputs, options_of(indices)), strict=True):
                 hypotheses[audible[index]] = nbest
 
-        self.runner.run_waveforms(
+        unfit = self.runner.run_waveforms(
             [jobs[index][0] for index in audible], lambda indices: self.searching.outputs(options_of(indices)), take
         )
-        return [
-            utterance(self.bundle, found, len(waveform), options)
-            for found, (waveform, options) in zip(hypotheses, jobs, strict=True)
+        found: list[Transcript | TritoneError] = [
+            utterance(self.bundle, nbest, len(waveform), options)
+            for nbest, (waveform, options) in zip(hypotheses, jobs, strict=True)
         ]
+        for index, error in unfit.items():
+            found[audible[index]] = error
+        return found

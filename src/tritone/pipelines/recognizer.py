@@ -199,7 +199,10 @@ class Recognizer:
 
         def recognize(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
             found = self.offline.run(waveforms, [chosen] * len(waveforms))
-            return found if details else [_text_only(each) for each in found]
+            shown = chosen or self.offline.searching.options
+            if details or (shown.nbest > 1 and shown.mode != "greedy"):  # alternatives are details
+                return found
+            return [_text_only(each) for each in found]
 
         return self._sources.each(
             inputs, recognize, TranscriptResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s
@@ -265,9 +268,7 @@ def _as_parameters(search: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _text_only(found: Transcript | TritoneError) -> Transcript | TritoneError:
-    if isinstance(found, TritoneError) or found.alternatives:  # these are details
-        return found
-    return Transcript(found.text)
+    return found if isinstance(found, TritoneError) else Transcript(found.text)
 
 
 class Stream:

@@ -4,7 +4,7 @@ from tritone.repository.build import build_repository
 from tritone.repository.config import ModelOptions
 from tritone.repository.ensemble import EnsembleOptions, parse_stages
 from tritone.repository.folder import BuiltModel
-from tritone.repository.instances import Instances
+from tritone.repository.instances import AUTO, Instances
 from tritone.repository.models import (
     backends_of,
     compiled_searches,
@@ -15,6 +15,7 @@ from tritone.repository.models import (
 )
 
 __all__ = [
+    "AUTO",
     "BuiltModel",
     "EnsembleOptions",
     "Instances",

@@ -7,7 +7,7 @@ A misspelt field fails where it is written, and Triton reads exactly what was me
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, get_args
 
 from google.protobuf import text_format
@@ -21,7 +21,7 @@ from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
-from tritone.repository.instances import Device, Instances
+from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances
 from tritone.search.fields import option
 from tritone.search.options import SearchOptions
 
@@ -35,7 +35,8 @@ WARMUP_S = 10.0  # of silence
 MAX_AUDIO_S = 120.0
 BYTES_PER_SAMPLE = 4
 COPIES = 3  # of a request's audio that there are at once: of its message, of Triton's, in shared memory
-QUEUE_BYTES = 256 * 10**6  # for audio on its way
+# For audio on its way. What keeps one GPU busy, 512 requests of ten seconds, takes 1 GB.
+QUEUE_BYTES: Mapping[Device, int] = {"cpu": 256 * 10**6, "gpu": 4 * 10**9}
 # Options of models by the class of their requests' options, and whose they are.
 PARTS: Mapping[type, tuple[type, str]] = {
     SearchOptions: (SearchParameters, "models that write text"),
@@ -65,7 +66,7 @@ class ModelOptions(ModelParameters):
     Times are in the unit that the name says. A limit of the queue has a cost (see `_dynamic_batching`).
     """
 
-    instances: int = option(1, "Model processes (on each GPU).")
+    instances: int = option(AUTO, "Model processes (on each GPU); auto: what suits the device.", auto=True)
     device: Device = option("cpu", "Where the models run.")
     gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
     runtime: str = option("", "onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
@@ -74,9 +75,11 @@ class ModelOptions(ModelParameters):
         "", "Compile the network when it is loaded, for sizes such as 64x10,1x16.7 or auto; see tritone compile."
     )
     threads: int = option(0, "CPU threads of an instance; 0 shares the cores.")
-    max_batch_size: int = option(32, "Most requests in one call.")
+    max_batch_size: int = option(AUTO, "Most requests in one call; auto: what suits the device.", auto=True)
     preferred_batch_sizes: tuple[int, ...] = option((), "Batch sizes worth waiting for, like 8,16.")
-    queue_delay_ms: float = option(5.0, "Longest wait for a batch to fill.")
+    queue_delay_ms: float = option(
+        float(AUTO), "Longest wait for a batch to fill; auto: what suits the device.", auto=True
+    )
     queue_limit: int = option(
         0, "Offline requests that may wait, further ones are refused; 0: no limit. Use 2 instances."
     )
@@ -88,13 +91,24 @@ class ModelOptions(ModelParameters):
         0, "Memory of a model process on the CPU, in MB; 0: 600 a thread, at least 1200 and else a quarter of all."
     )
     max_queued_s: float = option(
-        0.0, "Seconds of audio that may wait or be in work; 0: what 256 MB hold on their way, two requests at least."
+        0.0,
+        "Seconds of audio that may wait or be in work; 0: what 256 MB (on a GPU 4 GB) hold, two requests at least.",
     )
-    max_streams: int = option(256, "Streams open at once in a streaming model.")
+    max_streams: int = option(
+        AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
+    )
     stream_idle_timeout_s: float = option(15.0, "Close a stream that sends nothing for this long, in seconds.")
+
+    # options that were chosen here, as they suit whole utterances on the device
+    left_open: tuple[str, ...] = field(default=(), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        usual = asdict(USUAL.get(self.device, USUAL["cpu"]))
+        chosen = [name for name in usual if getattr(self, name) == AUTO]
+        for name in chosen:
+            object.__setattr__(self, name, usual[name])
+        object.__setattr__(self, "left_open", (*self.left_open, *chosen))
         for name in ("instances", "max_batch_size", "max_audio_s", "max_streams", "stream_idle_timeout_s"):
             if getattr(self, name) is not None and not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
@@ -108,6 +122,18 @@ class ModelOptions(ModelParameters):
         if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
             raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
 
+    def for_streams(self, bundle: Bundle) -> "ModelOptions":
+        """The same options, those that were left open as they suit the streams of a bundle."""
+        streaming = bundle.manifest.streaming
+        if self.device == "cpu" or not self.left_open or streaming is None:
+            return self
+        suited = {name: value for name, value in asdict(STREAMS_ON_GPU).items() if name in self.left_open}
+        if "max_streams" in suited:
+            left_chunks = streaming.left_chunks if self.left_chunks is None else self.left_chunks
+            each = max(1, streaming.state_bytes(streaming.chunk_size * max(0, left_chunks)))
+            suited["max_streams"] = min(suited["max_streams"], max(USUAL["gpu"].max_streams, STREAM_BYTES // each))
+        return replace(self, **suited, left_open=())
+
     @property
     def longest_s(self) -> float:
         """The longest audio of one request, in seconds; the usual where nothing else was said."""
@@ -115,7 +141,7 @@ class ModelOptions(ModelParameters):
 
     def queued_s(self, sample_rate: int) -> float:
         """Seconds of audio that may wait or be in work."""
-        held = QUEUE_BYTES / (sample_rate * BYTES_PER_SAMPLE * COPIES)
+        held = QUEUE_BYTES[self.device] / (sample_rate * BYTES_PER_SAMPLE * COPIES)
         return self.max_queued_s or round(max(held, 2 * self.longest_s), 1)
 
     @property
@@ -142,6 +168,8 @@ def model_config(
     Returns:
         `tritonclient.grpc.model_config_pb2.ModelConfig`.
     """
+    if mode == "streaming":
+        options = options.for_streams(bundle)
     kind = kind_of(bundle)
     sample_rate = bundle.manifest.sample_rate
     inputs = kind.inputs(bundle)

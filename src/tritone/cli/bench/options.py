@@ -236,7 +236,7 @@ def build_options(assignments: Sequence[str] | None, *, max_streams: int | None)
             field, value = parse_option(*split_pair(text))
             given[field] = value
         if max_streams is not None:
-            given.setdefault("max_streams", max(max_streams, BuildOptions.max_streams))
+            given.setdefault("max_streams", max(max_streams, BuildOptions().max_streams))
         options = BuildOptions(**given)
         if max_streams is not None and options.layout == "ensemble":
             raise ValueError("layout=ensemble is for whole utterances; leave --streaming out")

@@ -4,10 +4,10 @@
     def serve(repo: Path, options: ServerOptions) -> None: ...     # --host, --http-port, ...
 
 A field is an option if its type is `Annotated` for typer, or if its metadata has a `help`, as `option` of
-`tritone.search.fields` writes it; beside that, `name`, `metavar`, `min` and `flags` as for `typer.Option`, and
-`percent` where users write a share of 1 in percent. Whole numbers in a tuple are text with commas. A class's own fields
-come before those that it inherits. A field that is an option class itself is expanded as well; `help` may then say
-which of its fields, {name: help}.
+`tritone.search.fields` writes it; beside that, `name`, `metavar`, `min` and `flags` as for `typer.Option`, `percent`
+where users write a share of 1 in percent, and `auto` where they may write "auto" for the default of a number. Whole
+numbers in a tuple are text with commas. A class's own fields come before those that it inherits. A field that is an
+option class itself is expanded as well; `help` may then say which of its fields, {name: help}.
 
 A parameter of the type `Annotated[dict[str, Any], SearchOptions]` gets the options that were given, by their names.
 """
@@ -96,6 +96,8 @@ def _parameter(each: "Field[Any]", hint: Any, told: Any, *, as_given: bool) -> i
     if each.metadata.get("percent"):
         default = 100 * default
     flags = [f"--{each.name.replace('_', '-')}"] if hint is bool and default is False else []  # without its --no-
+    if each.metadata.get("auto"):
+        hint, default = str, "auto"
     if hint == tuple[int, ...]:
         hint, default = str, ",".join(map(str, default))
     if as_given:
@@ -117,6 +119,8 @@ def _made(
             value = given[_name(each)]
             if each.metadata.get("percent"):
                 value = value / 100
+            if each.metadata.get("auto"):
+                value = each.default if value == "auto" else _number(_name(each), hint, value)
             values[each.name] = _numbers(value) if hint == tuple[int, ...] else value
     return group(**values)
 
@@ -126,6 +130,14 @@ def _numbers(text: str) -> tuple[int, ...]:
         return tuple(int(part) for part in text.split(",") if part.strip())
     except ValueError:
         raise ValueError(f"expected numbers separated by commas, like 0,1; got {text!r}") from None
+
+
+def _number(name: str, kind: type[int] | type[float], text: str) -> float:
+    try:
+        return kind(text)
+    except ValueError:
+        words = "a whole number" if kind is int else "a number"
+        raise ValueError(f"{name} must be {words} or auto, got {text!r}") from None
 
 
 def _name(each: "Field[Any]") -> str:

@@ -22,6 +22,7 @@ from tritone.bundle.manifest import Precision
 from tritone.families.export.precision import DTYPES, as_dtype
 from tritone.families.jasper.config import BlockConfig, ModelConfig
 from tritone.families.jasper.names import branch_names, convolution_names
+from tritone.families.layers.convolution import for_tensor_cores
 from tritone.families.layers.framing import count_windows
 
 BATCH_NORM_GUARD = 1e-3  # upstream's epsilon
@@ -184,6 +185,8 @@ class Block(nn.Module):
 class Network(nn.Module):
     """Encoder and CTC head."""
 
+    fused = False
+
     def __init__(self, config: ModelConfig, blocks: Sequence[Block], head: Convolution) -> None:
         super().__init__()
         self.config = config
@@ -219,7 +222,8 @@ class Network(nn.Module):
 
     def outputs_of_blocks(self, x: Tensor, rows: Rows) -> tuple[list[Tensor], Rows]:
         """What each block gives, (batch, filters, 1, frames)."""
-        listed, results = [x], []
+        separable = any(block.separable for block in self.config.blocks)  # depthwise kernels want channels first
+        listed, results = [for_tensor_cores(x) if self.fused and not separable else x], []
         for block, config in zip(self.blocks, self.config.blocks, strict=True):
             y, rows = block(listed, rows)
             listed = [*listed, y] if config.branches else [y]

@@ -31,3 +31,11 @@ def after_channels_last(x: Tensor, layer: nn.Linear) -> Tensor:
     """A layer for (batch, frames, channels · bins), the channels in front, of (batch, channels, frames, bins)."""
     weight = layer.weight.unflatten(1, (x.shape[1], -1)).transpose(1, 2).flatten(1)
     return F.linear(x.permute(0, 2, 3, 1).flatten(2), weight, layer.bias)
+
+
+def for_tensor_cores(x: Tensor) -> Tensor:
+    """Activations with channels last in half precisions, and as they are in float32, whose kernels want them first.
+
+    What follows keeps the layout. Else every convolution is surrounded by two that only change it.
+    """
+    return x if x.dtype == torch.float32 else x.contiguous(memory_format=torch.channels_last)

@@ -4,7 +4,7 @@
 
 Pre-emphasis, window and DFT of a frame are linear, so they fold into one matrix that is built in float64. The frame's
 mean is subtracted before the product: inside the matrix it would cancel large numbers and lose precision under a DC
-offset.
+offset. The fused form transforms frames by FFT: on a GPU the product takes six times as long.
 
 Without `snip_edges`, frames are centred and the signal is mirrored at its ends, which are elsewhere in each row. Only
 the few samples beyond the ends are gathered one by one and put in place; frames are cut by slices either way.
@@ -72,6 +72,7 @@ class Fbank(nn.Module):
     window: Tensor
     mel: Tensor
     fused = False
+    fused_in_halves = True  # an FFT in float32 is as exact as Kaldi's own, four times less so than the products
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ Names are upstream's. Its first layer does not shrink the image; the later three
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tritone.families.layers.convolution import for_tensor_cores
 from tritone.families.wespeaker.config import FREQUENCY_STRIDE, ResNetConfig
 from tritone.families.wespeaker.pooling import pooling
 from tritone.families.wespeaker.rows import Rows, cut, wide
@@ -80,6 +81,8 @@ class ResNet(nn.Module):
     `even`: no frame is beyond a row's own, so that convolutions need no masks; poolings have theirs all the same.
     """
 
+    fused = False
+
     def __init__(self, config: ResNetConfig) -> None:
         super().__init__()
         self.even = False
@@ -105,6 +108,7 @@ class ResNet(nn.Module):
         """What is pooled: (batch, channels x bins, frames)."""
         x, rows = cut(features, num_frames, self.conv1.weight.dtype, even=self.even)
         x = F.relu(self.bn1(self.conv1(x.unsqueeze(1))))
+        x = for_tensor_cores(x) if self.fused else x
         for block in (*self.layer1, *self.layer2, *self.layer3, *self.layer4):
             x, rows = block(x, rows)
         return x.flatten(1, 2), rows

@@ -124,18 +124,21 @@ class Blocks:
         *,
         narrow: bool = False,
         rows: int = 0,
-    ) -> dict[str, Array]:
+    ) -> tuple[dict[str, Array], list[int]]:
         """Put waveforms into one block of `padded` samples a row; `empty` makes it.
 
         If there are more `rows` than waveforms, the rest are silence. The block is float32, or with `narrow`, where all
         waveforms are int16, int16 as well.
+
+        Returns:
+            The inputs of a call, and the rows whose samples are not finite or far beyond [-1, 1].
         """
         narrow = narrow and all(waveform.dtype == np.int16 for waveform in waveforms)
         block = empty((rows or len(waveforms), padded), np.int16 if narrow else np.float32)
-        fill_rows(block, waveforms)
+        unfit = fill_rows(block, waveforms)
         num_samples = [min(len(waveform) + self.tail, padded) for waveform in waveforms]
         num_samples += [self._silent if self._silent is not None else padded] * (len(block) - len(waveforms))
-        return {"waveform": block, "num_samples": np.array(num_samples, dtype=np.int64)}
+        return {"waveform": block, "num_samples": np.array(num_samples, dtype=np.int64)}, unfit
 
     def lengths_to_warm_up(self, longest: int, steps_per_octave: int) -> list[int]:
         """Lengths in samples up to `longest`, each twice the one before it, as they are padded."""

@@ -1,7 +1,8 @@
 """Waveforms of one call as rows of its block, zeros behind them.
 
-    block (rows, padded), waveforms (samples,) float32 or int16 each  ->  the block filled
+    block (rows, padded), waveforms (samples,) float32 or int16 each  ->  the block filled, rows that are unfit
 
+A row is unfit if a sample is not finite or far beyond [-1, 1]; that is seen in passing, when the sample is read anyway.
 A block of float32 takes both, a 16-bit n as n / 32768; one of int16 takes int16. Rows beyond the waveforms are silence.
 """
 
@@ -9,19 +10,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tritone.audio.waveform import PCM_SCALE, Samples
+from tritone.audio.waveform import MAX_LEVEL, PCM_SCALE, Samples, is_level
 from tritone.runtime.graph import Array
 from tritone.search.compiled.threads import num_cores, share
 
 SHARED_BYTES = 4 * 2**20  # blocks from this size on are filled by several threads
 MAX_THREADS = 4  # more of them are not faster: memory is the limit
+# Of float32 without their sign: NaN and infinities are the largest numbers.
+MAX_LEVEL_BITS = int(np.float32(MAX_LEVEL).view(np.int32))
 
 
-def fill_rows(block: Array, waveforms: Sequence[Samples]) -> None:
-    """Fill a block. None of the waveforms is longer than a row."""
+def fill_rows(block: Array, waveforms: Sequence[Samples]) -> list[int]:
+    """Fill a block and return the rows that are unfit. None of the waveforms is longer than a row."""
     if block.nbytes >= SHARED_BYTES:
-        _fill_shared(block, waveforms, min(MAX_THREADS, num_cores()))
-        return
+        return _fill_shared(block, waveforms, min(MAX_THREADS, num_cores()))
     for row, waveform in zip(block, waveforms, strict=False):
         if waveform.dtype == block.dtype:
             row[: len(waveform)] = waveform
@@ -29,9 +31,15 @@ def fill_rows(block: Array, waveforms: Sequence[Samples]) -> None:
             np.multiply(waveform, np.float32(1 / PCM_SCALE), out=row[: len(waveform)])
         row[len(waveform) :] = 0
     block[len(waveforms) :] = 0
+    return [row for row, waveform in enumerate(waveforms) if not is_level(waveform)]
 
 
-def _fill_shared(block: Array, waveforms: Sequence[Samples], threads: int) -> None:
+def prepare() -> None:
+    """Compile what fills large blocks, or load it from the cache, so that no request waits for it."""
+    _fill_shared(np.zeros((1, 1), np.float32), [np.zeros(1, np.float32)], 1)
+
+
+def _fill_shared(block: Array, waveforms: Sequence[Samples], threads: int) -> list[int]:
     """Fill a block by some threads at once, each without the interpreter's lock.
 
     Copies by numpy would give the lock back and wait for it again at every row, as long as 5 ms where another thread
@@ -40,10 +48,10 @@ def _fill_shared(block: Array, waveforms: Sequence[Samples], threads: int) -> No
     from tritone.pipelines.graphs.filling_kernel import fill
 
     rows, padded = block.shape
-    table = np.zeros((rows, 3), np.int64)  # address, samples, bytes of one
+    table = np.zeros((rows, 4), np.int64)  # address, samples, bytes of one; the bits of the largest, which is found
     contiguous = [np.ascontiguousarray(each) for each in waveforms]
     for row, each in zip(table, contiguous, strict=False):
-        row[:] = each.__array_interface__["data"][0], len(each), each.itemsize
+        row[:3] = each.__array_interface__["data"][0], len(each), each.itemsize
     address, itemsize = block.__array_interface__["data"][0], block.itemsize
     borders = np.linspace(0, rows, threads + 1).astype(int).tolist()
 
@@ -51,3 +59,4 @@ def _fill_shared(block: Array, waveforms: Sequence[Samples], threads: int) -> No
         fill(address, itemsize, padded, table, borders[index], borders[index + 1])
 
     share(part, range(threads), threads)
+    return np.flatnonzero(table[:, 3] > MAX_LEVEL_BITS).tolist()

@@ -11,17 +11,19 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tritone.audio.waveform import Samples
+from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
-from tritone.errors import OperatorError
+from tritone.errors import AudioError, OperatorError
 from tritone.pipelines.graphs.batching import Batch, BatchLimits
 from tritone.pipelines.graphs.blocks import Blocks
 from tritone.pipelines.graphs.buckets import LENGTHS, Choice, choose_buckets, read_sizes, usual_lengths
 from tritone.pipelines.graphs.budget import Budget
 from tritone.pipelines.graphs.choice import open_chosen
+from tritone.pipelines.graphs.filling import prepare
 from tritone.pipelines.graphs.placement import AUTO, ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
+from tritone.pipelines.isolation import attempt
 from tritone.runtime.crew import Crew
 from tritone.runtime.graph import Array, Bucket, CompilableGraph
 
@@ -37,11 +39,15 @@ Outputs = dict[str, Array]
 
 @dataclass(frozen=True)
 class Filled:
-    """The inputs of a graph call, and how many of their samples are audio and how many are not."""
+    """The inputs of a graph call, and how many of their samples are audio and how many are not.
+
+    `unfit`: the rows whose samples are not finite or far beyond [-1, 1], where nobody has checked that before.
+    """
 
     inputs: Mapping[str, Array]
     audio: int
     padding: int
+    unfit: Sequence[int] = ()
 
 
 class GraphRunner:
@@ -183,34 +189,52 @@ class GraphRunner:
         waveforms: Sequence[Samples],
         outputs_for: Callable[[Sequence[int]], Sequence[str]],
         take: Callable[[Sequence[int], Outputs], object],
-    ) -> None:
+    ) -> dict[int, AudioError]:
         """Run the graph on waveforms of any lengths, each at least as long as it takes.
 
         Args:
             outputs_for: which outputs are wanted for waveforms, by their indices.
             take: uses the outputs for waveforms, by their indices; called from several threads at once.
+
+        Returns:
+            The errors of waveforms, by their indices, whose samples are not finite or far beyond [-1, 1]. In their
+            place silence was computed.
         """
+        errors: dict[int, AudioError] = {}
+
+        def fill(batch: Batch) -> Filled:
+            filled = self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows)
+            for row in filled.unfit:
+                filled.inputs["waveform"][row] = 0
+                fault = attempt(self._check_level, waveforms[batch.indices[row]])
+                if isinstance(fault, AudioError):
+                    errors[batch.indices[row]] = fault
+            return filled
 
         def compute(batch: Batch, inputs: Mapping[str, Array]) -> Outputs:
             with self.budget.call(batch.num_rows, batch.num_samples):
                 outputs = self.compute(inputs, outputs_for(batch.indices))
-            return {name: rows[: len(batch.indices)] for name, rows in outputs.items()} if batch.rows else outputs
+            return first_rows(outputs, len(batch.indices)) if batch.rows else outputs
 
         try:
             self.run(
                 self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits, self.graph.buckets),
-                lambda batch: self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows),
+                fill,
                 compute,
                 lambda batch, outputs: take(batch.indices, outputs),
             )
         finally:
             self.budget.settle()
+        return errors
+
+    def _check_level(self, waveform: Samples) -> None:
+        check_level(waveform, sample_rate=self.bundle.manifest.sample_rate)
 
     def filled(self, waveforms: Sequence[Samples], padded: int, rows: int = 0) -> Filled:
         """The inputs of a call for some waveforms, padded to so many samples, and to `rows` if that is not 0."""
-        inputs = self.blocks.fill(self.graph.empty, waveforms, padded, narrow=self.graph.widens, rows=rows)
+        inputs, unfit = self.blocks.fill(self.graph.empty, waveforms, padded, narrow=self.graph.widens, rows=rows)
         audio = sum(map(len, waveforms))
-        return Filled(inputs, audio, inputs["waveform"].size - audio)
+        return Filled(inputs, audio, inputs["waveform"].size - audio, unfit)
 
     def compile(
         self,
@@ -280,7 +304,8 @@ class GraphRunner:
 
     def warm_up_on_silence(self, longest_s: float, outputs: Sequence[str], take: Callable[[Outputs], object]) -> None:
         """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
-
+        if self.graph.widens:  # large calls
+            prepare()
         types: tuple[type[np.float32 | np.int16], ...] = (np.float32, np.int16) if self.graph.widens else (np.float32,)
 
         def run(bucket: Bucket) -> None:
@@ -289,7 +314,7 @@ class GraphRunner:
                 inputs = self.filled([silence], bucket.samples, bucket.rows).inputs
                 with self.budget.call(bucket.rows, bucket.samples):
                     computed = self.compute(inputs, outputs)
-                take({name: rows[:1] for name, rows in computed.items()})
+                take(first_rows(computed, 1))
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
         lengths = self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave)
@@ -297,3 +322,8 @@ class GraphRunner:
 
     def _give_back(self) -> None:
         self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)
+
+
+def first_rows(outputs: Outputs, count: int) -> Outputs:
+    """The outputs of the first rows of a call; what is held on a device keeps all, since searches name their rows."""
+    return {name: rows[:count] if isinstance(rows, np.ndarray) else rows for name, rows in outputs.items()}

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.waveform import Samples, check_length, check_waveform
+from tritone.audio.waveform import Samples, check_length, check_level
 from tritone.errors import AudioError
 from tritone.pipelines.wire import PCM, WAV, WAV_LENS
 
@@ -25,6 +25,7 @@ def read_waveforms(
     sample_rate: int,
     max_audio_s: float,
     allow_empty: bool = False,
+    levels: bool = True,
     names: tuple[str, str] = (WAV, WAV_LENS),
 ) -> list[Samples]:
     """The waveforms of a request, checked: float32, or int16 where it has `PCM`. Without lengths all samples are valid.
@@ -33,6 +34,7 @@ def read_waveforms(
         sample_rate: of the model, in Hz.
         max_audio_s: the longest waveform to accept, in seconds.
         allow_empty: accept waveforms without samples, as chunks of a stream may be.
+        levels: whether to look for samples that are not finite or far beyond [-1, 1], which reads all of them.
         names: what the client calls `WAV` and `WAV_LENS`, for messages.
 
     Raises:
@@ -52,10 +54,9 @@ def read_waveforms(
     rows = cut_rows(wav, lens, names) if wav is not None else cut_rows(tensors[PCM], lens, (PCM, names[1]), np.int16)
     for index, row in enumerate(rows):
         try:
-            if wav is not None:
-                check_waveform(row, sample_rate=sample_rate, max_audio_s=max_audio_s, allow_empty=allow_empty)
-            else:  # 16 bits are always finite and in range
-                check_length(len(row), sample_rate=sample_rate, max_audio_s=max_audio_s, allow_empty=allow_empty)
+            check_length(len(row), sample_rate=sample_rate, max_audio_s=max_audio_s, allow_empty=allow_empty)
+            if levels:
+                check_level(row, sample_rate=sample_rate)
         except AudioError as error:
             if len(rows) == 1:
                 raise

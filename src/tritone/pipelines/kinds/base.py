@@ -61,6 +61,7 @@ class Kind(ABC):
     whole_outputs: ClassVar[tuple[str, ...]] = ()  # of the network that are one for an input, however long it is
     allows_silence: ClassVar[bool] = True  # audio too short for the network has a result, an empty one
     takes_pcm: ClassVar[bool] = False  # its pipelines take 16-bit samples as they come
+    checks_levels: ClassVar[bool] = False  # its pipelines find samples that are not finite, when they fill blocks
     has_class_ids: ClassVar[bool] = False  # the best token of each frame is an output of its own
 
     # The bundle and its graphs.
@@ -116,7 +117,7 @@ class Kind(ABC):
         Raises:
             InputError: the tensors cannot be used; says why.
         """
-        rows = read_waveforms(tensors, sample_rate=sample_rate, max_audio_s=max_audio_s)
+        rows = read_waveforms(tensors, sample_rate=sample_rate, max_audio_s=max_audio_s, levels=not self.checks_levels)
         return rows if self.takes_pcm else [widened(row) for row in rows]
 
     def read_options(self, pipeline: Any, parameters: Mapping[str, Any], wanted: Collection[str]) -> Any:

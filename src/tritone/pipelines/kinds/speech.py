@@ -7,6 +7,7 @@ import json
 from abc import abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -56,6 +57,7 @@ class SpeechKind(Kind):
     options = SearchOptions
     parameters = tuple(PARAMETERS)
     takes_pcm = True
+    checks_levels = True
     searching: ClassVar[type[Searching]]  # what its models are searched with
     axes: ClassVar[int] = 1  # of outputs for whole utterances, see `transcript_tensors`
 
@@ -155,9 +157,13 @@ def options_of(searching: Searches, parameters: Mapping[str, Any], wanted: Colle
         InputError: it asks for what the model does not have.
     """
     options = searching.check(searching.options.changed(parameters)) if parameters else searching.options
-    if options.timestamps and DETAILS not in wanted:
-        return replace(options, timestamps=False)
-    return options
+    return _untimed(options) if options.timestamps and DETAILS not in wanted else options
+
+
+@lru_cache(64)
+def _untimed(options: SearchOptions) -> SearchOptions:
+    """The same options without times; one object for all requests that ask alike."""
+    return replace(options, timestamps=False)
 
 
 def transcript_tensors(

@@ -85,6 +85,7 @@ class Searching(ABC):
         if reason := self.obstacle(bundle, settings.options.mode):
             raise BundleError(f"{bundle.path}: {reason}.")
         self._scorer_of = lru_cache(MAX_SCORERS)(self._build_scorer)
+        self._filled_of = lru_cache(MAX_SCORERS)(self._filled)
 
     @abstractmethod
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
@@ -152,7 +153,7 @@ class Searching(ABC):
         """
         if options is None:
             return self.options
-        checked = self._filled(options)
+        checked = self._filled_of(options)
         if checked.mode != "greedy":
             self._scorer(checked)
         return checked

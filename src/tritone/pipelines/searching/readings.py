@@ -11,9 +11,11 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.vocabulary import RunningText, Speller, Vocabulary, Word
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, TokenRow, ids_of
 from tritone.search.options import SearchOptions
 from tritone.transcript import Alternative, Span, Transcript
 
@@ -153,8 +155,36 @@ class ReadingBuilder:
 
     def _end_s(self, index: int, until_frame: float) -> float:
         follows = self._heard[index + 1].start_frame if index + 1 < len(self._heard) else until_frame
-        found_s = self._heard[index].end_frame * self._frame_s
-        return max(found_s, min(found_s + MAX_LINGER_S, follows * self._frame_s))
+        return _sounds_until(self._heard[index].end_frame * self._frame_s, follows * self._frame_s)
+
+
+def whole_reading(vocabulary: Vocabulary, tokens: Sequence[Token], frame_s: float, *, times: bool = True) -> Reading:
+    """The reading of a `ReadingBuilder` that gets all tokens at once, at a third of its cost."""
+    if not tokens:
+        return Reading("", (), (), 1.0)
+    row = tokens if isinstance(tokens, TokenRow) else TokenRow(*map(np.array, zip(*tokens, strict=True)))
+    ids, confidences = row.ids.tolist(), row.confidences.tolist()
+    starts_s, found_s = (row.starts * frame_s).tolist(), (row.ends * frame_s).tolist()
+    ends_s = list(map(_sounds_until, found_s, (*starts_s[1:], math.inf)))
+    speller = Speller(vocabulary)
+    speller.extend(ids)
+    words = [
+        Span(
+            word.text,
+            starts_s[word.first],
+            ends_s[word.last],
+            sum(confidences[word.first : word.last + 1]) / (word.last + 1 - word.first),
+        )
+        for word in speller.words
+    ]
+    confidence = sum(word.confidence for word in words) / len(words) if words else 1.0
+    shown = map(Span, map(vocabulary.tokens.__getitem__, ids), starts_s, ends_s, confidences) if times else ()
+    return Reading(speller.text, tuple(shown), tuple(words), confidence)
+
+
+def _sounds_until(found_s: float, follows_s: float) -> float:
+    """Where a token ends that was last found at one time, before another one starts."""
+    return max(found_s, min(found_s + MAX_LINGER_S, follows_s))
 
 
 def transcript(
@@ -186,10 +216,16 @@ def transcript(
 
 
 def utterance(bundle: Bundle, hypotheses: Sequence[Hypothesis], num_samples: int, options: SearchOptions) -> Transcript:
-    """The final transcript of a whole utterance of so many samples."""
-    builder = ReadingBuilder(bundle.vocabulary, bundle.manifest.frame_s, times=options.timestamps)
+    """The final transcript of a whole utterance of so many samples; all but its text is made when it is read."""
     seconds = num_samples / bundle.manifest.sample_rate
-    return transcript(hypotheses, lambda each: builder.reading(each.tokens), options, seconds)
+
+    def details() -> Transcript:
+        def write(each: Hypothesis) -> Reading:
+            return whole_reading(bundle.vocabulary, each.tokens, bundle.manifest.frame_s, times=options.timestamps)
+
+        return transcript(hypotheses, write, options, seconds)
+
+    return Transcript.deferred(bundle.vocabulary.text(ids_of(hypotheses[0].tokens)), details, audio_s=seconds)
 
 
 def _within(spans: tuple[Span, ...], end_s: float) -> tuple[Span, ...]:

@@ -97,6 +97,8 @@ class CompiledStore:
 
     def calls(self) -> Iterator[tuple[CompiledCall, Path]]:
         """The calls that are there, each with its file. Those that must not be used are named in the log."""
+        if not self.root.is_dir():
+            return
         if not self.folder.is_dir():
             if self.folder.parent.is_dir():
                 self._say("was compiled for another torch, driver or device", self._differences())

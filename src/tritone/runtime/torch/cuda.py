@@ -154,11 +154,11 @@ class Replays:
         What it gives is valid until the next call.
 
         A recording is rehearsed with zeros in place of the inputs, so with them the function must do no harm.
-        `at_once`: record the first call of these shapes already, since there will be more.
+        `at_once`: record the first call of these shapes already, however many there are, since they are known to come.
         """
         key = (name, *((tuple(each.shape), each.dtype) for each in inputs))
         recording = self._recorded.get(key)
-        if recording is None and len(self._recorded) < self._limit:
+        if recording is None and self._limit and (at_once or len(self._recorded) < self._limit):
             if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             self._seen[key] += 1

@@ -198,7 +198,8 @@ class TorchGraph:
         from tritone.runtime.torch.compiling import Wanted, compile_calls  # takes its time to load
 
         store = CompiledStore(self._program, self._place)
-        wanted = [Wanted(self._needed(outputs), input_shapes(self.inputs, bucket, history)) for bucket in buckets]
+        needed = self._needed(outputs)
+        wanted = [Wanted(needed, input_shapes(self.inputs, bucket, history)) for bucket in buckets]
         compile_calls(self.path, self._place, store, wanted, done=done)
         self.open_compiled()
 

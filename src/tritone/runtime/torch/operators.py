@@ -18,9 +18,9 @@ abs acos acosh adaptive_avg_pool1d adaptive_avg_pool2d add addbmm addcdiv addcmu
 arange argmax argmin argsort asin asinh atan atan2 atanh avg_pool1d avg_pool2d baddbmm batch_norm bitwise_and
 bitwise_not bitwise_or bitwise_xor bmm broadcast_tensors broadcast_to bucketize cat ceil celu chunk clamp clamp_max
 clamp_min clone concat concatenate constant_pad_nd contiguous conv1d conv2d conv_transpose1d conv_transpose2d
-convolution cos cosh cumprod cumsum detach diagonal diff div divide dot einsum elu embedding empty_like eq erf erfc
-exp exp2 expand expand_as expm1 eye fft_fft fft_irfft fft_rfft flatten flip floor floor_divide fmod frac full
-full_like gather ge gelu glu group_norm gru gt hann_window hardshrink hardsigmoid hardswish hardtanh im2col imag index
+convolution cos cosh cumprod cumsum detach diagonal diff div divide dot einsum elu embedding empty_like eq erf erfc exp
+exp2 expand expand_as expm1 eye fft_fft fft_irfft fft_rfft flatten flip floor floor_divide fmod frac full full_like
+gather ge gelu glu group_norm gru gt hann_window hardshrink hardsigmoid hardswish hardtanh im2col imag index
 index_select instance_norm isfinite isinf isnan kthvalue layer_norm le leaky_relu lerp lift_fresh_copy linalg_norm
 linalg_vector_norm linear linspace log log10 log1p log2 log_sigmoid log_softmax logaddexp logical_and logical_not
 logical_or logical_xor logsumexp lstm lt masked_fill masked_scatter matmul max max_pool1d max_pool2d maximum mean
@@ -32,8 +32,8 @@ scaled_dot_product_attention scatter scatter_add searchsorted select select_scat
 slice slice_scatter softmax softplus sort split split_with_sizes sqrt square squeeze stack std std_mean stft sub
 subtract sum swapaxes swapdims sym_numel sym_size t tan tanh tensor_split tile to topk transpose tril triu true_divide
 trunc type_as unbind unflatten unfold unsqueeze upsample_linear1d upsample_nearest1d var var_mean view view_as
-view_as_complex view_as_real where xlogy zeros zeros_like __and__ __or__ __xor__ _addmm_activation _log_softmax _safe_softmax _softmax
-_to_copy _unsafe_view
+view_as_complex view_as_real where xlogy zeros zeros_like __and__ __or__ __xor__ _addmm_activation _log_softmax
+_safe_softmax _softmax _to_copy _unsafe_view
 """
 OPERATORS = frozenset(_NAMES.split())
 
