@@ -3,8 +3,7 @@
 On a GPU the same tests compare it with the CPU.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import torch
 from families.conftest import babble, export
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, export_files, write_files
 from tritone.bundle.bundle import Bundle
+from tritone.families.export.report import ExportReport
 from tritone.families.icefall.model import IcefallConfig
 from tritone.pipelines import Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
@@ -46,17 +46,20 @@ DEVICE = Placement(device="cuda" if torch.cuda.is_available() else "cpu", thread
 def ctc(complete_files: Path, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     """A CTC model with an attention decoder."""
     output = tmp_path_factory.mktemp("ctc") / "bundle"
-    return Bundle.open(export(complete_files, output, decoder=True, streaming=True, runtimes=("torch",), **LOOSE))
+    options: dict[str, Any] = {"runtimes": ("torch",), "force": True}
+    return Bundle.open(export(complete_files, output, decoder=True, streaming=True, **options))
 
 
 @pytest.fixture(scope="module")
-def transducer(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def transducer(icefall_reports: Mapping[str, ExportReport]) -> Bundle:
+    return icefall_reports["torch"].bundle
+
+
+@pytest.fixture(scope="module")
+def streamed_transducer(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("transducer")
     files = write_files(folder / "files", IcefallConfig(encoder=CONFORMER, predictor=PREDICTOR))
     return export_files(files, folder / "bundle", runtimes=("torch",), **STREAMED).bundle
-
-
-LOOSE: dict[str, Any] = {"force": True}
 
 
 @pytest.fixture
@@ -89,8 +92,12 @@ def jobs(ways: list[SearchOptions]) -> tuple[list[Any], list[SearchOptions]]:
     return [waveform for waveform, _ in pairs], [way for _, way in pairs]
 
 
+EXPORTS = pytest.mark.slow  # what the other tests have no use for is exported first
+
+
 @pytest.mark.parametrize(
-    ("model", "ways", "output"), [("ctc", CTC, GREEDY_BLOCK), ("transducer", TRANSDUCER, HELD_OUT)]
+    ("model", "ways", "output"),
+    [pytest.param("ctc", CTC, GREEDY_BLOCK, marks=EXPORTS), ("transducer", TRANSDUCER, HELD_OUT)],
 )
 def test_whole_utterances_are_searched_as_on_the_cpu(
     model: str, ways: list[SearchOptions], output: str, request: pytest.FixtureRequest
@@ -106,7 +113,8 @@ def test_whole_utterances_are_searched_as_on_the_cpu(
             alike(found, wanted)
 
 
-@pytest.mark.parametrize(("model", "ways"), [("ctc", CTC), ("transducer", TRANSDUCER)])
+@EXPORTS
+@pytest.mark.parametrize(("model", "ways"), [("ctc", CTC), ("streamed_transducer", TRANSDUCER)])
 def test_streams_are_searched_as_on_the_cpu(
     model: str, ways: list[SearchOptions], request: pytest.FixtureRequest
 ) -> None:
@@ -126,4 +134,4 @@ def played(bundle: Bundle, placement: Placement, ways: list[SearchOptions]) -> l
     for start in range(0, len(audio), 10000):
         final = start + 10000 >= len(audio)
         found += pipeline.advance([Step(slot, audio[start : start + 10000], final) for slot in slots])
-    return [replace(each) for each in found]
+    return found

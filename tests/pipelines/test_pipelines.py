@@ -18,6 +18,7 @@ from tritone.pipelines import OfflinePipeline, Step, StreamingPipeline, Transcri
 from tritone.pipelines.graphs.batching import BatchLimits
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.graphs.samples import FLOAT, PCM, WaitingSamples
+from tritone.search.options import SearchOptions
 
 TEXTS = ["hello world", "a", "", "zz top 99", "see you", "12 1 1 222", "x" * 40]
 
@@ -324,3 +325,28 @@ def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(
         np.testing.assert_array_equal(row[:count], expected[slot][:count])
         assert not row[count:].any()
     assert waiting._is_pcm[slots].tolist() == [is_pcm[slot] for slot in slots.tolist()]
+
+
+def test_what_a_gpu_reduces_and_keeps_gives_the_same_texts_and_times(
+    toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Here on the CPU: only the greedy tokens and the best tokens of each frame leave the graph."""
+    from tritone.runtime.torch.graph import TorchGraph
+
+    bundle = Bundle.open(toy_bundle_of_both)
+    waveforms = [toy.toy_waveform(text, 1 + index % 3) for index, text in enumerate(TEXTS)]
+    ways = [SearchOptions(), SearchOptions(mode="prefix-beam", beam=3), SearchOptions(mode="prefix-beam", nbest=2)]
+    options = [ways[index % len(ways)] for index in range(len(waveforms))]
+    placement = Placement(threads=1, runtime="torch")
+    expected = open_offline(bundle, placement=placement).recognize(waveforms, options)
+    monkeypatch.setattr(TorchGraph, "is_on_gpu", True)
+    offline, streaming = open_offline(bundle, placement=placement), open_streaming(bundle, placement=placement)
+    assert offline.searching.outputs(ways) == ("num_frames", "greedy_block", "top_tokens_10")
+    for found, wanted in zip(offline.recognize(waveforms, options), expected, strict=True):
+        assert found.text == wanted.text
+        assert [(each.text, each.start_s, each.end_s) for each in found.tokens] == [
+            (each.text, each.start_s, each.end_s) for each in wanted.tokens
+        ]
+    slots = [streaming.open(each) for each in options]
+    finals = streaming.advance([Step(slot, each, True) for slot, each in zip(slots, waveforms, strict=True)])
+    assert [each.text for each in finals] == TEXTS

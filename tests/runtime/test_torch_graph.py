@@ -19,11 +19,12 @@ from tritone.errors import MissingDependencyError, OperatorError
 from tritone.pipelines import Step, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import TensorSpec, obstacle, open_graph
-from tritone.runtime.graph import PCM_SCALE, Bucket
+from tritone.runtime.graph import HELD, PCM_SCALE, Bucket
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch import cuda as torch_cuda
 from tritone.runtime.torch.cuda import Replays
 from tritone.runtime.torch.graph import TorchGraph
+from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.slots import DeviceSlots
 
 NEVER = 10**9  # calls
@@ -60,6 +61,21 @@ def test_arrays_in_any_layout_are_taken(both: Path) -> None:
     for waveform in (locked, strided, reversed_twice):
         (found,) = graph({**inputs, "waveform": waveform}, ["best_tokens"])
         np.testing.assert_array_equal(found, plain)
+
+
+def test_outputs_are_derived_and_stay_on_the_device(both: Path) -> None:
+    graph = TorchGraph(both / "encoder.pt2", threads=1)
+    tokens, scores = graph(feed("hello"), ["best_tokens", "best_log_probs"])
+    graph.derive("scored", ("best_log_probs", "best_tokens"), lambda scores, tokens: scores - tokens)
+    held, derived, frames = graph(feed("hello"), ["held:best_tokens", "scored", "num_frames"])
+    np.testing.assert_array_equal(derived, scores - tokens.astype(np.float32))
+    assert isinstance(held, Held)
+    assert (held.shape, held.dtype, frames.tolist()) == (tokens.shape, tokens.dtype, [6])
+    np.testing.assert_array_equal(held[:1].numpy(), tokens)
+    waveform = Held(torch.from_numpy(feed("hello")["waveform"]).repeat(2, 1)).rows([1])
+    np.testing.assert_array_equal(graph({**feed("hello"), "waveform": waveform}, ["best_tokens"])[0], tokens)
+    with pytest.raises(ValueError, match=r"scored of nothing cannot be derived: the graph has .*best_tokens"):
+        graph.derive("scored", ("nothing",), lambda x: x)
 
 
 @pytest.mark.parametrize(
@@ -188,15 +204,20 @@ class HostQueue:
         return torch.from_numpy(array)
 
     def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Arrived":
-        return Arrived(tensors)
+        return Arrived(
+            [
+                Held(tensor.clone()) if name.startswith(HELD) else tensor.numpy().copy()
+                for tensor, name in zip(tensors, names, strict=True)
+            ]
+        )
 
 
 class Arrived:
-    def __init__(self, tensors: Sequence[Tensor]) -> None:
-        self.arrays = [tensor.numpy().copy() for tensor in tensors]
+    def __init__(self, results: list[Any]) -> None:
+        self.results = results
 
-    def wait(self) -> list[np.ndarray]:
-        return self.arrays
+    def wait(self) -> list[Any]:
+        return self.results
 
 
 def test_steps_are_padded_to_the_rows_that_they_are_compiled_for(both: Path) -> None:
@@ -218,7 +239,7 @@ def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> 
         device.clear(slot)
         host.clear(slot)
     rng = np.random.default_rng(0)
-    outputs = ["best_tokens", "num_frames"]
+    outputs = [f"{HELD}best_log_probs", "best_tokens", "num_frames"]
     for _ in range(30):
         slots = rng.permutation(12)[: rng.integers(1, 13)].tolist()
         levels = rng.integers(0, 40, (len(slots), toy.CHUNK))
@@ -227,7 +248,9 @@ def test_states_on_a_device_give_what_states_in_host_memory_give(both: Path) -> 
         inputs = {"waveform": block, "num_samples": np.full(len(slots), toy.WINDOW)}
         host.reserve(len(slots))
         for found, expected in zip(device(slots, inputs, outputs), host(slots, inputs, outputs), strict=True):
-            np.testing.assert_array_equal(found, expected)
+            assert isinstance(found, Held) == isinstance(expected, Held)
+            ours, theirs = (each.numpy() if isinstance(each, Held) else each for each in (found, expected))
+            np.testing.assert_array_equal(ours, theirs)
         cleared = int(rng.integers(12))
         device.clear(cleared)
         host.clear(cleared)

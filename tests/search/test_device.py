@@ -23,6 +23,7 @@ from tritone.runtime.torch.held import Held  # noqa: E402  # needs torch
 from tritone.runtime.torch.loop import DeviceLoops  # noqa: E402
 from tritone.search.device import ctc  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402
+from tritone.search.device.kernels_for import fault_of, kernels_for  # noqa: E402
 from tritone.search.device.modified_beam import ModifiedBeamLoop  # noqa: E402
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -46,7 +47,7 @@ def test_the_greedy_block_is_what_greedy_search_finds(seed: int, batch: int, fra
     ids = rng.integers(0, 4, (batch, frames))
     scores = rng.choice([-3.0, -0.5, -0.25, 0.0, -0.0, 1e-6], (batch, frames)).astype(np.float32)
     num_frames = rng.integers(0, frames + 1, batch)
-    block = ctc.greedy_block(*map(torch.from_numpy, (ids, scores, num_frames)), blank_id=blank_id)
+    block = ctc.greedy_block(*map(torch.from_numpy, (ids, scores, num_frames)), blank_id)
     found, expected = tokens_of_block(block.numpy()), ctc_greedy_best(ids, scores, num_frames, blank_id)
     assert places(found) == places(expected)
     assert confidences(found) == pytest.approx(confidences(expected), rel=1e-6)
@@ -174,3 +175,29 @@ def test_rows_of_what_is_held_can_be_chosen_twice(first: list[int], second: list
     if first:
         again = [each % len(first) for each in second]
         np.testing.assert_array_equal(chosen.rows(again).numpy(), values.numpy()[first][again])
+
+
+class WrongKernels:
+    """Kernels that say nothing: no row gets further."""
+
+    def spread(self, frames: Any, first: Any, vectors: Any, each: int) -> Any:
+        return frames[: len(vectors) * each], vectors.repeat_interleave(each, 0)
+
+    def greedy_step(self, logits: Any, state: Any, **_: Any) -> Any:
+        return state[:4]
+
+    def spread_frame(self, frames: Any, frame: Any, vectors: Any, beam: int) -> Any:
+        return vectors, vectors
+
+    def beam_step(self, logits: Any, state: Any, **_: Any) -> Any:
+        return state[:4]
+
+
+def test_kernels_that_find_something_else_are_not_used() -> None:
+    assert fault_of(WrongKernels(), "cpu") == "its kernel for greedy search finds other tokens than torch"
+    assert kernels_for("cpu") is None
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+def test_the_kernels_find_what_torch_finds() -> None:
+    assert kernels_for("cuda") is not None

@@ -14,7 +14,7 @@ from tritone.search.hypothesis import Hypothesis, TokenRow
 from tritone.search.options import SearchOptions
 
 MAX_DEVICE_BEAM = 16  # wider ones are searched on the CPU
-FRAME_STEP = 64  # whole utterances are padded to a multiple, steps of streams to one of a quarter of it
+LEAST_FRAMES = 16
 
 
 class GreedyTokens(NamedTuple):
@@ -133,10 +133,9 @@ class DeviceTransducer:
 
 
 def _padded(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Few shapes, because each is recorded: a power of two rows, and a multiple of frames."""
+    """Few shapes, because each is recorded: powers of two. What is added takes memory and next to no time."""
     rows, frames = shape[:2]
-    step = FRAME_STEP if frames > FRAME_STEP else FRAME_STEP // 4
-    return 1 << max(0, rows - 1).bit_length(), max(1, -(-frames // step)) * step
+    return 1 << max(0, rows - 1).bit_length(), 1 << (max(LEAST_FRAMES, frames) - 1).bit_length()
 
 
 def _filled(values: Any, rows: int, dtype: Any, fill: float = 0) -> Array:

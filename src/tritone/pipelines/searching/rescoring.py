@@ -25,9 +25,9 @@ from tritone.runtime.graph import Array
 from tritone.search.hypothesis import Hypothesis, ids_of
 from tritone.search.options import SearchOptions
 
-GPU_LOGITS = 2**27  # the same on a GPU, which needs larger calls to be busy: 512 MB
 TOKEN_STEP = 8  # on a GPU hypotheses are padded to a multiple, so that calls have few shapes and are recorded
 MAX_LOGITS = 2**25  # of one graph call, hypotheses * tokens * vocabulary: 128 MB in float32
+GPU_CALLS = 4  # a GPU takes so many times the logits and scores of a CPU, so that calls keep it busy
 MAX_SCORES = 2**23  # of one graph call, hypotheses * tokens * frames (or tokens): 32 MB for each head of attention
 
 
@@ -80,8 +80,7 @@ class Rescorer:
         self.max_frames = most[0][1] if most[0] else sys.maxsize
         self._max_hypotheses = most[1][1] if most[1] else sys.maxsize
         self._is_on_gpu: bool = getattr(self._graph, "is_on_gpu", False)
-        self._max_logits = GPU_LOGITS if self._is_on_gpu else MAX_LOGITS
-        self._max_scores = MAX_SCORES * (self._max_logits // MAX_LOGITS)
+        self._larger = GPU_CALLS if self._is_on_gpu else 1
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
         """Rank the hypotheses of some utterances by the decoder.
@@ -132,8 +131,8 @@ class Rescorer:
             count = (len(batches[-1]) + 1 if batches else 1) * hypotheses * tokens
             if (
                 batches
-                and count * self._vocab_size <= self._max_logits
-                and count * max(frames, tokens) <= self._max_scores
+                and count * self._vocab_size <= MAX_LOGITS * self._larger
+                and count * max(frames, tokens) <= MAX_SCORES * self._larger
             ):
                 batches[-1].append(part)
                 widest = grown
@@ -146,14 +145,20 @@ class Rescorer:
         """The hypotheses of an utterance, in as many parts as the limits ask for."""
         frames, hypotheses = len(candidate.encoder_out), candidate.hypotheses
         tokens = max((len(each.tokens) for each in hypotheses), default=0) + 1
-        most = min(self._max_logits // (tokens * self._vocab_size), self._max_scores // (tokens * max(frames, tokens)))
+        most = min(
+            (MAX_LOGITS * self._larger) // (tokens * self._vocab_size),
+            (MAX_SCORES * self._larger) // (tokens * max(frames, tokens)),
+        )
         most = min(max(1, most), self._max_hypotheses)
         cuts = [(first, min(first + most, len(hypotheses))) for first in range(0, len(hypotheses), most)]
         return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
 
     def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array]:
         """Scores (utterances, hypotheses) by the left decoder, and by the right one if any options need it, else 0."""
-        batch, longest = len(candidates), max(len(each.tokens) for row in candidates for each in row.hypotheses)
+        batch, longest = (
+            len(candidates),
+            max((len(each.tokens) for row in candidates for each in row.hypotheses), default=0),
+        )
         if self._is_on_gpu:  # rows that are added have a frame and no tokens
             batch, longest = 1 << (batch - 1).bit_length(), -(-longest // TOKEN_STEP) * TOKEN_STEP
         num_frames = np.ones(batch, dtype=np.int64)

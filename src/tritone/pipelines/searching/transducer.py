@@ -253,5 +253,7 @@ class TransducerSearching(Searching):
         return kind(options, self._cache, self._scorer(options), history)
 
     def warm_up(self) -> None:
+        if self._is_on_device(self.options):
+            return  # it is recorded when the pipeline runs silence through its graphs
         frames = np.zeros((1, WARM_UP_FRAMES, self._bundle.manifest.encoder.output_dim), dtype=np.float32)
         self.search({"encoder_out": frames, "num_frames": np.array([WARM_UP_FRAMES])}, [self.options])

@@ -171,12 +171,10 @@ class TorchGraph:
         return compute
 
     def _needed(self, outputs: Sequence[str]) -> tuple[str, ...]:
-        """The outputs of the program that these are, or are derived from."""
+        """The outputs of the program that others are made of, in its order: one network, however they are asked for."""
         plain = [name.removeprefix(HELD) for name in outputs]
         wanted = {need for name in plain for need in (self._derived[name][0] if name in self._derived else (name,))}
-        unknown = [name for name in plain if name in wanted and name not in self.outputs]
-        # In the program's order: the same network, whatever order they are asked for in.
-        return tuple(name for name in self.outputs if name in wanted) + tuple(unknown)
+        return (*(name for name in self.outputs if name in wanted), *sorted(wanted - set(self.outputs)))
 
     def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
         """The program as a function to outputs of its own, compiled for the shapes that it is."""

@@ -30,6 +30,10 @@ class Held:
     def __len__(self) -> int:
         return self.shape[0]
 
+    def __getitem__(self, rows: slice) -> "Held":
+        """Some of the rows, as of an array."""
+        return Held(self._tensor[rows], self._ready) if self._rows is None else self.rows(range(len(self))[rows])
+
     def rows(self, rows: Sequence[int]) -> "Held":
         """Some of the rows, in any order; a row may be there twice."""
         chosen = tuple(rows if self._rows is None else (self._rows[row] for row in rows))

@@ -18,9 +18,9 @@ from tritone.runtime.torch.cuda import RECORDING, CudaQueue
 from tritone.runtime.torch.held import Held
 
 LOGGER = logging.getLogger(__name__)
-STEPS = 16  # of a block; while the host looks at what is left of one, another one is computed in vain at most
-MAX_RECORDED = 64  # shapes
-MAX_BYTES = 2**30  # of the frames of a recording; larger ones are launched operator by operator
+STEPS = 8  # of a block; while the host looks at what is left of one, another one is computed in vain at most
+MAX_RECORDED = 128  # loops and shapes
+MAX_BYTES = 2**28  # of the frames of a recording; larger ones are launched operator by operator
 
 
 class Loop(Protocol):

@@ -129,7 +129,7 @@ class GreedyLoop:
         return (state[8] - state[0]).sum()
 
     def finish(self, *state: Tensor) -> list[Tensor]:
-        """How many tokens (batch,), ids and frames (2, batch, tokens) int32, log-probabilities, and the last contexts."""
+        """How many tokens (batch,), ids and frames (2, batch, tokens) int32, log-probabilities, last contexts."""
         _, _, contexts, _, counts, tokens, log_probs, frames, *_ = state
         batch = len(counts)
         ids, places = tokens & (2**TOKEN_BITS - 1), tokens >> TOKEN_BITS

@@ -4,8 +4,6 @@ A step in torch operators is some forty small kernels, and launching each takes 
 same in one, a program for each row. `greedy.py` and `modified_beam.py` say what they compute.
 """
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -26,9 +24,7 @@ def spread(frames: Tensor, first: Tensor, vectors: Tensor, each: int) -> tuple[T
 
 
 @triton.jit
-def _spread(
-    frames: Any, first: Any, vectors: Any, chosen: Any, repeated: Any, dim: Any, each: tl.constexpr, width: tl.constexpr
-) -> None:
+def _spread(frames, first, vectors, chosen, repeated, dim, each: tl.constexpr, width: tl.constexpr):
     program = tl.program_id(0).to(tl.int64)
     row = program // each
     place = tl.load(first + row) + program % each
@@ -47,9 +43,7 @@ def spread_frame(frames: Tensor, frame: Tensor, vectors: Tensor, beam: int) -> t
 
 
 @triton.jit
-def _spread_frame(
-    frames: Any, frame: Any, chosen: Any, dim: Any, room: Any, beam: tl.constexpr, width: tl.constexpr
-) -> None:
+def _spread_frame(frames, frame, chosen, dim, room, beam: tl.constexpr, width: tl.constexpr):
     program = tl.program_id(0).to(tl.int64)
     place = program // beam * room + tl.minimum(tl.load(frame), room - 1)
     at = tl.arange(0, width)
@@ -82,30 +76,30 @@ def greedy_step(
 
 @triton.jit
 def _greedy(
-    logits: Any,
-    place: Any,
-    symbols: Any,
-    contexts: Any,
-    counts: Any,
-    tokens: Any,
-    log_probs: Any,
-    end: Any,
-    penalties: Any,
-    new_place: Any,
-    new_symbols: Any,
-    new_contexts: Any,
-    new_counts: Any,
-    vocab: Any,
-    context_size: Any,
-    room: Any,
-    blank_id: Any,
-    unk_id: Any,
+    logits,
+    place,
+    symbols,
+    contexts,
+    counts,
+    tokens,
+    log_probs,
+    end,
+    penalties,
+    new_place,
+    new_symbols,
+    new_contexts,
+    new_counts,
+    vocab,
+    context_size,
+    room,
+    blank_id,
+    unk_id,
     max_symbols: tl.constexpr,
     ahead: tl.constexpr,
     token_bits: tl.constexpr,
     block: tl.constexpr,
     context_block: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64)
     frames = tl.arange(0, ahead)
     penalty = tl.load(penalties + row * ahead)
@@ -170,16 +164,16 @@ def beam_step(
 
 @triton.jit
 def _scores(
-    logits: Any,
-    row: Any,
-    start: Any,
-    penalty: Any,
-    vocab: Any,
-    blank_id: Any,
+    logits,
+    row,
+    start,
+    penalty,
+    vocab,
+    blank_id,
     beam: tl.constexpr,
     width: tl.constexpr,
     block: tl.constexpr,
-) -> Any:
+):
     ids, sources = start + tl.arange(0, block), tl.arange(0, width)
     at = (row * beam + sources).to(tl.int64)[:, None] * vocab + ids[None, :]
     x = tl.load(logits + at, (ids < vocab)[None, :] & (sources < beam)[:, None], other=-_INF)
@@ -189,31 +183,31 @@ def _scores(
 
 @triton.jit
 def _beam(
-    logits: Any,
-    frame: Any,
-    totals: Any,
-    hashes: Any,
-    contexts: Any,
-    pointers: Any,
-    log_probs: Any,
-    num_frames: Any,
-    penalties: Any,
-    temperatures: Any,
-    new_frame: Any,
-    new_totals: Any,
-    new_hashes: Any,
-    new_contexts: Any,
-    vocab: Any,
-    context_size: Any,
-    room: Any,
-    blank_id: Any,
-    unk_id: Any,
+    logits,
+    frame,
+    totals,
+    hashes,
+    contexts,
+    pointers,
+    log_probs,
+    num_frames,
+    penalties,
+    temperatures,
+    new_frame,
+    new_totals,
+    new_hashes,
+    new_contexts,
+    vocab,
+    context_size,
+    room,
+    blank_id,
+    unk_id,
     beam: tl.constexpr,
     width: tl.constexpr,
     source_bits: tl.constexpr,
     block: tl.constexpr,
     context_block: tl.constexpr,
-) -> None:
+):
     row = tl.program_id(0).to(tl.int64)
     now = tl.load(frame)
     tl.store(new_frame, now + 1, row == 0)

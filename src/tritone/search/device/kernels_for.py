@@ -1,27 +1,93 @@
-"""Whether the kernels of this package can run on a device: Triton must be there, and must be able to compile.
+"""Whether the kernels of this package can be used on a device: Triton compiles there, and they find what is right.
 
 device  ->  module `kernels`, or None
 """
 
 import logging
+from functools import cache
 from typing import Any
 
 import torch
+from torch import Tensor
+
+from tritone.search.device.greedy import GreedyLoop
+from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
 
 LOGGER = logging.getLogger(__name__)
+ROWS, FRAMES, VOCAB, BEAM = 3, 16, 37, 4  # of the searches that are tried
 
 
+@cache
 def kernels_for(device: str) -> Any:
-    """The module `kernels` if its kernels run on a device, which is tried; else None, with a word in the log."""
+    """The module `kernels` if its kernels can be used on a device; else None, with a word in the log.
+
+    They are tried on small searches and compared with the operators of torch, which takes a second or two.
+    """
     if torch.device(device).type != "cuda":
         return None
     try:
         from tritone.search.device import kernels
 
-        ones = torch.ones(2, 4, device=device)
-        chosen, _ = kernels.spread(ones, torch.zeros(2, dtype=torch.int64, device=device), ones, 1)
-        assert bool((chosen == 1).all())
+        fault = fault_of(kernels, device)
     except Exception as error:  # whatever the compiler, which is a program of the machine, lacks
-        LOGGER.warning("transducers are searched in more, smaller steps, because Triton cannot be used: %s", error)
+        fault = str(error)
+    if fault:
+        LOGGER.warning("transducers are searched in more, smaller steps, because Triton cannot be used: %s", fault)
         return None
     return kernels
+
+
+def fault_of(kernels: Any, device: str) -> str:
+    """What the kernels find otherwise than torch does; empty if nothing."""
+    with torch.inference_mode():
+        greedy, beam = ([search(made, device) for made in (None, kernels)] for search in (_greedy, _beam))
+    for name, (expected, found) in {"greedy": greedy, "modified beam": beam}.items():
+        if not all(torch.allclose(a, b, atol=1e-3) for a, b in zip(expected, found, strict=True)):
+            return f"its kernel for {name} search finds other tokens than torch"
+    return ""
+
+
+def _greedy(kernels: Any, device: str) -> list[Tensor]:
+    """Counts, tokens and their log-probabilities, contexts."""
+    network, frames, lengths, penalties = _network(device)
+    loop = GreedyLoop(**network, max_symbols=2, penalised=True, kernels=kernels)
+    contexts = torch.tensor([-1, 0], device=device).repeat(ROWS, 1)
+    state = loop.start(frames, lengths, contexts, penalties)
+    for _ in range(2 * FRAMES):
+        state = loop.step(*state)
+    counts, tokens, log_probs, last = loop.finish(*state)
+    inside = torch.arange(tokens.shape[-1], device=device) < counts.unsqueeze(1)
+    return [counts, tokens * inside, torch.where(inside, log_probs, 0.0), last]
+
+
+def _beam(kernels: Any, device: str) -> list[Tensor]:
+    """Log-probabilities, and of the best hypotheses the tokens of each frame and their log-probabilities."""
+    network, frames, lengths, penalties = _network(device)
+    loop = ModifiedBeamLoop(**network, beam=BEAM, start=(-1, 0), penalised=True, kernels=kernels)
+    state = loop.start(frames, lengths, penalties, torch.ones(ROWS, dtype=torch.float64, device=device))
+    for _ in range(FRAMES + 1):
+        state = loop.step(*state)
+    totals, pointers, log_probs = loop.finish(*state)
+    rank, said = totals.argmax(1, keepdim=True), []
+    for frame in reversed(range(FRAMES)):
+        pointer = pointers[:, frame].gather(1, rank)
+        said += [pointer >> SOURCE_BITS, log_probs[:, frame].gather(1, rank) * (pointer >> SOURCE_BITS > 0)]
+        rank = (pointer & (2**SOURCE_BITS - 1)).to(torch.int64)
+    return [totals, *said]
+
+
+def _network(device: str) -> tuple[dict[str, Any], Tensor, Tensor, Tensor]:
+    """A network of tables, frames and their numbers, blank penalties."""
+    random = torch.Generator().manual_seed(0)
+    tables = torch.randn(2, VOCAB + 1, VOCAB, generator=random).to(device)
+    frames = (2 * torch.randn(ROWS, FRAMES, VOCAB, generator=random)).to(device)
+    frames[:, :, 0] += 3.0
+    network = {
+        "predict": lambda contexts: tables[0][contexts[:, 0]] + tables[1][contexts[:, 1]],
+        "join": lambda chosen, vectors: chosen + vectors,
+        "vocab_size": VOCAB,
+        "blank_id": 0,
+        "unk_id": 2,
+        "device": device,
+    }
+    return network, frames, torch.tensor([FRAMES, 0, FRAMES - 5]).to(device), torch.tensor([0.0, 1.0, -1.0]).to(device)
