@@ -266,7 +266,7 @@ def served(bench: Bench, name: str) -> None:
     if not loads or "loads" in bench.without or bench.is_late(name):
         return
     models = {load.served_as: _served(bench, name, load, loads) for load in loads}
-    with serving(list(models.values())) as server:
+    with (bench.results.folder / "server.log").open("a") as log, serving(list(models.values()), log=log) as server:
         bench.results.say(f"{name}: {len(models)} models are served")
         for load in loads:
             if bench.is_late(name):
@@ -374,6 +374,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--build", action="append", default=[], metavar="[PART:]NAME=VALUE", help="option of `tritone build`"
     )
     parser.add_argument("--without", default="", help=f"leave out some of {','.join(KINDS)}")
+    parser.add_argument("--cores", type=int, help="measure on so many of this machine's; preparing takes all of them")
     parser.add_argument("--wire", default="int16", choices=["float32", "int16"], help="how audio travels (%(default)s)")
     parser.add_argument(
         "--workers", type=int, default=max(2, len(os.sched_getaffinity(0)) - 2), help="preparing at once"
@@ -401,6 +402,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         prepare(bench, parts)
         if given.prepare:
             return 0
+        every_core = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, every_core[: given.cores])
         alone(bench, parts)
         for name in parts:
             try:
@@ -409,6 +412,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 elif name == "endurance":
                     lasting(bench)
                 elif name == "two":
+                    os.sched_setaffinity(0, every_core)
                     two(bench)
             except (TritoneError, RuntimeError, OSError) as error:
                 bench.results.note(name, f"{type(error).__name__}: {error}"[-3000:])

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from benchmarks.endurance.deployment import Deployment
 from benchmarks.gpu.audio import workload
@@ -50,11 +50,12 @@ class Server:
 
 
 @contextmanager
-def serving(models: Sequence[ServedModel], *, supervised: bool = False) -> Iterator[Server]:
+def serving(models: Sequence[ServedModel], *, supervised: bool = False, log: TextIO | None = None) -> Iterator[Server]:
     """Serve models together; ready when entered, gone when left.
 
     Args:
         supervised: by `tritone serve`, which starts again what dies; else by Triton alone.
+        log: where Triton's log goes, if it is alone.
     """
     with tempfile.TemporaryDirectory(prefix="tritone-gpu-") as folder:
         repository = Path(folder) / "repository"
@@ -74,7 +75,7 @@ def serving(models: Sequence[ServedModel], *, supervised: bool = False) -> Itera
                 )
         else:
             options = ServerOptions.on_free_ports()
-            with TritonServer(repository, options) as server:
+            with TritonServer(repository, options, log=log) as server:
                 metrics = f"http://{options.address('metrics')}/metrics"
                 yield Server(grpc=server.grpc_address, metrics_url=metrics, pid=server.pid)
 

@@ -21,9 +21,6 @@ from tritone.runtime.torch.builder import Program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants
 from tritone.runtime.torch.lowering import lower
 
-# Files that a package needs; the loader of torch 2.11 finds the metadata by the name of the source beside it.
-PACKAGED = (".so", ".cubin", ".json", ".cpp")
-
 
 def compile_call(
     program: Program,
@@ -57,7 +54,8 @@ def compile_call(
         with torch.no_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory(dir=store.folder) as folder:
             warnings.simplefilter("ignore")  # torch's own parts warn of each other
             made: Any = aot_compile(module, (*inputs, *constants), options={**options_for(device), **(options or {})})
-            files: list[Any] = [each for each in made if isinstance(each, str) and each.endswith(PACKAGED)]
+            # Sources too: by their names the loader of torch 2.11 finds what belongs together.
+            files: list[Any] = [each for each in made if isinstance(each, str)]
             package = Path(folder) / "call.pt2"
             package_aoti(str(package), files)
             return store.keep(outputs, shapes, package, time.perf_counter() - start)
