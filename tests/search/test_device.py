@@ -47,7 +47,7 @@ def test_the_greedy_block_is_what_greedy_search_finds(seed: int, batch: int, fra
     ids = rng.integers(0, 4, (batch, frames))
     scores = rng.choice([-3.0, -0.5, -0.25, 0.0, -0.0, 1e-6], (batch, frames)).astype(np.float32)
     num_frames = rng.integers(0, frames + 1, batch)
-    block = ctc.greedy_block(*map(torch.from_numpy, (ids, scores, num_frames)), blank_id)
+    block = ctc.greedy_block(torch.from_numpy(ids), torch.from_numpy(scores), torch.from_numpy(num_frames), blank_id)
     found, expected = tokens_of_block(block.numpy()), ctc_greedy_best(ids, scores, num_frames, blank_id)
     assert places(found) == places(expected)
     assert confidences(found) == pytest.approx(confidences(expected), rel=1e-6)
