@@ -110,7 +110,9 @@ def compile_bundle(
 
         pipeline.compile(choice.buckets, done)
         if missing := set(choice.buckets) - set(pipeline.runner.graph.buckets):
-            raise OperatorError(f"what was compiled cannot be used: {missing}; the log says why")
+            raise OperatorError(
+                f"what was compiled is kept, and cannot be used in this process: {missing}; the log says why"
+            )
         rate = bundle.manifest.sample_rate
         found += [
             CompiledSize(mode, each, rate, took.get(each), choice.padding.get(each.samples)) for each in choice.buckets

@@ -5,6 +5,7 @@ The file is read by `program`, which trusts nothing in it, or a script by torch 
 stream of its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `cuda`).
 """
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
+from tritone.runtime.torch import trial
 from tritone.runtime.torch.builder import Program as BuiltProgram
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, input_shapes
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
@@ -27,6 +29,7 @@ from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
+LOGGER = logging.getLogger(__name__)
 # Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
 ALONE_BYTES = 512 * 2**20
@@ -207,7 +210,13 @@ class TorchGraph:
         """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
         if not isinstance(self._program, BuiltProgram):
             return
-        found = CompiledStore(self._program, self._place).open(self.concurrency)
+        store = CompiledStore(self._program, self._place)
+        reason = None
+        if self._cuda is not None and store.folder.is_dir() and trial.is_plain_interpreter():
+            reason = trial.fault(self.path, self._place)
+        if reason:
+            LOGGER.warning("what was compiled of %s is not used in this process: %s", self.path, reason)
+        found = [] if reason else store.open(self.concurrency)
         with self._lock:
             self._compiled = found
             self._compiled_shapes = {tuple(each.call.shapes.values()) for each in found}
