@@ -168,7 +168,7 @@ Goal = tuple[str, str, float | None, str, bool | None]
 
 
 def _line(work: str, reach: str, measured: float | None, absolute: str, met: bool | None) -> dict[str, Any]:
-    verdict = "not measured" if met is None else "met" if met else "**not met**"
+    verdict = "not measured" if met is None else "met" if met else "not met"
     return {
         "work": work,
         "reach": reach,
