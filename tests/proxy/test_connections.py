@@ -17,6 +17,7 @@ import tritonclient.grpc as triton
 from proxied import KEY, Start, get, inputs, text
 from tritone.errors import ServerSetupError
 from tritone.proxy import Limits, Tls
+from tritone.proxy.connections import Connections, Peer
 from tritone.server import TritonServer, free_ports
 
 
@@ -55,6 +56,16 @@ def test_health_is_answered_while_somebody_holds_all_connections(upstream: Trito
     finally:
         _, log = process.communicate(timeout=20)
     assert len(log) < 2000, log
+
+
+def test_a_peer_that_is_connected_to_both_ports_is_swept_from_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    connections = Connections(Limits(max_connections=1), (1, 2), only_ipv4=False)
+    peers = {("127.0.0.1", 5000): 10, ("127.0.0.1", 5001): 11}
+    shut: list[tuple[int, Peer]] = []
+    monkeypatch.setattr(connections, "_sockets", lambda: {1: dict(peers), 2: dict(peers)})
+    monkeypatch.setattr(connections, "_shut", lambda number, peer: shut.append((number, peer)))
+    connections.sweep()
+    assert sorted(shut) == sorted((number, peer) for peer, number in peers.items() for _ in (1, 2))
 
 
 def test_a_server_on_ipv4_is_not_open_by_ipv6(start: Start) -> None:

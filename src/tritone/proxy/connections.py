@@ -75,16 +75,17 @@ class Connections:
         """Look through the connections, and shut down what is idle or too many."""
         now = time.monotonic()
         found = self._sockets()
+        # A peer may be connected to both ports under one address, so it may be gone from here when it comes again.
         live = {peer: self._active.get(peer, now) for peers in found.values() for peer in peers}
         for peers in found.values():
-            idle = sorted((peer for peer in peers if peer not in self._busy), key=lambda peer: live[peer])
+            idle = sorted((peer for peer in peers if peer not in self._busy), key=lambda peer: live.get(peer, now))
             # Room for some more, so that not every connection from now on costs a sweep.
             excess = len(peers) - self.limit
             excess += max(1, self.limit // 10) if excess > 0 else 0
             for index, peer in enumerate(idle):
-                if index < excess or self.is_foreign(peer) or now - live[peer] > self._idle_s:
+                if index < excess or self.is_foreign(peer) or now - live.get(peer, now) > self._idle_s:
                     self._shut(peers[peer], peer)
-                    del live[peer]
+                    live.pop(peer, None)
         self._active = live
         self.open = len(live)
         self._sweep_at = self.open + max(LEAST, self.limit // 10)

@@ -6,7 +6,7 @@ waveforms of any lengths  ->  graph calls  ->  outputs for each
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -209,7 +209,8 @@ class GraphRunner:
                 fault = attempt(self._check_level, waveforms[batch.indices[row]])
                 if isinstance(fault, AudioError):
                     errors[batch.indices[row]] = fault
-            return filled
+            silent = sum(len(waveforms[batch.indices[row]]) for row in filled.unfit)
+            return replace(filled, audio=filled.audio - silent, padding=filled.padding + silent)
 
         def compute(batch: Batch, inputs: Mapping[str, Array]) -> Outputs:
             with self.budget.call(batch.num_rows, batch.num_samples):
