@@ -101,8 +101,8 @@ def test_audio_padding_and_outcomes_of_a_batch_are_what_was_sent(counted: Triton
     assert after["refused"] == after["failed"] == 0
     assert after["network_calls_total"] == 1
     assert after["audio_seconds_total"] == pytest.approx(audio / SAMPLE_RATE)
-    # All are padded to the longest, and that to a standard length at most 1/64 longer. The bad one is found out when the
-    # block is filled, and computed as silence.
+    # All are padded to the longest, and that to a standard length at most 1/64 longer. The bad one is found out when
+    # the block is filled, and computed as silence.
     padding = after["padding_seconds_total"] * SAMPLE_RATE
     assert 4 * len(WORD) - audio <= round(padding, 3) <= 4 * len(WORD) * 65 / 64 - audio
     assert len(shorter) + FRAME == len(WORD)
