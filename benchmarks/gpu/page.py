@@ -15,6 +15,7 @@ from benchmarks.gpu.__main__ import OUTPUT
 from benchmarks.gpu.audio import LIBRISPEECH
 from benchmarks.gpu.bundles import MODELS
 from benchmarks.gpu.plan import PARTS
+from benchmarks.speaker import UPSTREAM
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
@@ -30,14 +31,6 @@ WENET = """
 WeNet's own figures, one T4, fp16, AISHELL-2's U2++ (for the layout; another GPU): 5 s of audio 228 utterances a second
 at 150 to 200 in flight (p50 657 to 876 ms), 10 s 110 a second; 100 streams with rescoring answer in 172 ms on average,
 with CTC alone in 124 ms."""
-WESPEAKER = """
-| WeSpeaker's table, one T4, fp16 | engine alone (utt/s) | concurrency | throughput (utt/s) | avg (ms) | p99 (ms) |
-| --- | ---: | ---: | ---: | ---: | ---: |
-| ResNet34 | 2546 | 200 | 2033 | 98 | 111 |
-| ResNet34 | 2546 | 400 | 2010 | | |
-| ECAPA c512 | 3389 | 200 | 2647 | 75 | 111 |
-| ECAPA c512 | 3389 | 400 | 2726 | | |
-"""
 NVIDIA = """
 NVIDIA's figures, one T4, fp16, best concurrency, inferences a second of TensorRT, TorchScript, ONNX Runtime: 2 s batch
 1 50, 56, 42, batch 8 285, 203, 136; 7 s batch 1 48, 37, 18, batch 8 117, 83, 40; 16.7 s batch 1 36, 22, 11, batch 8
@@ -477,7 +470,7 @@ def _streams_page(found: Found, folder: Path) -> str:
 
 
 def _speakers_page(found: Found, folder: Path) -> str:
-    return _page(found, "speakers", _plotted(found, "speakers", folder), WESPEAKER)
+    return _page(found, "speakers", _plotted(found, "speakers", folder), UPSTREAM)
 
 
 def _jasper_rows(found: Found) -> list[dict[str, Any]]:

@@ -2,8 +2,9 @@
 
     program file, device  ->  python -m tritone.runtime.torch.trial ...  ->  why its compiled calls must not be used
 
-On an H200 with torch 2.11, compiled calls ran in Triton's processes, and ended those of a plain interpreter without a
-word. Triton's are not asked: there a process that dies is started again, and its log says so.
+On an H200 with torch 2.11, processes of a plain interpreter that opened compiled calls ended without a word, and
+Triton's did not; why is not known. Triton's are not asked: there a process that dies is started again, and its log
+says so.
 """
 
 import os
