@@ -68,7 +68,7 @@ class Kind(ABC):
 
     def fault(self, manifest: Manifest) -> str | None:
         """What the manifest has too much or too little for a model of this kind; None if nothing."""
-        for part in ("vocabulary", "streaming", "decoder", "transducer", "embedding"):
+        for part in ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper"):
             if getattr(manifest, part) is not None:
                 return f"kind is {self.name!r}, which has no part `{part}`"
         return None
