@@ -44,7 +44,7 @@ class Segment:
 
     `avg_log_prob`: mean log-probability of its window's tokens. `no_speech_prob`: the probability that there is no
     speech in the window. `compression_ratio`: how far zlib compresses the window's text; repetitive text has more.
-    `temperature`: at which it was written.
+    `temperature`: at which it was written. `tokens`: ids, with those of its start and its end where the model wrote them.
     """
 
     text: str
@@ -54,6 +54,7 @@ class Segment:
     no_speech_prob: float = 0.0
     compression_ratio: float = 0.0
     temperature: float = 0.0
+    tokens: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,7 @@ class Transcript:
                     "no_speech_prob": round(each.no_speech_prob, 4),
                     "compression_ratio": round(each.compression_ratio, 4),
                     "temperature": round(each.temperature, 4),
+                    "tokens": list(each.tokens),
                 }
                 for each in self.segments
             ]
@@ -182,7 +184,10 @@ class Transcript:
             ),
             ended=tuple(cls.from_dict(each) for each in fields.get("ended", ())),
             segments=tuple(
-                Segment(**{each.name: part[each.name] for each in dataclass_fields(Segment) if each.name in part})
+                Segment(
+                    **{each.name: part[each.name] for each in dataclass_fields(Segment) if each.name in part}
+                    | {"tokens": tuple(part.get("tokens", ()))}
+                )
                 for part in fields.get("segments", ())
             ),
             **known,

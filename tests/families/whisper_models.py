@@ -1,5 +1,6 @@
 """Small random Whisper models, as folders of transformers and as checkpoints of OpenAI's, and audio for them."""
 
+import base64
 import json
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
-from tritone.bundle.byte_level import CHARACTERS
+from tritone.bundle.byte_level import CHARACTERS, piece_bytes
 
 CONTEXT = 50  # positions of the encoder: windows of one second
 LANGUAGES = ("en", "zh", "de")
@@ -29,7 +30,8 @@ SPECIAL = [
 ]
 TOKENS = [*PIECES, *SPECIAL]
 IDS = {token: id for id, token in enumerate(TOKENS)}
-SUPPRESS = [3, 17, IDS["<|translate|>"], IDS["<|transcribe|>"], IDS["<|startoflm|>"], IDS["<|startofprev|>"]]
+# White space too: a segment of nothing else is dropped, as by OpenAI, but not by transformers.
+SUPPRESS = [3, 17, *range(9, 14), *range(28, 33), 0x85, 0xA0, IDS["<|translate|>"], IDS["<|transcribe|>"], IDS["<|startoflm|>"], IDS["<|startofprev|>"]]
 SUPPRESS += [IDS["<|startoftranscript|>"], IDS["<|nospeech|>"]]
 
 
@@ -42,8 +44,8 @@ def small_config(**changes: Any) -> WhisperConfig:
             "encoder_attention_heads": 2,
             "decoder_layers": 2,
             "decoder_attention_heads": 4,
-            "encoder_ffn_dim": 48,
-            "decoder_ffn_dim": 40,
+            "encoder_ffn_dim": 128,
+            "decoder_ffn_dim": 128,
             "d_model": 32,
             "max_source_positions": CONTEXT,
             "max_target_positions": 64,
@@ -64,10 +66,15 @@ def random_model(seed: int = 3, **changes: Any) -> WhisperForConditionalGenerati
     model = WhisperForConditionalGeneration(small_config(**changes)).eval()
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            if "embed" in name or "conv" in name:
-                parameter.mul_(1.0 if "encoder.embed" in name else 6.0)
-            elif parameter.dim() > 1:
-                parameter.mul_(20.0 if "encoder_attn" in name else 12.0)
+            if "embed_tokens" in name:
+                parameter.mul_(6.0)
+                parameter[IDS["<|endoftext|>"]] *= 3.0
+            elif "decoder.embed_positions" in name:
+                parameter.mul_(40.0)
+            elif "conv" in name and parameter.dim() > 1:
+                parameter.mul_(6.0)
+            elif parameter.dim() > 1 and "embed" not in name:
+                parameter.mul_(40.0 if "encoder_attn" in name else 30.0)
             elif name.endswith("bias"):
                 parameter.normal_(0, 0.2)
     model.generation_config = GenerationConfig(
@@ -99,6 +106,55 @@ def write_folder(folder: Path, model: WhisperForConditionalGeneration) -> Path:
     (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(PIECES)}))
     (folder / "added_tokens.json").write_text(json.dumps({token: IDS[token] for token in SPECIAL}))
     return folder
+
+
+def write_openai(folder: Path, model: WhisperForConditionalGeneration) -> tuple[Path, Path]:
+    """Save a model as OpenAI does: its checkpoint, and the table of its pieces."""
+    config = model.config
+    names = {
+        "model.": "",
+        "encoder.embed_positions.weight": "encoder.positional_embedding",
+        "decoder.embed_positions.weight": "decoder.positional_embedding",
+        "decoder.embed_tokens": "decoder.token_embedding",
+        "encoder.layer_norm": "encoder.ln_post",
+        "decoder.layer_norm": "decoder.ln",
+        ".layers.": ".blocks.",
+        ".self_attn_layer_norm": ".attn_ln",
+        ".encoder_attn_layer_norm": ".cross_attn_ln",
+        ".final_layer_norm": ".mlp_ln",
+        ".self_attn.": ".attn.",
+        ".encoder_attn.": ".cross_attn.",
+        ".q_proj": ".query",
+        ".k_proj": ".key",
+        ".v_proj": ".value",
+        ".out_proj": ".out",
+        ".fc1": ".mlp.0",
+        ".fc2": ".mlp.2",
+    }
+    state = {}
+    for name, value in model.state_dict().items():
+        if name == "proj_out.weight":
+            continue
+        for theirs, openais in names.items():
+            name = name.replace(theirs, openais)
+        state[name] = value.clone()
+    dims = {
+        "n_mels": config.num_mel_bins,
+        "n_audio_ctx": config.max_source_positions,
+        "n_audio_state": config.d_model,
+        "n_audio_head": config.encoder_attention_heads,
+        "n_audio_layer": config.encoder_layers,
+        "n_vocab": config.vocab_size,
+        "n_text_ctx": config.max_target_positions,
+        "n_text_state": config.d_model,
+        "n_text_head": config.decoder_attention_heads,
+        "n_text_layer": config.decoder_layers,
+    }
+    folder.mkdir(parents=True, exist_ok=True)
+    torch.save({"dims": dims, "model_state_dict": state}, folder / "small.pt")
+    table = "".join(f"{base64.b64encode(piece_bytes(p) or b'').decode()} {id}\n" for id, p in enumerate(PIECES))
+    (folder / "small.tiktoken").write_text(table)
+    return folder / "small.pt", folder / "small.tiktoken"
 
 
 def speech(seconds: float, seed: int = 0) -> np.ndarray:

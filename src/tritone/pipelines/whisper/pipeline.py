@@ -305,6 +305,7 @@ class WhisperPipeline:
                     no_speech_prob=written.no_speech_prob,
                     compression_ratio=text.compression_ratio,
                     temperature=text.temperature,
+                    tokens=piece.tokens,
                 )
             )
         recording.log_probs.append((written.log_prob, len(written.tokens) + 1))
