@@ -1,6 +1,7 @@
 """Tritone: trained speech models into production on NVIDIA Triton Inference Server.
 
 tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
+tritone.load_whisper("whisper").transcribe(["a.wav"])   recognition by a Whisper model, in this process
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
 tritone.Client("localhost:8001")                        either by a running server
 """
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.recognizer import Recognizer, Stream
+    from tritone.pipelines.whisper.transcriber import Transcriber
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
     from tritone.transcript import Alternative, Span, Transcript
@@ -36,12 +38,14 @@ __all__ = [
     "SearchOptions",
     "Span",
     "Stream",
+    "Transcriber",
     "Transcript",
     "TritoneError",
     "__version__",
     "errors",
     "load",
     "load_embedder",
+    "load_whisper",
 ]
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
@@ -56,6 +60,7 @@ LAZY = {
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
     "Stream": "tritone.pipelines.recognizer",
+    "Transcriber": "tritone.pipelines.whisper.transcriber",
     "Transcript": "tritone.transcript",
 }
 
@@ -196,6 +201,47 @@ def load_embedder(
         placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision, compile=compile),
         max_audio_s=max_audio_s,
         options=EmbedOptions(window_s=window_s, shift_s=shift_s),
+    )
+
+
+def load_whisper(
+    bundle: "str | os.PathLike[str]",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
+    max_audio_s: float = 7200.0,
+    **decoding: Any,
+) -> "Transcriber":
+    """Load a bundle of a Whisper model, for recordings of any length in this process.
+
+    Args:
+        bundle: a bundle folder.
+        device, threads, runtime, precision: as of `load`.
+        max_audio_s: the longest recording that `transcribe` accepts, in seconds.
+        decoding: how to transcribe where a call asks for nothing else: `language="de"`, `beam=5`, and all other names
+            of docs/export-whisper.md.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or too new, or holds no Whisper model.
+        InputError: an option of decoding is unknown or out of range.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
+
+    What the bundle or this machine does not have is told when the graphs are first needed.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.graphs.placement import Placement
+    from tritone.pipelines.whisper.options import DecodingOptions
+    from tritone.pipelines.whisper.transcriber import Transcriber
+
+    opened = Bundle.open(bundle)
+    opened.verify()  # damaged weights would not fail, they would give other words
+    return Transcriber(
+        opened,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
+        max_audio_s=max_audio_s,
+        options=DecodingOptions().changed(decoding),
     )
 
 

@@ -65,13 +65,14 @@ class Settings(ModelParameters):
     closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
     seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
     part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
-    least. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
+    least. `decoding`: how a Whisper model transcribes, its request parameters as JSON. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
     sample_rate: int
     stage: str = ""
     min_padded_s: float = 0.0
     tensors: str = ""
+    decoding: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -106,7 +107,7 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", "tensors", "compile", "memory_mb", "max_queued_s"}
+        usual |= {"min_padded_s", "tensors", "decoding", "compile", "memory_mb", "max_queued_s"}
         usual |= {each.name for each in fields(EmbedFields)}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}

@@ -5,12 +5,14 @@
 Each option is described where its field is. Defaults are those of openai/whisper's `transcribe`.
 """
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
+from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
 from tritone.search.fields import check_bounds, described, option, parse_parameters, read_number
 
@@ -20,16 +22,17 @@ MAX_TEMPERATURES = 8
 MAX_TEMPERATURE = 2.0
 MAX_PROMPT = 10_000  # characters; a model reads some 220 tokens of them
 MAX_SUPPRESSED = 1000
+ENGLISH = "en"
 FALLBACK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 
 
 def _read_temperatures(value: Any) -> tuple[float, ...]:
-    parts = value.split(",") if isinstance(value, str) else [value]
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
     return tuple(read_number(part) for part in parts)
 
 
 def _read_limit(value: Any) -> float | None:
-    return None if value == "none" else read_number(value)
+    return None if value in (None, "none") else read_number(value)
 
 
 def _read_text(most: int, value: Any) -> str:
@@ -133,6 +136,53 @@ class DecodingOptions:
             InputError: a name is unknown, or a value unfit; says which and what would do.
         """
         return replace(self, **parse_parameters(described(DecodingOptions), parameters))
+
+
+def check_options(options: DecodingOptions, special: Whisper, num_tokens: int) -> DecodingOptions:
+    """The same options, after making sure that a model with `num_tokens` tokens has what they ask for.
+
+    Raises:
+        InputError: it has not; says what it has.
+    """
+    languages = special.languages
+    if languages and options.language and options.language not in languages:
+        raise InputError(
+            f"language is {options.language!r}; this model knows {', '.join(languages)}, or leave it out to have it "
+            "detected"
+        )
+    if not languages and (options.language not in ("", ENGLISH) or options.task != "transcribe"):
+        raise InputError("this model transcribes English alone; leave out language and task")
+    if wrong := [id for id in options.suppress or () if not 0 <= id < num_tokens]:
+        raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {num_tokens - 1}")
+    if options.word_times and not special.alignment_heads:
+        raise InputError(
+            "this model cannot tell the times of words: its bundle does not say which heads follow the audio "
+            "(alignment_heads)"
+        )
+    if options.prompt and special.sot_prev is None:
+        raise InputError("this model has no token that stands before a prompt; leave the prompt out")
+    if options.max_tokens > special.text_context // 2:
+        raise InputError(
+            f"max_tokens is {options.max_tokens}, but this model writes at most {special.text_context // 2} a window"
+        )
+    return options
+
+
+def read_decoding(text: str) -> DecodingOptions:
+    """The defaults of a served model, from its setting: a JSON object of request parameters, or nothing.
+
+    Raises:
+        InputError: it is none, or asks for what no model has.
+    """
+    if not text:
+        return DecodingOptions()
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'expected a JSON object such as {{"language": "de"}}, got {text[:80]!r}') from error
+    if not isinstance(given, dict):
+        raise InputError(f'expected a JSON object such as {{"language": "de"}}, got {text[:80]!r}')
+    return DecodingOptions().changed(given)
 
 
 PARAMETERS = tuple(described(DecodingOptions))  # of a request

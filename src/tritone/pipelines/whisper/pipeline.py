@@ -24,7 +24,7 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.whisper.network import Heard, Network
-from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions, check_options
 from tritone.pipelines.whisper.windows import cut
 from tritone.runtime.graph import Array
 from tritone.search.whisper.decoding import Job, Written, decode
@@ -34,7 +34,6 @@ from tritone.transcript import Segment, Span, Transcript
 DEFAULT_MAX_AUDIO_S = 300.0
 MAX_WINDOWS = {"cpu": 8, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
 KEEP_CONTEXT_BELOW = 0.5  # text of a window that was sampled at a higher temperature is no context for the next one
-ENGLISH = "en"
 
 
 @dataclass(frozen=True)
@@ -113,28 +112,7 @@ class WhisperPipeline:
 
     def check_options(self, options: DecodingOptions) -> DecodingOptions:
         """The same options, after making sure that the model has what they ask for; raises `InputError`."""
-        special, languages = self.special, self.special.languages
-        if languages and options.language and options.language not in languages:
-            raise InputError(
-                f"language is {options.language!r}; this model knows {', '.join(languages)}, or leave it out to have it "
-                "detected"
-            )
-        if not languages and (options.language not in ("", ENGLISH) or options.task != "transcribe"):
-            raise InputError("this model transcribes English alone; leave out language and task")
-        if wrong := [id for id in options.suppress or () if not 0 <= id < len(self.bundle.vocabulary)]:
-            raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {len(self.bundle.vocabulary) - 1}")
-        if options.word_times and not special.alignment_heads:
-            raise InputError(
-                "this model cannot tell the times of words: its bundle does not say which heads follow the audio "
-                "(alignment_heads)"
-            )
-        if options.prompt and special.sot_prev is None:
-            raise InputError("this model has no token that stands before a prompt; leave the prompt out")
-        if options.max_tokens > special.text_context // 2:
-            raise InputError(
-                f"max_tokens is {options.max_tokens}, but this model writes at most {special.text_context // 2} a window"
-            )
-        return options
+        return check_options(options, self.special, len(self.bundle.vocabulary))
 
     def run(
         self, waveforms: Sequence[Samples], options: Sequence[DecodingOptions | None] | None = None
