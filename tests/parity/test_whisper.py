@@ -201,3 +201,15 @@ def test_a_checkpoint_of_openai_gives_the_same_text(
     assert same(ours(theirs, waveform, **options)[0], ours(pipeline, waveform, **options)[0]) or (
         theirs.special.max_initial_timestamp != pipeline.special.max_initial_timestamp
     )
+
+
+def test_words_stand_in_the_text_in_order_and_within_the_recording(pipeline: WhisperPipeline) -> None:
+    waveform = speech(2.7, 9)
+    [found] = pipeline.transcribe([waveform], [replace(PLAIN, word_times=True)])
+    assert found.segments == pipeline.transcribe([waveform], [PLAIN])[0].segments
+    assert len(found.words) >= 3
+    joined = "".join(each.text for each in found.words)
+    assert joined.replace(" ", "") == "".join(found.text.split(" "))
+    times = [time for each in found.words for time in (each.start_s, each.end_s)]
+    assert all(0 <= each.start_s <= each.end_s <= 2.72 for each in found.words) and times
+    assert all(0 <= each.confidence <= 1 for each in found.words)

@@ -84,8 +84,7 @@ class CachedDecoder:
         """Read a prompt for each window, the shorter ones with padding before them."""
         tokens, self._padding = self._padded(prompts)
         self._recordings = np.arange(len(prompts))
-        empty = np.zeros((len(prompts), self._special.heads, 0, self._special.head_dim), np.float32)
-        self._caches = dict.fromkeys(self._names, empty)
+        self._forget(len(prompts))
         [logits] = self._call(tokens, np.asarray(places, np.int64) + self._padding[:, None], ["logits"])
         return logits
 
@@ -103,18 +102,20 @@ class CachedDecoder:
         [logits] = self._call(column, np.zeros_like(column), ["logits"])
         return np.ascontiguousarray(logits[:, 0])
 
-    def alignment(self, texts: Sequence[Sequence[int]]) -> tuple[Array, npt.NDArray[np.int64]]:
-        """Scores (windows, heads, length, positions) of the heads that follow the audio, for whole texts.
+    def align(self, text: Sequence[int], places: Sequence[int]) -> tuple[Array, npt.NDArray[np.float32]]:
+        """Read the whole text of the one window.
 
         Returns:
-            The scores, logits (windows, length, vocab) are not among them; and how much padding each row begins with.
+            Scores (heads, length, positions) of the heads that follow the audio, and logits (places, vocab).
         """
-        tokens, self._padding = self._padded(texts)
-        empty = np.zeros((len(texts), self._special.heads, 0, self._special.head_dim), np.float32)
+        tokens, self._padding = self._padded([text])
+        self._forget(1)
+        scores, logits = self._call(tokens, np.asarray([places], np.int64), ["alignment", "logits"])
+        return scores[0], logits[0]
+
+    def _forget(self, rows: int) -> None:
+        empty = np.zeros((rows, self._special.heads, 0, self._special.head_dim), np.float32)
         self._caches = dict.fromkeys(self._names, empty)
-        places = np.zeros((len(texts), 1), np.int64)
-        [scores] = self._call(tokens, places, ["alignment"])
-        return scores, self._padding
 
     def _padded(self, prompts: Sequence[Sequence[int]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         longest = max(map(len, prompts))

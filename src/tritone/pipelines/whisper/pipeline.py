@@ -25,9 +25,11 @@ from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.whisper.network import Heard, Network
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions, check_options
-from tritone.pipelines.whisper.windows import cut
+from tritone.pipelines.whisper.windows import FRAMES_PER_STEP, cut
+from tritone.pipelines.whisper.words import words_of
 from tritone.runtime.graph import Array
-from tritone.search.whisper.decoding import Job, Written, decode
+from tritone.search.whisper.alignment import token_starts
+from tritone.search.whisper.decoding import Job, Written, decode, log_softmax
 from tritone.search.whisper.rules import Rules
 from tritone.transcript import Segment, Span, Transcript
 
@@ -180,7 +182,7 @@ class WhisperPipeline:
         self._detect_languages(recordings, heard)
         texts = self._decoded(recordings, heard)
         for place, (each, text) in enumerate(zip(recordings, texts, strict=True)):
-            self._take(each, text, len(windows[place]))
+            self._take(each, text, len(windows[place]), heard[[place]] if each.options.word_times else None)
         end = time.perf_counter()
         audio = sum(map(len, windows)) * self.frame_shift
         padding = len(windows) * size * self.frame_shift - audio
@@ -217,9 +219,7 @@ class WhisperPipeline:
 
     def _job(self, recording: Recording, attempt: int) -> Job:
         special, options = self.special, recording.options
-        start = [special.sot]
-        if special.languages:
-            start += [special.languages[recording.language], special.tasks[options.task]]
+        start = self._start(recording)
         if not options.timestamps:
             start.append(special.no_timestamps)
         before = self._before(recording)
@@ -261,19 +261,21 @@ class WhisperPipeline:
             return []
         return [self.special.sot_prev, *tokens[-most:]]
 
-    def _take(self, recording: Recording, text: Text, num_frames: int) -> None:
-        """Add a window's text to a recording, and move on."""
+    def _take(self, recording: Recording, text: Text, num_frames: int, heard: Heard | None) -> None:
+        """Add a window's text to a recording, and move on; `heard` of the window is for times of words."""
         options, written = recording.options, text.written
         if is_silent(text, options):
             recording.seek += num_frames
             return
         offset_s = recording.seek * self.frame_shift / self.sample_rate
         pieces, moved = cut(written.tokens, num_frames, self.special)
+        kept: list[int] = []
         for piece in pieces:
             spelled = self._spelled(piece.tokens)
             if piece.start_s == piece.end_s or not spelled.strip():
                 continue
             recording.tokens += piece.tokens
+            kept += piece.tokens
             recording.segments.append(
                 Segment(
                     text=spelled.strip(),
@@ -286,10 +288,35 @@ class WhisperPipeline:
                     tokens=piece.tokens,
                 )
             )
+        if heard is not None:
+            recording.words += self._words(recording, kept, num_frames, offset_s, heard)
         recording.log_probs.append((written.log_prob, len(written.tokens) + 1))
         if not options.previous_text or text.temperature > KEEP_CONTEXT_BELOW:
             recording.context = len(recording.tokens)
         recording.seek += moved
+
+    def _words(
+        self, recording: Recording, tokens: Sequence[int], num_frames: int, offset_s: float, heard: Heard
+    ) -> list[Span]:
+        """The words of a window's segments; needs another call of the decoder, which reads all of them at once."""
+        text = [token for token in tokens if token < self.special.eot]
+        positions = num_frames // FRAMES_PER_STEP
+        if not text or not positions:
+            return []
+        start = self._start(recording)
+        places = range(len(start), len(start) + len(text))
+        scores, logits = heard.decoder().align([*start, self.special.no_timestamps, *text, self.special.eot], places)
+        chosen = log_softmax(logits[:, : self.special.eot])[np.arange(len(text)), text]
+        starts = token_starts(scores[:, :, :positions], len(start)) * self.special.time_precision
+        found = words_of(self.bpe, text, np.exp(chosen).tolist(), starts.tolist(), recording.language)
+        return [replace(each, start_s=offset_s + each.start_s, end_s=offset_s + each.end_s) for each in found]
+
+    def _start(self, recording: Recording) -> list[int]:
+        """The tokens that say what is to be written: the language and the task."""
+        special = self.special
+        if not special.languages:
+            return [special.sot]
+        return [special.sot, special.languages[recording.language], special.tasks[recording.options.task]]
 
     def _spelled(self, tokens: Sequence[int]) -> str:
         return self.bpe.decode(token for token in tokens if token < self.special.eot)
