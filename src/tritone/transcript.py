@@ -44,7 +44,7 @@ class Segment:
 
     `avg_log_prob`: mean log-probability of its window's tokens. `no_speech_prob`: the probability that there is no
     speech in the window. `compression_ratio`: how far zlib compresses the window's text; repetitive text has more.
-    `temperature`: at which it was written. `tokens`: ids, with those of its start and its end where the model wrote them.
+    `temperature`: at which it was written. `tokens`: ids, with those of its start and end where the model wrote any.
     """
 
     text: str

@@ -31,7 +31,18 @@ SPECIAL = [
 TOKENS = [*PIECES, *SPECIAL]
 IDS = {token: id for id, token in enumerate(TOKENS)}
 # White space too: a segment of nothing else is dropped, as by OpenAI, but not by transformers.
-SUPPRESS = [3, 17, *range(9, 14), *range(28, 33), 0x85, 0xA0, IDS["<|translate|>"], IDS["<|transcribe|>"], IDS["<|startoflm|>"], IDS["<|startofprev|>"]]
+SUPPRESS = [
+    3,
+    17,
+    *range(9, 14),
+    *range(28, 33),
+    0x85,
+    0xA0,
+    IDS["<|translate|>"],
+    IDS["<|transcribe|>"],
+    IDS["<|startoflm|>"],
+    IDS["<|startofprev|>"],
+]
 SUPPRESS += [IDS["<|startoftranscript|>"], IDS["<|nospeech|>"]]
 
 

@@ -1,4 +1,4 @@
-"""A Whisper model on a real server: texts and details as in process, options by request parameters, errors of one row."""
+"""A Whisper model on a real server: texts and details as in process, options by parameters, errors of one request."""
 
 import json
 from collections.abc import Iterator

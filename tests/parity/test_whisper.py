@@ -1,4 +1,4 @@
-"""Whisper against transformers' `generate`, token by token, on small random models: features, text, times, languages."""
+"""Whisper against transformers' `generate`, token by token, on a small random model: features, text, times."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -162,7 +162,10 @@ def test_the_translation_of_another_task_has_the_tokens_of_generate(
     model: WhisperForConditionalGeneration, pipeline: WhisperPipeline
 ) -> None:
     waveform = speech(1.0, 3)
-    assert same(ours(pipeline, waveform, task="translate")[0], generated(model, waveform, task="translate", return_timestamps=True))
+    assert same(
+        ours(pipeline, waveform, task="translate")[0],
+        generated(model, waveform, task="translate", return_timestamps=True),
+    )
 
 
 def test_a_batch_gives_each_recording_what_it_gives_alone(pipeline: WhisperPipeline) -> None:
@@ -184,7 +187,8 @@ def test_a_batch_gives_each_recording_what_it_gives_alone(pipeline: WhisperPipel
         assert [each.tokens for each in found.segments] == [each.tokens for each in expected.segments]
         assert (found.text, found.language) == (expected.text, expected.language)
         assert found.confidence == pytest.approx(expected.confidence, rel=1e-4)
-    assert together[3].text == "" and together[3].segments == ()
+    assert together[3].text == ""
+    assert together[3].segments == ()
 
 
 def test_a_checkpoint_of_openai_gives_the_same_text(
@@ -211,5 +215,6 @@ def test_words_stand_in_the_text_in_order_and_within_the_recording(pipeline: Whi
     joined = "".join(each.text for each in found.words)
     assert joined.replace(" ", "") == "".join(found.text.split(" "))
     times = [time for each in found.words for time in (each.start_s, each.end_s)]
-    assert all(0 <= each.start_s <= each.end_s <= 2.72 for each in found.words) and times
+    assert all(0 <= each.start_s <= each.end_s <= 2.72 for each in found.words)
+    assert times
     assert all(0 <= each.confidence <= 1 for each in found.words)

@@ -1,5 +1,6 @@
 """Whisper's search by hand: rules of times, beams, sampling that repeats, and the alignment of tokens with audio."""
 
+import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -25,7 +26,7 @@ def test_times_come_in_pairs_and_never_fall() -> None:
     assert allowed([]) == [5, 6, 7]
     assert allowed([6]) == [A, B, C, EOT]
     assert allowed([6, A]) == [A, B, C, EOT, 7, 8, 9]
-    assert allowed([6, A, 8], likely=EOT) == [EOT, NO_TIMES, 8, 9][:1] + [8, 9]
+    assert allowed([6, A, 8], likely=EOT) == [*[EOT, NO_TIMES, 8, 9][:1], 8, 9]
     assert allowed([6, A, 8, 8]) == [A, B, C, EOT]
     assert allowed([6, A, 8, 8, B]) == [A, B, C, EOT, 9]
 
@@ -37,9 +38,8 @@ def test_a_time_is_written_where_all_of_them_together_are_likelier_than_any_text
 
 
 def test_without_times_only_what_is_suppressed_is_forbidden() -> None:
-    assert allowed([], Rules(eot=EOT, no_timestamps=NO_TIMES, timestamp_begin=TIME, timestamps=False, suppress=(B,))) == [
-        0, 2, 3, 4, 5, 6, 7, 8, 9,
-    ]  # fmt: skip
+    rules = Rules(eot=EOT, no_timestamps=NO_TIMES, timestamp_begin=TIME, timestamps=False, suppress=(B,))
+    assert allowed([], rules) == [0, *range(2, 10)]
 
 
 class Chain:
@@ -107,7 +107,7 @@ def test_the_path_of_least_cost_is_that_of_a_plain_program() -> None:
                 total[i, j] = cost[i - 1, j - 1] + min(total[i - 1, j - 1], total[i - 1, j], total[i, j - 1])
         path = list(zip(*(each.tolist() for each in warp(cost)), strict=True))
         assert (path[0], path[-1]) == ((0, 0), (rows - 1, columns - 1))
-        steps = {(b[0] - a[0], b[1] - a[1]) for a, b in zip(path, path[1:], strict=False)}
+        steps = {(b[0] - a[0], b[1] - a[1]) for a, b in itertools.pairwise(path)}
         assert steps <= {(0, 1), (1, 0), (1, 1)}
         assert sum(cost[each] for each in path) == pytest.approx(total[-1, -1], abs=1e-4)
 

@@ -65,7 +65,8 @@ class Settings(ModelParameters):
     closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
     seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
     part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
-    least. `decoding`: how a Whisper model transcribes, its request parameters as JSON. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
+    least. `decoding`: how a Whisper model transcribes, its request parameters as JSON. `tensors`: what clients of an
+    ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
     sample_rate: int

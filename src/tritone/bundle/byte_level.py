@@ -11,7 +11,7 @@ Source: openai/gpt-2 src/encoder.py, openai/tiktoken.
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import count, pairwise
 
 PRINTED = (*range(33, 127), *range(161, 173), *range(174, 256))  # bytes that stand for themselves
 CONTRACTIONS = ("'s", "'t", "'re", "'ve", "'m", "'ll", "'d")
@@ -76,7 +76,7 @@ class ByteLevelBpe:
         """Merge neighbours as long as both together are a piece, that with the lowest id first."""
         parts = [bytes([byte]) for byte in data]
         while len(parts) > 1:
-            ranks = [self._ids.get(left + right) for left, right in zip(parts, parts[1:], strict=False)]
+            ranks = [self._ids.get(left + right) for left, right in pairwise(parts)]
             possible = [(rank, place) for place, rank in enumerate(ranks) if rank is not None]
             if not possible:
                 break

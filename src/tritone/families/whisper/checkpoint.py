@@ -93,7 +93,9 @@ def read_checkpoint(path: Path, tokens: Path | None = None) -> Checkpoint:
 def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
     content = load_checkpoint(path, plain=PLAIN, usual=".pt file")
     if not isinstance(content, Mapping) or not {"dims", "model_state_dict"} <= set(content):
-        raise ExportError(f"checkpoint {path}: expected a dict with dims and model_state_dict, as openai/whisper has it")
+        raise ExportError(
+            f"checkpoint {path}: expected a dict with dims and model_state_dict, as openai/whisper has it"
+        )
     given = content["dims"]
     names = ("mels", "audio_ctx", "audio_state", "audio_head", "audio_layer", "vocab")
     names += ("text_ctx", "text_state", "text_head", "text_layer")
@@ -208,8 +210,8 @@ def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields
         ids = {**ids, "languages": {}, "tasks": {}}
     elif not ids["languages"] or len(ids["tasks"]) < 2:
         raise ExportError(
-            f"the token table has no tokens of languages ({', '.join(LANGUAGES[:3])}, …) and tasks, which a multilingual "
-            "model needs"
+            f"the token table has no tokens of languages ({', '.join(LANGUAGES[:3])}, …) and tasks, which a "
+            "multilingual model needs"
         )
     return manifest.Whisper(
         window_frames=2 * dims.audio_context,
@@ -292,7 +294,9 @@ def _tensors(state: Any, origin: str) -> dict[str, Tensor]:
 def _sizes(given: Any, names: list[str], origin: str) -> dict[str, int]:
     if not isinstance(given, Mapping):
         raise ExportError(f"{origin} must be a mapping of sizes, got a {type(given).__name__}")
-    wrong = [name for name in names if not isinstance(given.get(name), int) or not 0 < given[name] <= manifest.MAX_COUNT]
+    wrong = [
+        name for name in names if not isinstance(given.get(name), int) or not 0 < given[name] <= manifest.MAX_COUNT
+    ]
     if wrong:
         raise ExportError(f"{origin}: {', '.join(f'{name} is {given.get(name)!r}' for name in wrong)}; expected sizes")
     return {name: given[name] for name in names}

@@ -6,6 +6,7 @@ a folder of transformers, or OpenAI's .pt and a .tiktoken file
 
 import copy
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any
 
 from tritone.audio import Waveform
@@ -16,7 +17,7 @@ from tritone.families.export.frame import ExportedModel, write_bundle
 from tritone.families.export.precision import DTYPES
 from tritone.families.export.report import ExportReport
 from tritone.families.whisper.checkpoint import read_checkpoint
-from tritone.families.whisper.drift import token_drift
+from tritone.families.whisper.drift import TokenDrift
 from tritone.families.whisper.features import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, LogMel
 from tritone.families.whisper.graphs import DecoderGraph, EncoderGraph, FeaturesGraph
 from tritone.families.whisper.model import Network
@@ -68,7 +69,11 @@ class WhisperModel(ExportedModel):
         return graphs
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        return token_drift(self.graphs, role, opened, recordings, self.special)
+        return self._token_drift.of(role, opened, recordings)
+
+    @cached_property
+    def _token_drift(self) -> TokenDrift:
+        return TokenDrift(self.graphs, self.special)
 
     def manifest(self) -> dict[str, Any]:
         return {

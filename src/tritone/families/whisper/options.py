@@ -19,5 +19,7 @@ class WhisperOptions(ExportOptions):
 
     def __post_init__(self) -> None:
         if self.stages:
-            raise ValueError("features, encoder and decoder of Whisper are always graphs of their own; leave out --stages")
+            raise ValueError(
+                "features, encoder and decoder of Whisper are always graphs of their own; leave out --stages"
+            )
         super().__post_init__()

@@ -19,13 +19,17 @@ from tritone.bundle.byte_level import ByteLevelBpe, piece_of
 from tritone.errors import ExportError
 
 MAX_TABLE_BYTES = 64 * 2**20
-MAX_TOKENS = 2**20
 # In the order of their tokens; the first 99 in models before large-v3.
-LANGUAGES = tuple(
-    "en zh de es ru ko fr ja pt tr pl ca nl ar sv it id hi fi vi he uk el ms cs ro da hu ta no th ur hr bg lt la mi ml "
-    "cy sk te fa lv bn sr az sl kn et mk br eu is hy ne mn bs kk sq sw gl mr pa si km sn yo so af oc ka be tg sd gu am "
-    "yi lo uz fo ht ps tk nn mt sa lb my bo tl mg as tt haw ln ha ba jw su yue".split()
+# fmt: off
+LANGUAGES = (
+    "en", "zh", "de", "es", "ru", "ko", "fr", "ja", "pt", "tr", "pl", "ca", "nl", "ar", "sv", "it", "id", "hi", "fi",
+    "vi", "he", "uk", "el", "ms", "cs", "ro", "da", "hu", "ta", "no", "th", "ur", "hr", "bg", "lt", "la", "mi", "ml",
+    "cy", "sk", "te", "fa", "lv", "bn", "sr", "az", "sl", "kn", "et", "mk", "br", "eu", "is", "hy", "ne", "mn", "bs",
+    "kk", "sq", "sw", "gl", "mr", "pa", "si", "km", "sn", "yo", "so", "af", "oc", "ka", "be", "tg", "sd", "gu", "am",
+    "yi", "lo", "uz", "fo", "ht", "ps", "tk", "nn", "mt", "sa", "lb", "my", "bo", "tl", "mg", "as", "tt", "haw", "ln",
+    "ha", "ba", "jw", "su", "yue",
 )
+# fmt: on
 EOT, SOT = "<|endoftext|>", "<|startoftranscript|>"
 PREVIOUS, NO_TIMESTAMPS = "<|startofprev|>", "<|notimestamps|>"
 NO_SPEECH = ("<|nospeech|>", "<|nocaptions|>")  # today's name and transformers' older one
@@ -36,7 +40,8 @@ TIME_STEP = 0.02  # seconds, of the tokens that are times
 # Speaker tags and sounds that nobody said. Of the miscellaneous ones, which may be several tokens, the first counts.
 SYMBOLS = (
     *'"#()*+/:;<=>@[\\]^_`{|}~「」『』',
-    *"<< >> <<< >>> -- --- -( -[ (' (\" (( )) ((( ))) [[ ]] {{ }} ♪♪ ♪♪♪".split(),
+    *("<<", ">>", "<<<", ">>>", "--", "---", "-(", "-[", "('", '("'),
+    *("((", "))", "(((", ")))", "[[", "]]", "{{", "}}", "♪♪", "♪♪♪"),
 )
 MISCELLANEOUS = "♩♪♫♬♭♮♯"
 AT_WORD_STARTS = (" -", " '")
@@ -102,9 +107,9 @@ def read_tiktoken(path: Path, size: int, times: int) -> list[str]:
             encoded, rank = line.split()
             pieces[int(rank)] = piece_of(base64.b64decode(encoded, validate=True))
         except (ValueError, binascii.Error) as error:
-            raise ExportError(f"{path}, line {number}: expected a piece in base64 and its rank, got {line[:60]!r}") from (
-                error
-            )
+            raise ExportError(
+                f"{path}, line {number}: expected a piece in base64 and its rank, got {line[:60]!r}"
+            ) from (error)
     if sorted(pieces) != list(range(len(pieces))):
         raise ExportError(f"{path}: ranks must run from 0 without gaps")
     others = (*(f"<|{task}|>" for task in TASKS), "<|startoflm|>", PREVIOUS, NO_SPEECH[0], NO_TIMESTAMPS)
@@ -139,7 +144,9 @@ def special_tokens(tokens: Sequence[str], origin: str) -> dict[str, Any]:
         "languages": {
             match[1]: ids[token]
             for token, match in found.items()
-            if match and match[1] not in NO_LANGUAGES and ids[SOT] < ids[token] < ids[NO_TIMESTAMPS]
+            if match
+            and match[1] not in NO_LANGUAGES
+            and ids[SOT] < ids[token] < ids[NO_TIMESTAMPS]
             and match[1] in LANGUAGES
         },
         "tasks": {task: ids[f"<|{task}|>"] for task in TASKS if f"<|{task}|>" in ids},

@@ -63,9 +63,7 @@ class WhisperKind(Kind):
     def roles(self, mode: str) -> tuple[Role, ...]:
         return ("features", "decoder")
 
-    def open(
-        self, bundle: Bundle, *, defaults: DecodingOptions | None = None, **options: Any
-    ) -> "WhisperPipeline":
+    def open(self, bundle: Bundle, *, defaults: DecodingOptions | None = None, **options: Any) -> "WhisperPipeline":
         from tritone.pipelines.whisper.pipeline import WhisperPipeline
 
         return WhisperPipeline(bundle, options=defaults, **options)

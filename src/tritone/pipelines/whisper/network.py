@@ -1,7 +1,7 @@
 """The graphs of a Whisper bundle at work: features of recordings, windows to be decoded, and the decoder's caches.
 
-    waveform                  ->  features (frames, bins)
-    features of some windows  ->  Heard, which makes decoders for any of them
+waveform                  ->  features (frames, bins)
+features of some windows  ->  Heard, which makes decoders for any of them
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,7 +43,9 @@ class Network:
         for row, window in zip(batch, windows, strict=True):
             row[: len(window)] = window
         names = self.special.cross_names
-        return Heard(self.decoder, self.special, dict(zip(names, self.encoder({"features": batch}, names), strict=True)))
+        return Heard(
+            self.decoder, self.special, dict(zip(names, self.encoder({"features": batch}, names), strict=True))
+        )
 
 
 @dataclass(frozen=True)

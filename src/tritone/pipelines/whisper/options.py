@@ -71,7 +71,7 @@ class DecodingOptions:
     )
     temperature: tuple[float, ...] = option(
         FALLBACK,
-        "Temperatures to try one after the other, while the text of a window is too repetitive or unlikely; 0 takes the "
+        "Temperatures to try one after the other, while a window's text is too repetitive or unlikely; 0 takes the "
         "likeliest token.",
         read=_read_temperatures,
         values=f"numbers from 0 to {MAX_TEMPERATURE:g} with commas between, at most {MAX_TEMPERATURES}",

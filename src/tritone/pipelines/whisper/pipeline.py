@@ -168,9 +168,7 @@ class WhisperPipeline:
         left = sorted(recordings, key=lambda each: -each.num_frames)
         while left := [each for each in left if not each.is_done]:
             self._advance(left[: self.max_windows])
-        return [
-            self._transcript(each, len(waveform)) for each, (waveform, _, _) in zip(recordings, jobs, strict=True)
-        ]
+        return [self._transcript(each, len(waveform)) for each, (waveform, _, _) in zip(recordings, jobs, strict=True)]
 
     def _advance(self, recordings: Sequence[Recording]) -> None:
         """Decode the next window of some recordings."""
@@ -340,7 +338,7 @@ def compression_ratio(text: str) -> float:
 
 
 def needs_another(text: Text, options: DecodingOptions) -> bool:
-    """Whether a window should be tried at the next temperature: its text is too repetitive or unlikely, and no silence."""
+    """Whether to try a window at the next temperature: its text is too repetitive or unlikely, and it is no silence."""
     most, least, silence = (
         options.compression_ratio_threshold,
         options.log_prob_threshold,
@@ -357,4 +355,3 @@ def is_silent(text: Text, options: DecodingOptions) -> bool:
     if options.no_speech_threshold is None or text.written.no_speech_prob <= options.no_speech_threshold:
         return False
     return options.log_prob_threshold is None or text.written.avg_log_prob <= options.log_prob_threshold
-

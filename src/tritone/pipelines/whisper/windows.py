@@ -2,8 +2,8 @@
 
     tokens of a window with times among them  ->  Pieces (start, end, tokens), frames to move on by
 
-A pair of times ends one segment and begins the next. What comes after the last pair is cut off by the end of the window,
-so the next window begins there.
+A pair of times ends one segment and begins the next. What comes after the last pair is cut off by the end of the
+window, so the next window begins there.
 Source: openai/whisper whisper/transcribe.py.
 """
 

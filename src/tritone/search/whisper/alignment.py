@@ -56,12 +56,12 @@ def warp(cost: Matrix) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         step = np.where((both < down) & (both < right), 0, np.where((down < both) & (down < right), 1, 2))
         total[i, j] = cost[i - 1, j - 1] + np.choose(step, [both, down, right])
         trace[i, j] = step
-    i, j = rows, columns
+    row, column = rows, columns
     path = []
-    while i > 0 or j > 0:
-        path.append((i - 1, j - 1))
-        step = trace[i, j]
-        i, j = i - (step != 2), j - (step != 1)
+    while row > 0 or column > 0:
+        path.append((row - 1, column - 1))
+        last = int(trace[row, column])
+        row, column = row - (last != 2), column - (last != 1)
     found = np.array(path[::-1], np.int64)
     return found[:, 0], found[:, 1]
 
