@@ -70,9 +70,7 @@ def _request(name: str, model: DescribedModel, path: str, *, binary: bool, class
         tensor.set_data_from_numpy(value, binary_data=binary)
         inputs.append(tensor)
     outputs = [
-        InferRequestedOutput(
-            each.name, binary_data=each.type in NO_JSON, class_count=classes if each.labels else 0
-        )
+        InferRequestedOutput(each.name, binary_data=each.type in NO_JSON, class_count=classes if each.labels else 0)
         for each in model.outputs
     ]
     sequence: dict[str, Any] = {}
