@@ -70,8 +70,8 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copy(MODELS / "mirror.py", repository / name / "1" / "model.py")
     (repository / "classes" / "labels.txt").write_text("ant\nbee\ncat\n")
     for name in ("either", "running"):
-        config = repository / name / "config.pbtxt"
-        config.write_text(config.read_text() + 'parameters { key: "sample_rate" value: { string_value: "8000" } }')
+        path = repository / name / "config.pbtxt"
+        path.write_text(path.read_text() + 'parameters { key: "sample_rate" value: { string_value: "8000" } }')
     return repository
 
 

@@ -38,13 +38,13 @@ def test_rates_batches_and_memory_are_of_what_was_sent(server: TritonServer, raw
     with Monitor(Endpoint.parse(server.grpc_address), metrics_url(server)) as monitor:
         before = monitor.look()
         assert raw.together([Ask(model="toy", wav=WORD)] * 6) == ["good day"] * 6
-        time.sleep(0.06)  # for numbers that are told at most every 50 ms
-        raw.ask(Ask(model="toy", wav=WORD))
         raw.ask(Ask(model="toy", wav=WORD, parameters={"nothing": 1}))
+        time.sleep(0.06)  # numbers are told at most every 50 ms, with a request
+        raw.ask(Ask(model="toy", wav=WORD))
         after = monitor.look()
     found = activity(before, after)
     (toy,) = (each for each in found.models if each.model == "toy")
-    assert round(toy.requests_per_s * found.seconds) == 7
+    assert round(toy.requests_per_s * found.seconds) == 8
     assert round(toy.failures_per_s * found.seconds) == 1
     assert toy.latency_ms == pytest.approx(toy.queue_ms + toy.compute_ms)
     assert 1 <= toy.batch <= 7
@@ -135,7 +135,7 @@ def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dash
         for panel in dashboard["panels"]
         for target in panel.get("targets", [])
     }
-    assert len(queries) > 25
+    assert len(queries) >= 25
     # These have nothing to show without a GPU, a proxy or a failure.
     empty = re.compile("nv_gpu|tritone_proxy|request_failure")
     wanted = {name for name, query in queries.items() if not empty.search(query)}

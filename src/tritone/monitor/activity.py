@@ -15,9 +15,9 @@ from tritone.monitor.snapshot import PENDING, STREAMS, Snapshot
 class ModelActivity:
     """A model between two looks; None is not known. Times are means of the requests answered, in milliseconds.
 
-    `fill`: rows of a batch ÷ the most that the model takes. `padding`: share of what the network computed that was
-    padding. `audio_rate`: seconds of audio computed in a second. `waiting`: requests in the queue now. `streams`: open
-    now. `memory`: bytes of its processes.
+    `requests_per_s` counts all, `failures_per_s` those of them that got an error. `fill`: rows of a batch ÷ the most
+    that the model takes. `padding`: share of what the network computed that was padding. `audio_rate`: seconds of audio
+    computed in a second. `waiting`: requests in the queue now. `streams`: open now. `memory`: bytes of its processes.
     """
 
     model: str
@@ -67,8 +67,9 @@ def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> Mode
     look, gauges = after.looks[name], after.gauges.get(name, {})
     # A model that was loaded meanwhile, or whose server began anew, has counted everything since then.
     earlier = before.looks.get(name, Look())
+    failed = after.unanswered.get(name, 0.0) - before.unanswered.get(name, 0.0)
     if look.requests < earlier.requests:
-        earlier = Look()
+        earlier, failed = Look(), after.unanswered.get(name, 0.0)
     side = earlier.until(look)
     known: dict[str, Any] = {}
     if side.requests:
@@ -85,8 +86,8 @@ def _model(name: str, before: Snapshot, after: Snapshot, seconds: float) -> Mode
             known[field] = int(gauges[gauge])
     return ModelActivity(
         model=name,
-        requests_per_s=side.requests / seconds,
-        failures_per_s=side.failures / seconds,
+        requests_per_s=(side.requests + side.failures) / seconds,
+        failures_per_s=(side.failures + failed) / seconds,
         memory=after.memory.get(name),
         **known,
     )

@@ -24,6 +24,7 @@ from tritone.loadtest.findings.statistics import (
 from tritone.server.watch import model_of
 
 STREAMS = "tritone_open_streams"
+REQUESTS = "tritone_requests_total"
 PENDING = "nv_inference_pending_request_count"
 GAUGES = (STREAMS, PENDING)
 
@@ -32,6 +33,7 @@ GAUGES = (STREAMS, PENDING)
 class Snapshot:
     """Counters since the server started, by model, and what is now: sums over versions and processes.
 
+    `unanswered`: requests to which the model itself answered with an error, which Triton counts as successful.
     `gpus`: utilisation 0..1, memory used and in all in bytes, by the id of the GPU. `memory`: bytes of the resident
     sets of a model's processes, where they run on this machine.
     """
@@ -39,6 +41,7 @@ class Snapshot:
     time_s: float
     looks: Mapping[str, Look]
     gauges: Mapping[str, Mapping[str, float]]
+    unanswered: Mapping[str, float] = field(default_factory=dict)
     memory: Mapping[str, int] = field(default_factory=dict)
     max_batch_sizes: Mapping[str, int] = field(default_factory=dict)
     gpus: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
@@ -83,6 +86,7 @@ class Monitor:
             time_s=time.monotonic(),
             looks={name: Look.of({"model_stats": entries}, counters.get(name)) for name, entries in found.items()},
             gauges={name: {key: each[key] for key in GAUGES if key in each} for name, each in counters.items()},
+            unanswered=_unanswered(page),
             memory=memory_of_models(self._endpoint.port) if self._endpoint.is_loopback else {},
             max_batch_sizes={name: self._max_batch_size(self._transport, name) for name in found},
             gpus=_gpus(page),
@@ -124,6 +128,14 @@ def _listens(process: psutil.Process, port: int, known: dict[int, bool]) -> bool
             connections = []
         known[process.pid] = any(each.status == psutil.CONN_LISTEN and each.laddr.port == port for each in connections)
     return known[process.pid]
+
+
+def _unanswered(page: Sequence[str]) -> dict[str, float]:
+    found: defaultdict[str, float] = defaultdict(float)
+    for name, labels, value in samples(page):
+        if name == REQUESTS and labels.get("outcome") != "ok":
+            found[labels.get("model", "")] += value
+    return found
 
 
 def _gpus(page: Sequence[str]) -> dict[str, tuple[float, float, float]]:
