@@ -97,8 +97,8 @@ def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
             f"checkpoint {path}: expected a dict with dims and model_state_dict, as openai/whisper has it"
         )
     given = content["dims"]
-    names = ("mels", "audio_ctx", "audio_state", "audio_head", "audio_layer", "vocab")
-    names += ("text_ctx", "text_state", "text_head", "text_layer")
+    names = ["mels", "audio_ctx", "audio_state", "audio_head", "audio_layer", "vocab"]
+    names += ["text_ctx", "text_state", "text_head", "text_layer"]
     size = _sizes(given, [f"n_{name}" for name in names], f"{path}: dims")
     if size["n_audio_state"] != size["n_text_state"]:
         raise ExportError(f"{path}: encoder and decoder have different widths, which no Whisper model has")
@@ -154,8 +154,8 @@ def _read_folder(folder: Path) -> Checkpoint:
             f"{folder}/config.json: activation_function {config.get('activation_function')!r} and scale_embedding "
             f"{config.get('scale_embedding')!r} are not supported; Whisper models have gelu and false"
         )
-    names = ("num_mel_bins", "max_source_positions", "d_model", "encoder_attention_heads", "encoder_layers")
-    names += ("encoder_ffn_dim", "vocab_size", "max_target_positions", "decoder_attention_heads", "decoder_layers")
+    names = ["num_mel_bins", "max_source_positions", "d_model", "encoder_attention_heads", "encoder_layers"]
+    names += ["encoder_ffn_dim", "vocab_size", "max_target_positions", "decoder_attention_heads", "decoder_layers"]
     size = _sizes(config, [*names, "decoder_ffn_dim"], f"{folder}/config.json")
     state, files = _read_weights(folder)
     state = {_renamed(name): value for name, value in state.items()}

@@ -7,7 +7,8 @@ DecoderGraph     tokens, padding, places, caches    ->  logits, alignment, next_
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import cast
 
 import torch
 from torch import Tensor
@@ -16,7 +17,7 @@ from tritone.bundle.manifest import layer_names
 from tritone.families.export.exportable import ExportableGraph, Run, trial_signal
 from tritone.families.export.precision import as_dtype
 from tritone.families.whisper.features import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, LogMel
-from tritone.families.whisper.model import Network
+from tritone.families.whisper.model import Attention, Block, Network
 
 TRIAL_SECONDS = (0.05, 1.3, 2.9)
 
@@ -65,7 +66,7 @@ class EncoderGraph(ExportableGraph):
     def __init__(self, network: Network) -> None:
         super().__init__()
         self.encoder = network.encoder
-        self.cross = torch.nn.ModuleList(block.cross_attn for block in network.decoder.blocks)
+        self.cross = torch.nn.ModuleList(block.cross_attn for block in cast(Iterable[Block], network.decoder.blocks))
         self.dims = network.dims
         self.compared = ("encoder_out", *layer_names("cross", self.dims.text_layers))
 
@@ -94,7 +95,7 @@ class EncoderGraph(ExportableGraph):
     def forward(self, features: Tensor) -> tuple[Tensor, ...]:
         found = self.encoder(features)
         outputs = [found]
-        for attention in self.cross:
+        for attention in cast(Iterable[Attention], self.cross):
             outputs += [attention.keys(found).transpose(2, 3), attention.values(found)]
         return tuple(as_dtype(each, torch.float32) for each in outputs)
 

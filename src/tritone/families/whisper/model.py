@@ -9,7 +9,9 @@ no position. Several rows in a row may share one recording, so that the hypothes
 Source: openai/whisper whisper/model.py.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -103,7 +105,7 @@ class AudioEncoder(nn.Module):
         """Args: features (batch, frames, bins), twice as many frames as there are positions."""
         x = F.gelu(self.conv2(F.gelu(self.conv1(as_dtype(features, self.conv1.weight.dtype).transpose(1, 2)))))
         x = x.transpose(1, 2) + self.positional_embedding
-        for block in self.blocks:
+        for block in cast(Iterable[Block], self.blocks):
             y = block.attn_ln(x)
             x = x + block.attn.attend(y, block.attn.keys(y).transpose(2, 3), block.attn.values(y))[0]
             x = x + block.mlp(block.mlp_ln(x))
@@ -150,7 +152,7 @@ class TextDecoder(nn.Module):
         bias = torch.where(seen, 0.0, HIDDEN).to(dtype).unsqueeze(1)
         x = self.token_embedding(tokens) + self.positional_embedding[position]
         caches, scores = [], []
-        for index, block in enumerate(self.blocks):
+        for index, block in enumerate(cast(Iterable[Block], self.blocks)):
             y = block.attn_ln(x)
             keys = torch.cat([as_dtype(past[2 * index], dtype), block.attn.keys(y)], dim=2)
             values = torch.cat([as_dtype(past[2 * index + 1], dtype), block.attn.values(y)], dim=2)
