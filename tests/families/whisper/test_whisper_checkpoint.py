@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import soundfile
 import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from families.whisper_models import IDS, PIECES, SUPPRESS, TOKENS, random_model, write_folder, write_openai
+import tritone
+from families.whisper_models import IDS, PIECES, SUPPRESS, TOKENS, random_model, speech, write_folder, write_openai
 from tritone.bundle.byte_level import ByteLevelBpe
 from tritone.bundle.manifest import Whisper
 from tritone.cli.main import app
-from tritone.errors import ExportError
+from tritone.errors import BundleError, ExportError
 from tritone.families.whisper.checkpoint import read_checkpoint
+from tritone.families.whisper.export import export_whisper
 from tritone.families.whisper.tokens import suppressed_tokens
+from tritone.repository import ModelOptions, build_repository
 
 
 @pytest.fixture(scope="module")
@@ -33,10 +37,8 @@ def folder(saved: Path, tmp_path: Path) -> Path:
 
 
 def test_a_folder_and_a_checkpoint_of_openai_hold_the_same_tensors(saved: Path) -> None:
-    theirs, openai = (
-        read_checkpoint(saved),
-        read_checkpoint(*(saved.parent / "openai").glob("*.pt"), saved.parent / "openai/small.tiktoken"),
-    )
+    theirs = read_checkpoint(saved)
+    openai = read_checkpoint(saved.parent / "openai/small.pt", saved.parent / "openai/small.tiktoken")
     assert theirs.dims == openai.dims
     assert all(torch.equal(value, openai.state[name]) for name, value in theirs.state.items())
     assert theirs.tokens == openai.tokens == TOKENS
@@ -137,10 +139,6 @@ def test_the_command_exports_what_transcribe_then_reads(saved: Path, tmp_path: P
     run = CliRunner().invoke
     exported = run(app, ["export", "whisper", "--checkpoint", str(saved), "--output", str(tmp_path / "small")])
     assert exported.exit_code == 0, exported.output
-    import soundfile
-
-    from families.whisper_models import speech
-
     soundfile.write(tmp_path / "a.wav", speech(1.2), 16000)
     asked = ["transcribe", "--bundle", str(tmp_path / "small"), str(tmp_path / "a.wav")]
     told = run(app, [*asked, "--json", "--timestamps", "--decoding", '{"language": "de", "temperature": [0]}'])
@@ -158,3 +156,27 @@ def test_the_command_exports_what_transcribe_then_reads(saved: Path, tmp_path: P
         assert message in " ".join(failed.output.split()).replace("│", "").replace("  ", " ")
     stages = run(app, ["export", "whisper", "--checkpoint", str(saved), "--output", str(tmp_path / "b"), "--stages"])
     assert stages.exit_code == 2
+
+
+@pytest.mark.slow
+def test_graphs_in_other_precisions_write_text_and_their_drift_is_told(saved: Path, tmp_path: Path) -> None:
+    (tmp_path / "audio").mkdir()
+    soundfile.write(tmp_path / "audio" / "a.wav", speech(1.0), 16000)
+    report = export_whisper(
+        checkpoint=saved,
+        output=tmp_path / "small",
+        precisions=("fp32", "fp16", "int8"),
+        check_audio=tmp_path / "audio",
+        max_drift=0.5,  # of a random model
+    )
+    assert set(report.drifts) == {
+        f"{role}.{precision}.onnx" for role in ("encoder", "decoder") for precision in ("fp16", "int8")
+    }
+    assert report.drifts["decoder.fp16.onnx"].moved < report.drifts["decoder.int8.onnx"].moved < 0.5
+    for precision in ("fp16", "int8"):
+        found = tritone.load_whisper(tmp_path / "small", precision=precision, threads=1, language="de", temperature=0)
+        assert found.transcribe(speech(1.0)).text
+    with pytest.raises(BundleError, match=r"is a Whisper model: .* cannot be searched frame by frame.*load_whisper"):
+        tritone.load(tmp_path / "small")
+    with pytest.raises(BundleError, match="which nothing compiles"):
+        build_repository([tmp_path / "small"], tmp_path / "r", options=ModelOptions(compile="auto"))

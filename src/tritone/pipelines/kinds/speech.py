@@ -141,8 +141,9 @@ def speech_kind(bundle: Bundle) -> SpeechKind:
     """
     kind = kind_of(bundle)
     if not isinstance(kind, SpeechKind):
+        lack = "cannot be searched frame by frame" if kind.writes_text else "writes no text"
         raise BundleError(
-            f"{bundle.path} is {kind.noun}: {kind.does} and writes no text. {kind.usage}, or take a bundle that "
+            f"{bundle.path} is {kind.noun}: {kind.does} and {lack}. {kind.usage}, or take a bundle that "
             "recognises speech."
         )
     return kind

@@ -21,7 +21,8 @@ class WhisperKind(Kind):
 
     name = "whisper"
     noun = "a Whisper model"
-    does = "it writes text, with a decoder of its own"
+    does = "it decodes windows of a recording one after the other"
+    writes_text = True
     usage = "Load it with tritone.load_whisper"
     encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
     options = DecodingOptions

@@ -19,7 +19,7 @@ from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.byte_level import ByteLevelBpe
 from tritone.bundle.manifest import Whisper
-from tritone.errors import BundleError, InputError, TritoneError
+from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import prepared, values, with_options
@@ -97,10 +97,12 @@ class WhisperPipeline:
         Raises:
             BundleError: the bundle has no Whisper model, or a graph that cannot be opened or does not fit its manifest.
             InputError: the model does not have what the options ask for.
-            OperatorError: the device is not available.
+            OperatorError: the device is not available, or the model should be compiled.
         """
         if bundle.manifest.whisper is None:
             raise BundleError(f"{bundle.path} is of kind {bundle.manifest.kind!r} and holds no Whisper model.")
+        if placement.compile:
+            raise OperatorError(f"{bundle.path} is a Whisper model, which nothing compiles; leave out compile.")
         self.bundle = bundle
         self.special: Whisper = bundle.manifest.whisper
         self.sample_rate = bundle.manifest.sample_rate
