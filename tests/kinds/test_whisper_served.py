@@ -44,13 +44,14 @@ def test_a_server_answers_as_the_pipeline_in_process(client: Client, pipeline: W
     expected = pipeline.transcribe(waveforms, [CHOSEN] * 3)
     found = client.transcribe(waveforms, details=True, search=ASKED)
     for result, transcript in zip(found, expected, strict=True):
-        assert (result.text, result.value.language) == (transcript.text, "de")
-        assert [each.tokens for each in result.value.segments] == [each.tokens for each in transcript.segments]
+        value = result.get()
+        assert (value.text, value.language) == (transcript.text, "de")
+        assert [each.tokens for each in value.segments] == [each.tokens for each in transcript.segments]
         np.testing.assert_allclose(
-            [each.end_s for each in result.value.segments], [each.end_s for each in transcript.segments], atol=1e-3
+            [each.end_s for each in value.segments], [each.end_s for each in transcript.segments], atol=1e-3
         )
     plain = client.transcribe(waveforms[1], details=True)
-    assert (plain.text, plain.value.language) == (pipeline.transcribe([waveforms[1]], [USUAL])[0].text, "zh")
+    assert (plain.text, plain.get().language) == (pipeline.transcribe([waveforms[1]], [USUAL])[0].text, "zh")
 
 
 def test_what_a_request_may_not_ask_for_is_its_own_error(client: Client) -> None:
