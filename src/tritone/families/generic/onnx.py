@@ -331,7 +331,7 @@ def _rename_nodes(graph: Any, names: Mapping[str, str]) -> None:
 
 def _opened(path: Path) -> OnnxGraph:
     try:
-        return OnnxGraph(path)
+        return OnnxGraph(path, quiet=True)  # it is tried with sizes that may not be its own
     except BundleError as error:
         raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
 
