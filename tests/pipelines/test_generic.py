@@ -11,6 +11,7 @@ from generic_models import write_running_sum, write_scaled
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Manifest
 from tritone.errors import BundleError, InputError, StreamError
+from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 
 ROW = np.float32([[1, 2, 3]])
@@ -99,6 +100,11 @@ def test_a_manifest_has_the_parts_of_speech_or_those_of_a_generic_model(tmp_path
     (path / "manifest.json").write_text(json.dumps(content | {"sample_rate": 16000}))
     with pytest.raises(BundleError, match="has none of speech, got sample_rate"):
         Bundle.open(path)
+
+
+def test_a_generic_model_is_not_compiled_for_lengths_of_audio(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is a generic model; only networks that take audio are compiled"):
+        compile_bundle(Bundle.open(write_scaled(tmp_path / "bundle")))
 
 
 def test_a_generic_model_writes_no_text(tmp_path: Path) -> None:
