@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.recognizer import Recognizer, Stream
+    from tritone.runtime.python.signature import Models
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
     from tritone.transcript import Alternative, Span, Transcript
@@ -32,6 +33,7 @@ __all__ = [
     "Embedder",
     "EndpointRules",
     "FrameScores",
+    "Models",
     "Recognizer",
     "SearchOptions",
     "Span",
@@ -52,6 +54,7 @@ LAZY = {
     "Embedder": "tritone.pipelines.embedder",
     "EndpointRules": "tritone.search.endpoint",
     "FrameScores": "tritone.pipelines.frames",
+    "Models": "tritone.runtime.python.signature",
     "Recognizer": "tritone.pipelines.recognizer",
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
