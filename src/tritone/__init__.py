@@ -214,15 +214,19 @@ def load_model(
     threads: int | None = None,
     runtime: str | None = None,
     precision: str | None = None,
+    models: "Mapping[str, Model] | None" = None,
 ) -> "Model":
     """Load a bundle of a generic model, which takes and returns arrays by name, in this process.
 
     Args:
         bundle: a bundle folder.
-        device, threads, runtime, precision: as of `load`.
+        device, threads, runtime, precision: as of `load`. A Python function is a program, which runs only with the
+            runtime `python`.
+        models: loaded models that a Python function may call, by the names that it has for them.
 
     Raises:
-        BundleError: the bundle is missing, damaged or too new, or of another kind.
+        BundleError: the bundle is missing, damaged or too new, or of another kind; or it calls a model that is not
+            among `models`.
         ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
     What the bundle or this machine does not have is told when the graph is first needed.
@@ -233,7 +237,8 @@ def load_model(
 
     opened = Bundle.open(bundle)
     opened.verify()
-    return Model(opened, placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision))
+    placement = Placement(device=device, threads=threads, runtime=runtime, precision=precision)
+    return Model(opened, placement=placement, models=models)
 
 
 def __getattr__(name: str) -> Any:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tritone.bundle import Bundle, resolve, shipped_bundles
 from tritone.bundle.bundle import MANIFEST
-from tritone.bundle.manifest import Artifact
+from tritone.bundle.manifest import Artifact, Generic
 from tritone.errors import BundleError, InputError, TritoneError
 from tritone.inspection.repository import CONFIG, Model, read_models
 from tritone.paths import local
@@ -90,6 +90,8 @@ def _of_bundle(bundle: Bundle) -> Inspection:
     facts |= {"versions": ", ".join(f"{name} {version}" for name, version in manifest.provenance.versions.items())}
     facts |= {"sources": ", ".join(manifest.provenance.sources)}
     fault, notes = "", []
+    if manifest.tensors is not None:
+        facts |= _of_generic(manifest.generic)
     tensors: tuple[Listing, ...] = ()
     try:
         kind = kind_of(bundle)
@@ -121,6 +123,16 @@ def _of_bundle(bundle: Bundle) -> Inspection:
         notes=tuple(notes),
         fault=fault,
     )
+
+
+def _of_generic(generic: Generic) -> dict[str, str]:
+    facts = {"largest batch": str(generic.max_batch_size) if generic.max_batch_size else "none: no axis of rows"}
+    facts["states"] = ", ".join(f"{each.output} to {each.input} {_shape(each.dims)}" for each in generic.states)
+    if (python := generic.python) is not None:
+        facts["function"] = f"{python.function}{', a generator: it answers many times' if python.decoupled else ''}"
+        facts["needs"] = ", ".join(python.requirements)
+        facts["calls"] = ", ".join(python.calls)
+    return facts
 
 
 def _graph_row(bundle: Bundle, artifact: Artifact) -> Cells:

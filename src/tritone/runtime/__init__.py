@@ -11,11 +11,12 @@ from typing import Any
 from tritone.errors import BundleError, MissingDependencyError
 from tritone.runtime.description import GraphDescription, TensorDescription
 from tritone.runtime.device import cuda_index
-from tritone.runtime.graph import EngineStamp, Graph, Slots, TensorSpec
+from tritone.runtime.graph import EngineStamp, FunctionStamp, Graph, Slots, TensorSpec
 
 __all__ = [
     "RUNTIMES",
     "EngineStamp",
+    "FunctionStamp",
     "Graph",
     "GraphDescription",
     "Slots",
@@ -68,6 +69,9 @@ RUNTIMES: Mapping[str, Runtime] = {
         on_cpu=False,
         programs="engines",
     ),
+    "python": Runtime(
+        "tritone.runtime.python.graph", "PythonGraph", ".py", "packaging", "packaging", programs="functions of Python"
+    ),
 }
 
 
@@ -78,6 +82,7 @@ def open_graph(
     *,
     split_calls: bool = True,
     engine: EngineStamp | None = None,
+    function: FunctionStamp | None = None,
 ) -> Graph:
     """Open an exported graph with the runtime that its file name calls for.
 
@@ -85,6 +90,7 @@ def open_graph(
 
     Args:
         engine: what an engine was built with, as its manifest says; of no other graph.
+        function: which function of a file of Python, as its manifest says; of no other graph.
 
     Raises:
         MissingDependencyError: the runtime is not installed.
@@ -94,7 +100,7 @@ def open_graph(
         raise ValueError(f"graphs are files {', '.join(each.suffix for each in RUNTIMES.values())}, got {path}")
     if lack := _lack(runtime):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
-    told = {} if engine is None else {"engine": engine}
+    told = {name: value for name, value in (("engine", engine), ("function", function)) if value is not None}
     graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls, **told)
     return graph
 

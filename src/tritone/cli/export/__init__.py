@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from tritone.cli.export.options import Values, flags_given, with_options
+from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.wespeaker import wespeaker
@@ -55,6 +56,7 @@ def jasper(values: Values) -> None:
     export("jasper", values, "log probability")
 
 
+app.command()(python)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(wespeaker)
 

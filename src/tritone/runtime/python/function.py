@@ -91,7 +91,7 @@ class PythonFunction:
             OperatorError: the result is not as annotated.
         """
         if self.signature.decoupled:
-            raise OperatorError(f"{self.target} is a generator, which answers many times; ask for its stream")
+            raise InputError(f"{self.target} is a generator, which answers many times; ask for its stream of answers")
         arguments, rows = self._arguments(inputs, models)
         with self._lock:
             found = self.signature.results(self._function(**arguments), rows)
@@ -149,6 +149,13 @@ def load_object(folder: Path, target: str) -> Any:
     if not hasattr(module, attribute):
         raise BundleError(f"{folder}: the module {name} has no {attribute!r}")
     return getattr(module, attribute)
+
+
+def forget(folder: Path) -> None:
+    """Have Python forget the modules that were imported from a folder that is about to go."""
+    inside = folder.resolve()
+    for name in [name for name, module in sys.modules.items() if _is_below(module, inside)]:
+        del sys.modules[name]
 
 
 @contextmanager

@@ -66,17 +66,15 @@ class Models(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """An input or output. `type`: Triton's name. `dims`: on the wire, without the axis of rows; -1 is any size.
+    """An input or output. `type`: Triton's name. `dims`: without the axis of rows; -1 is any size.
 
-    `item`: type of the elements of a Python list, None for a numpy array. `scalar`: the function has no axis beside the
-    rows, where the wire has `dims` [1].
+    `item`: type of the elements of a Python list, None for a numpy array.
     """
 
     name: str
     type: str
     dims: tuple[int, ...]
     item: Callable[..., Any] | None = None
-    scalar: bool = False
     optional: bool = False
 
     def value(self, array: Array) -> Any:
@@ -90,8 +88,6 @@ class Argument:
                 f"input {self.name} is {array.dtype} of shape {list(array.shape)}; expected {self.type} of shape "
                 f"{[-1, *self.dims]}"
             )
-        if self.scalar:
-            array = array.reshape(len(array))
         if self.item is None:
             return array
         if self.item is str:
@@ -120,14 +116,10 @@ class Argument:
                 raise OperatorError(
                     f"the function returned what is no {self.type} for {self.name} ({error}): {value!r:.100}"
                 ) from error
-        shape = found.shape
-        if self.scalar and found.ndim == 1:
-            found = found[:, None]
         if not self._fits(found.shape) or len(found) != rows:
-            told = [] if self.scalar else self.dims
             raise OperatorError(
-                f"the function returned shape {list(shape)} for {self.name}; expected {[rows, *told]}, a row for each "
-                "row of the inputs, and -1 for any size"
+                f"the function returned shape {list(found.shape)} for {self.name}; expected {[rows, *self.dims]}, a "
+                "row for each row of the inputs, and -1 for any size"
             )
         return _encoded(found, self.name) if wanted.kind == "O" else found
 
@@ -224,12 +216,12 @@ def _argument(name: str, hint: Any, where: str) -> Argument:
         type_ = next((key for key, dtype in TYPES.items() if _is_type(kind, dtype)), None)
         if type_ is not None and dims is not None and all(_is_axis(axis) for axis in dims):
             sizes = tuple(axis if isinstance(axis, int) else -1 for axis in dims)
-            return Argument(name=name, type=type_, dims=sizes or (1,), scalar=not sizes)
+            return Argument(name=name, type=type_, dims=sizes)
     item, axes = hint, 0
     while get_origin(item) is list:
         (item,), axes = get_args(item), axes + 1
     if axes and item in SCALARS and dims is None:
-        return Argument(name=name, type=SCALARS[item], dims=(-1,) * (axes - 1) or (1,), item=item, scalar=axes == 1)
+        return Argument(name=name, type=SCALARS[item], dims=(-1,) * (axes - 1), item=item)
     raise ValueError(f"{where} is annotated as {_shown(hint)}; expected {FORMS}")
 
 
