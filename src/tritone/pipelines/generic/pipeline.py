@@ -116,6 +116,7 @@ class GenericPipeline:
         bundle: Bundle,
         *,
         placement: Placement = ON_CPU,
+        max_batch_size: int | None = None,
         max_sequences: int = 1024,
         idle_s: float = float("inf"),
         models: Models | None = None,
@@ -124,6 +125,7 @@ class GenericPipeline:
 
         Args:
             placement: which of the bundle's graphs runs, and where.
+            max_batch_size: rows of a call; None takes the manifest's.
             max_sequences, idle_s: of a model with states, see `Sequences`.
             models: those that a Python function may call.
 
@@ -133,6 +135,8 @@ class GenericPipeline:
         """
         self.bundle = bundle
         self.generic = bundle.manifest.generic
+        if max_batch_size is not None:
+            self.generic = self.generic.model_copy(update={"max_batch_size": max_batch_size})
         self.work = WorkLog(1)  # no audio is in it
         _, self._graph = open_chosen(bundle, "model", placement)
         if isinstance(self._graph, PythonGraph):
