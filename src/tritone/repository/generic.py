@@ -22,6 +22,7 @@ from tritone.repository.instances import Instances
 from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
 from tritone.runtime.bfloat16 import to_bfloat16
+from tritone.runtime.python.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
 IDLE_GRACE_S = (
@@ -35,6 +36,7 @@ CONTROLS = {
     "corrid": pb.ModelSequenceBatching.Control.CONTROL_SEQUENCE_CORRID,
 }
 FALSE_TRUE = {"INT32": "int32_false_true", "FP32": "fp32_false_true", "BOOL": "bool_false_true"}
+DECOUPLED = "decoupled"  # the module of `tritone.backend` for models that answer many times
 INITIAL = "initial_state"  # the folder in which Triton looks for the first values of states
 
 
@@ -57,6 +59,8 @@ def generic(
     if (tensors.is_sequence or (tensors.python and tensors.python.decoupled)) and told.priorities:
         raise ValueError(f"{bundle.path}: --priorities is for models without sequences that answer once")
     native = _native(bundle, options) if platform == "native" else None
+    if native is None:
+        _check_runs(bundle, options)
     artifact, backend = native or (None, None)
     labels = {each.labels: bundle.file(each.labels) for each in tensors.outputs if each.labels is not None}
     config = pb.ModelConfig(
@@ -95,7 +99,7 @@ def generic(
             name=name,
             mode=GENERIC,
             config=config,
-            module=GENERIC if backend is None else None,
+            module=_module(tensors) if backend is None else None,
             bundle=bundle if backend is None else None,
             files=files,
             version=str(told.version),
@@ -104,6 +108,18 @@ def generic(
             stand_in=None if backend is None else _stand_in(name, bundle, options, serving),
         )
     ]
+
+
+def _module(tensors: Generic) -> str:
+    return DECOUPLED if tensors.python is not None and tensors.python.decoupled else GENERIC
+
+
+def _check_runs(bundle: Bundle, options: ModelOptions) -> None:
+    """What would keep the model from being loaded: graphs that are programs and nobody asked for, missing packages."""
+    found = bundle.artifacts("model", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    python = bundle.manifest.generic.python
+    if asked_for(found, options.runtime, bundle)[0].runtime == "python" and python is not None:
+        check_requirements(python.requirements, f"{bundle.path}, function {python.function},")
 
 
 def _stand_in(name: str, bundle: Bundle, options: ModelOptions, serving: ServingOptions) -> ModelFolder:

@@ -82,7 +82,7 @@ class Model:
         return {name: np.asarray(array) for name, array in result.items()}
 
 
-class Asked(Mapping[str, Callable[..., Arrays]]):
+class Asked:
     """Models as a Python function calls them, see `tritone.Models`."""
 
     def __init__(self, models: Mapping[str, Model]) -> None:
@@ -96,9 +96,3 @@ class Asked(Mapping[str, Callable[..., Arrays]]):
             )
         model = self._models[name]
         return lambda **inputs: model.infer(inputs)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def __len__(self) -> int:
-        return len(self._models)

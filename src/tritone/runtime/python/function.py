@@ -26,7 +26,7 @@ TARGET = re.compile(r"(?P<module>[A-Za-z_]\w*(\.[A-Za-z_]\w*)*):(?P<name>[A-Za-z
 _importing = threading.Lock()
 
 
-class NoModels(Mapping[str, Callable[..., Mapping[str, Array]]]):
+class NoModels:
     """The models of a function to which nobody gave any."""
 
     def __getitem__(self, name: str) -> Callable[..., Mapping[str, Array]]:
@@ -34,12 +34,6 @@ class NoModels(Mapping[str, Callable[..., Mapping[str, Array]]]):
             f"a function called the model {name!r}, but it was given none. Open it with models={{{name!r}: ...}}, or "
             "serve it in a repository that has this model"
         )
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(())
-
-    def __len__(self) -> int:
-        return 0
 
 
 class PythonFunction:
