@@ -10,13 +10,16 @@ import pytest
 import tritonclient.grpc as triton
 
 import tritone
+from ensemble_models import write_parts
 from serving import TIMEOUT_S, quiet_options
 from tritone.families.generic.python import export_python
-from tritone.repository import ModelOptions, build_repository
+from tritone.families.generic.steps import bundles_of
+from tritone.pipelines.wiring.spec import read_spec
+from tritone.repository.wired import build_ensemble
 from tritone.server import TritonServer
 
+pytestmark = pytest.mark.slow  # seven models are loaded
 STEPS = """
-from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -41,34 +44,44 @@ def count(text: list[str], bonus: list[int] | None = None) -> Counted:
     return Counted(lengths, total if bonus is None else total + np.array(bonus))
 
 
-def spell(text: list[str]) -> Iterator[list[str]]:
-    for letters in zip(*text):
-        if "!" in letters:
-            raise InputError("no shouting")
-        yield list(letters)
-
-
 def judge(text: list[str], models: Models) -> list[str]:
     asked = [each for each in text if "?" not in each]
     totals = iter(models["count"](text=np.array(asked)[:, None])["total"][:, 0]) if asked else iter(())
     return ["unknown" if "?" in each else f"{next(totals)} letters" for each in text]
 """
+JUDGED = """
+name: judged
+models: {count: {bundle: count, runtime: python}}
+steps:
+  judge: {python: judging:judge, inputs: {text: TEXT}}
+outputs: {VERDICT: judge.output}
+"""
+LETTERS = """
+name: letters
+steps:
+  up: {python: steps:upper, inputs: {text: text}}
+  spell: {python: steps:spell, inputs: {text: up.output}}
+outputs: {output: spell.output}
+"""
 
 
 @pytest.fixture(scope="module")
-def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    folder = tmp_path_factory.mktemp("functions")
-    (folder / "steps.py").write_text(STEPS)
-    return {
-        name: export_python(target=f"steps:{name}", folder=folder, output=folder / name, max_batch_size=4).path
-        for name in ("count", "spell", "judge")
-    }
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Files of ensembles: of three steps, one that answers many times, one that asks another model."""
+    folder = write_parts(tmp_path_factory.mktemp("ensembles"))
+    (folder / "judging.py").write_text(STEPS)
+    (folder / "letters.yaml").write_text(LETTERS)
+    (folder / "judged.yaml").write_text(JUDGED)
+    export_python(target="judging:count", folder=folder, output=folder / "count", max_batch_size=4)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def server(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("served") / "repository"
-    build_repository(list(bundles.values()), repository, options=ModelOptions(runtime="python"))
+    for name in ("spec", "letters", "judged"):
+        spec = read_spec(folder / f"{name}.yaml")
+        build_ensemble(spec, bundles_of(spec, folder, folder / "made"), repository)
     with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield running
 
@@ -79,8 +92,8 @@ def client(server: TritonServer) -> Iterator[triton.InferenceServerClient]:
         yield found
 
 
-def texts(*rows: str) -> triton.InferInput:
-    found = triton.InferInput("text", (len(rows), 1), "BYTES")
+def texts(*rows: str, name: str = "text") -> triton.InferInput:
+    found = triton.InferInput(name, (len(rows), 1), "BYTES")
     return found.set_data_from_numpy(np.array([[row.encode()] for row in rows], object))
 
 
@@ -106,10 +119,8 @@ def is_final(result: Any) -> bool:
     return bool(result.get_response().parameters["triton_final_response"].bool_param)
 
 
-def test_a_function_answers_in_a_server_as_in_process(
-    client: triton.InferenceServerClient, bundles: dict[str, Path]
-) -> None:
-    model = tritone.load_model(bundles["count"], runtime="python")
+def test_a_function_answers_in_a_server_as_in_process(client: triton.InferenceServerClient, folder: Path) -> None:
+    model = tritone.load_model(folder / "count", runtime="python")
     found = ask(client, "count", texts("one three", "größe"))
     expected = model.infer({"text": [["one three"], ["größe"]]})
     assert expected["lengths"].tolist() == [[3, 5], [5, 0]]
@@ -129,21 +140,32 @@ def test_what_a_function_refuses_is_told_to_the_client(client: triton.InferenceS
 
 
 def test_a_generator_answers_many_times(client: triton.InferenceServerClient) -> None:
-    assert answers(client, "spell", "abc", "xyz") == [[[b"a"], [b"x"]], [[b"b"], [b"y"]], [[b"c"], [b"z"]]]
-    first, error = answers(client, "spell", "a!c")
+    expected = [[[b"a"], [b"x"]], [[b"b"], [b"y"]], [[b"c"], [b"z"]]]
+    assert answers(client, "letters-spell", "abc", "xyz") == expected
+    first, error = answers(client, "letters-spell", "a!c")
     assert first == [[b"a"]]
     assert "no shouting" in str(error)
-    assert answers(client, "spell", "q") == [[[b"q"]]]  # the model goes on
+    assert answers(client, "letters-spell", "q") == [[[b"q"]]]  # the model goes on
+    assert answers(client, "letters", "ab") == [[[b"A"]], [[b"B"]]]  # an ensemble whose last step it is
 
 
 def test_a_function_that_decides_asks_other_models_of_the_server(
-    client: triton.InferenceServerClient, bundles: dict[str, Path]
+    client: triton.InferenceServerClient, folder: Path
 ) -> None:
     rows = ("four five", "why?", "two")
-    found = ask(client, "judge", texts(*rows)).as_numpy("output").tolist()
+    found = ask(client, "judged", texts(*rows, name="TEXT")).as_numpy("VERDICT").tolist()
     assert found == [[b"8 letters"], [b"unknown"], [b"3 letters"]]
-    count = tritone.load_model(bundles["count"], runtime="python")
-    model = tritone.load_model(bundles["judge"], runtime="python", models={"count": count})
-    assert model.infer({"text": [[row] for row in rows]})["output"].tolist() == found
+    ensemble = tritone.load_ensemble(folder / "judged.yaml")
+    assert ensemble.infer({"TEXT": [[row] for row in rows]})["VERDICT"].tolist() == found
     with pytest.raises(triton.InferenceServerException, match=r"INVALID_ARGUMENT.*the model count: a text is empty"):
-        ask(client, "judge", texts(""))
+        ask(client, "judged-judge", texts(""))
+
+
+def test_an_ensemble_answers_in_a_server_as_in_process(client: triton.InferenceServerClient, folder: Path) -> None:
+    rows = ("one two three", "twelve letters inside")
+    expected = tritone.load_ensemble(folder / "spec.yaml").infer({"TEXT": [[row] for row in rows]})
+    found = ask(client, "mean-length", texts(*rows, name="TEXT"))
+    for output, array in expected.items():
+        assert found.as_numpy(output).tolist() == array.tolist()
+    with pytest.raises(triton.InferenceServerException, match="in ensemble 'mean-length'"):
+        ask(client, "mean-length", texts("two words", name="TEXT"))

@@ -1,7 +1,10 @@
 """Python functions as bundles: what is copied, what is refused, and that they run from the bundle alone."""
 
+import ast
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -49,6 +52,13 @@ def judge(text: list[str], models: Models) -> list[str]:
     totals = models["count"](text=np.array(text, object)[:, None])["total"][:, 0]
     return ["long" if total > 6 else "short" for total in totals]
 '''
+
+
+LANGUAGE = """
+
+def language(text: list[str]) -> list[str]:
+    return ["de"] * len(text)
+"""
 
 
 @pytest.fixture
@@ -164,3 +174,21 @@ def test_a_function_that_is_no_longer_as_its_manifest_says_is_refused(folder: Pa
     path.write_text(json.dumps(content))
     with pytest.raises(BundleError, match="does not fit its manifest: output lengths is float32"):
         tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
+
+
+def test_the_functions_of_the_page_do_what_it_says(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "python-models.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    functions = [block for block in blocks if "def " in block]
+    assert len(functions) == 3
+    (tmp_path / "steps.py").write_text("\n".join(functions) + LANGUAGE)
+
+    def load(name: str, **options: Any) -> tritone.Model:
+        export_python(target=f"steps:{name}", folder=tmp_path, output=tmp_path / name)
+        return tritone.load_model(tmp_path / name, runtime="python", **options)
+
+    inputs, told = re.findall(r"model\.infer\((.*)\)\[.*\]\)  # (.*)", page)[0]
+    assert load("measure").infer(ast.literal_eval(inputs))["total"].tolist() == ast.literal_eval(told)
+    assert [each["output"].tolist() for each in load("spell").stream({"text": [["ab"]]})] == [[[b"a"]], [[b"b"]]]
+    found = load("route", models={"language": load("language")}).infer({"text": [["hallo"]]})
+    assert found["output"].tolist() == [[b"de: hallo"]]
