@@ -11,6 +11,7 @@ from typing import Any, Literal
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import GENERIC, Settings
+from tritone.bfloat16 import to_bfloat16
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Generic, GenericInput, GenericOutput, GenericTensor, Serving
 from tritone.errors import BundleError
@@ -21,7 +22,6 @@ from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
 from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
-from tritone.runtime.bfloat16 import to_bfloat16
 from tritone.runtime.python.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
