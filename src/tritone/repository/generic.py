@@ -69,7 +69,7 @@ def generic(
         input=[_input(each, backend) for each in tensors.inputs],
         output=[_output(each, backend, place) for place, each in enumerate(tensors.outputs)],
         instance_group=[_instances(told, options)],
-        parameters=parameters_of(_settings(told, options)),
+        parameters=parameters_of(_settings(tensors, told, options) if backend is None else Settings(kind=GENERIC)),
     )
     extra: dict[str, bytes] = {}
     if backend is None:
@@ -190,15 +190,18 @@ def _instances(serving: Serving, options: ModelOptions) -> Any:
     return group
 
 
-def _settings(serving: Serving, options: ModelOptions) -> Settings:
+def _settings(tensors: Generic, serving: Serving, options: ModelOptions) -> Settings:
+    of_sequences: dict[str, Any] = {}
+    if tensors.is_sequence:
+        idle_s = serving.max_idle_s or MAX_IDLE_S
+        of_sequences = {"max_streams": options.streams_per_instance, "idle_timeout_s": idle_s}
     return Settings(
+        **of_sequences,
         kind=GENERIC,
         threads=options.threads,
         runtime=options.runtime,
         precision=options.precision,
         memory_mb=options.memory_mb,
-        max_streams=options.streams_per_instance,
-        idle_timeout_s=serving.max_idle_s or MAX_IDLE_S,
     )
 
 
