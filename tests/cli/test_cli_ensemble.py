@@ -87,3 +87,14 @@ def test_a_function_is_built_only_where_it_is_asked_for(folder: Path, monkeypatc
     assert result.exit_code == 1
     assert "functions of Python run only where they are asked for: runtime python" in result.stderr
     assert run("build", "upper", "--output", "repository", "--no-check", "--runtime", "python").exit_code == 0
+
+
+def test_a_step_may_be_left_to_a_backend_of_triton(folder: Path) -> None:
+    native = SPEC.replace("bundle: scaled", "bundle: scaled\n    platform: native\n    instances: 2")
+    (folder / "spec.yaml").write_text(native)
+    result = run("ensemble", folder / "spec.yaml", "--output", folder / "repository", "--no-check")
+    assert result.exit_code == 0, result.stderr
+    config = from_text((folder / "repository" / "mean-length-scale" / "config.pbtxt").read_text())
+    assert (config.platform, config.instance_group[0].count) == ("onnxruntime_onnx", 2)
+    assert backends_of(folder / "repository") == {"onnxruntime"}
+    assert (folder / "repository" / "mean-length-scale" / "1" / "model.onnx").is_file()

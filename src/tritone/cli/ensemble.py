@@ -63,7 +63,7 @@ def ensemble(
                 options=options,
                 force=force,
                 overcommit=overcommit,
-                check=partial(try_models, check=check),
+                check=partial(try_models, check=check, every=True),
             )
         except ValueError as error:
             raise typer.BadParameter(str(error)) from error

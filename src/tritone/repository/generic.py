@@ -56,7 +56,10 @@ def generic(
         raise ValueError(f"--preferred-batch-sizes must be 1 to {rows}, got {list(told.preferred_batch_sizes)}")
     if tensors.is_sequence and told.response_cache:
         raise ValueError(f"{bundle.path} keeps states: answers depend on earlier requests and cannot be cached")
-    if (tensors.is_sequence or (tensors.python and tensors.python.decoupled)) and told.priorities:
+    decoupled = tensors.python is not None and tensors.python.decoupled
+    if decoupled and told.response_cache:
+        raise ValueError(f"{bundle.path} answers a request many times, which Triton cannot cache")
+    if (tensors.is_sequence or decoupled) and told.priorities:
         raise ValueError(f"{bundle.path}: --priorities is for models without sequences that answer once")
     native = _native(bundle, options) if platform == "native" else None
     if native is None:

@@ -108,11 +108,19 @@ def _models(name: str, part: Part, bundle: Bundle, options: ModelOptions) -> lis
     options = replace(options, runtime=runtime, precision=part.precision or "")
     if part.instances is not None:
         place = Instances.parse(part.instances, options.usual_instances)
-        options = replace(options, instances=place.count, device=place.device, gpus=place.gpus)
+        left_open = tuple(name for name in options.left_open if name != "instances")
+        options = replace(options, instances=place.count, device=place.device, gpus=place.gpus, left_open=left_open)
     kind = kind_of(bundle)
     mode = next((mode for mode in kind.encoders if mode in MODES), None)
     if mode is None:
         raise BundleError(f"{bundle.path} is {kind.noun}, which no function can call")
-    if mode == GENERIC:
-        return generic(name, bundle, options, ServingOptions())
-    return fused(name, mode, bundle, options)
+    if mode != GENERIC:
+        return fused(name, mode, bundle, options)
+    folders = generic(name, bundle, options, ServingOptions(), part.platform)
+    declared = [each.name for each in kind.outputs(bundle)]
+    if others := [each.name for each in folders[0].config.output if each.name not in declared]:
+        raise ValueError(
+            f"{bundle.path}: Triton's own backend calls its outputs {', '.join(others)}. Export it again with these "
+            f"names (--rename {declared[0]}={others[0]}), or leave `platform` out."
+        )
+    return folders

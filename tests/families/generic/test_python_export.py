@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import tritone
+from generic_models import write_scaled
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, ExportError, InputError, MissingDependencyError, OperatorError
 from tritone.families.generic.python import export_python
@@ -54,6 +55,24 @@ def judge(text: list[str], models: Models) -> list[str]:
 '''
 
 
+CALLING = """
+from typing import Annotated
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tritone import Models
+
+Row = Annotated[NDArray[np.float64], (3,)]
+
+
+def right(x: Row, models: Models) -> Annotated[NDArray[np.float32], (3,)]:
+    return models["scaled"](x=x.astype(np.float32))["y"]
+
+
+def wrong(x: Row, models: Models) -> Annotated[NDArray[np.float32], (3,)]:
+    return models["scaled"](x=x)["y"]
+"""
 LANGUAGE = """
 
 def language(text: list[str]) -> list[str]:
@@ -122,6 +141,18 @@ def test_a_function_that_decides_calls_other_models(folder: Path) -> None:
     assert found["output"].tolist() == [[b"long"], [b"short"]]
     with pytest.raises(BundleError, match="calls the models count, which it was not given"):
         tritone.load_model(bundle.path, runtime="python", models={})
+
+
+def test_calls_convert_no_types_since_a_server_does_not(tmp_path: Path) -> None:
+    (tmp_path / "calling.py").write_text(CALLING)
+    options = {"models": {"scaled": tritone.load_model(write_scaled(tmp_path / "scaled"))}, "runtime": "python"}
+    for name in ("right", "wrong"):
+        export_python(target=f"calling:{name}", folder=tmp_path, output=tmp_path / name)
+    rows = [[1.0, 2.0, 3.0]]
+    right, wrong = (tritone.load_model(tmp_path / name, **options) for name in ("right", "wrong"))
+    assert right.infer({"x": rows})["output"].tolist() == [[3, 5, 7]]
+    with pytest.raises(InputError, match="the model scaled: x is float64, FP32 is needed"):
+        wrong.infer({"x": rows})
 
 
 def test_a_package_is_copied_whole_and_keeps_its_name(tmp_path: Path) -> None:

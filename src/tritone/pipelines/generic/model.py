@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Generic
-from tritone.errors import BundleError, OperatorError, TritoneError
+from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
+from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.kinds import kind_of
 
@@ -95,4 +96,17 @@ class Asked:
                 f"models={{{name!r}: ...}}"
             )
         model = self._models[name]
-        return lambda **inputs: model.infer(inputs)
+        types = {each.name: each.type for each in model.tensors.inputs}
+
+        def call(**inputs: npt.ArrayLike) -> Arrays:
+            arrays = {key: np.asarray(value) for key, value in inputs.items()}
+            for key, array in arrays.items():
+                # A server converts nothing, and what runs here must run there.
+                if key in types and types[key] != "STRING" and array.dtype != DTYPES[types[key]]:
+                    raise InputError(f"the model {name}: {key} is {array.dtype}, {types[key]} is needed")
+            try:
+                return model.infer(arrays)
+            except (InputError, OperatorError) as error:
+                raise type(error)(f"the model {name}: {error}") from error
+
+        return call

@@ -17,7 +17,7 @@ outputs: {EMBEDDING: pooling.output}
 """
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -40,7 +40,8 @@ class Part(_Part):
     """A model of an ensemble: a `bundle`, or a function of `python`, `module:function` or `path/module.py:function`.
 
     `runtime`, `precision`: which of a bundle's graphs to run; programs only where `runtime` says so, but a function
-    that is named here is the user's own. `instances`: processes, `COUNT[@PLACE]`. `max_batch_size`: rows of a call of a
+    that is named here is the user's own. `platform`: `native` leaves the graph to Triton's own backend for it.
+    `instances`: processes, `COUNT[@PLACE]`. `max_batch_size`: rows of a call of a
     function. `include`, `requirements`: files and packages of a function, see `tritone export python`.
     """
 
@@ -48,6 +49,7 @@ class Part(_Part):
     python: str | None = None
     runtime: str | None = None
     precision: str | None = None
+    platform: Literal["tritone", "native"] = "tritone"
     instances: str | None = None
     max_batch_size: Annotated[int, Field(gt=0, le=65536)] | None = None
     include: tuple[str, ...] = ()
@@ -59,8 +61,8 @@ class Part(_Part):
             raise ValueError("expected either `bundle` or `python`")
         if self.python is None and (self.include or self.requirements or self.max_batch_size):
             raise ValueError("include, requirements and max_batch_size are of functions (`python`), not of bundles")
-        if self.python is not None and (self.runtime or self.precision):
-            raise ValueError("runtime and precision are of bundles; a function needs none")
+        if self.python is not None and (self.runtime or self.precision or self.platform == "native"):
+            raise ValueError("runtime, precision and platform are of bundles; a function needs none")
         return self
 
 
