@@ -326,10 +326,15 @@ def test_the_native_repository_has_the_same_tensors_and_what_triton_needs_for_st
 def test_serving_is_fixed_at_export_and_changed_by_a_build(tmp_path: Path) -> None:
     from tritone.repository.serving import checked
 
-    serving = checked({"version_policy": "specific:1,2", "timeout_ms": 50.0, "priorities": 3, "response_cache": True})
+    serving = checked({"version_policy": "latest:2", "timeout_ms": 50.0, "priorities": 3, "response_cache": True})
     bundle = exported(scaled(), tmp_path, serving=serving)
     build_repository([bundle], tmp_path / "repository", names=["m"])
-    build = ServingOptions(version=2, priorities=2, default_priority=1, priority_timeouts_ms="10,0")
+    missing = ServingOptions(version=3, version_policy="specific:1,2")
+    with pytest.raises(TritoneError, match=r"names version 2, but there are 1, 3\. Build the others first"):
+        build_repository([bundle], tmp_path / "repository", names=["m"], serving=missing)
+    build = ServingOptions(
+        version=2, version_policy="specific:1,2", priorities=2, default_priority=1, priority_timeouts_ms="10,0"
+    )
     build_repository(
         [bundle], tmp_path / "repository", names=["m"], serving=build, options=ModelOptions(queue_timeout_ms=20)
     )

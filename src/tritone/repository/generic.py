@@ -6,6 +6,8 @@
 Both have the same tensors, but for TorchScript: Triton's backend calls its outputs NAME__INDEX.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -88,7 +90,7 @@ def generic(
         config.model_transaction_policy.decoupled = True
     if tensors.is_sequence:
         config.sequence_batching.CopyFrom(_sequences(told, options, tensors, backend, extra))
-    elif rows:
+    elif rows or _queues(told):
         config.dynamic_batching.CopyFrom(_batching(told))
     if not tensors.is_sequence and _warms_up(tensors, told):
         config.model_warmup.append(_warmup(tensors))
@@ -108,7 +110,7 @@ def generic(
             version=str(told.version),
             beside=labels,
             written=extra,
-            stand_in=None if backend is None else _stand_in(name, bundle, options, serving),
+            stand_in=None if backend is None else _stand_in(name, bundle, options, serving, config, extra),
         )
     ]
 
@@ -125,9 +127,21 @@ def _check_runs(bundle: Bundle, options: ModelOptions) -> None:
         check_requirements(python.requirements, f"{bundle.path}, function {python.function},")
 
 
-def _stand_in(name: str, bundle: Bundle, options: ModelOptions, serving: ServingOptions) -> ModelFolder:
+def _stand_in(
+    name: str, bundle: Bundle, options: ModelOptions, serving: ServingOptions, native: Any, extra: Mapping[str, bytes]
+) -> ModelFolder:
+    """The model run by us with the configuration for Triton's own backend, which Triton then reads as it is.
+
+    It is for loading alone: a request would not find the tensors that we call otherwise.
+    """
     (folder,) = generic(name, bundle, options, serving, "tritone")
-    return folder
+    config = pb.ModelConfig()
+    config.CopyFrom(native)
+    config.backend, config.platform, config.default_model_filename = "python", "", ""
+    config.ClearField("model_warmup")
+    for key, value in folder.config.parameters.items():
+        config.parameters[key].CopyFrom(value)
+    return replace(folder, config=config, written=extra)
 
 
 def _native(bundle: Bundle, options: ModelOptions) -> tuple[Artifact, NativeBackend]:
@@ -233,6 +247,11 @@ def _batching(serving: Serving) -> Any:
         for level, timeout_ms in enumerate(serving.priority_timeouts_ms or (), start=1):
             batching.priority_queue_policy[level].CopyFrom(_queue_policy(serving, timeout_ms, forced=True))
     return batching
+
+
+def _queues(serving: Serving) -> bool:
+    """Whether anything is said about the queue of a model that joins no requests."""
+    return bool(serving.queue_limit or serving.timeout_ms or serving.priorities or serving.preserve_order)
 
 
 def _queue_policy(serving: Serving, timeout_ms: float | None, *, forced: bool = False) -> Any:
