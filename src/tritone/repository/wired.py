@@ -107,7 +107,7 @@ def _models(name: str, part: Part, bundle: Bundle, options: ModelOptions) -> lis
     runtime = "python" if part.python is not None else part.runtime or ""
     options = replace(options, runtime=runtime, precision=part.precision or "")
     if part.instances is not None:
-        place = Instances.parse(part.instances, options.usual_instances)
+        place = Instances.parse(str(part.instances), options.usual_instances)
         left_open = tuple(name for name in options.left_open if name != "instances")
         options = replace(options, instances=place.count, device=place.device, gpus=place.gpus, left_open=left_open)
     kind = kind_of(bundle)

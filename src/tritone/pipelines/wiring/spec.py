@@ -50,7 +50,7 @@ class Part(_Part):
     runtime: str | None = None
     precision: str | None = None
     platform: Literal["tritone", "native"] = "tritone"
-    instances: str | None = None
+    instances: str | int | None = None  # YAML reads a count alone as a number
     max_batch_size: Annotated[int, Field(gt=0, le=65536)] | None = None
     include: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
