@@ -6,7 +6,7 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.backend import generic
+from tritone.backend import generic, heartbeat
 from tritone.backend.metrics import outcome_of
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
@@ -30,8 +30,11 @@ class TritonPythonModel(generic.TritonPythonModel):
         fault = None
         try:
             job = self._parse(request)
-            for outputs in self._pipeline.stream(job.rows[0], job.options):
-                if request.is_cancelled():  # the client is gone, or does not want more
+            found = self._pipeline.stream(job.rows[0], job.options)
+            while True:
+                with heartbeat.batch():  # each answer has its time limit, all of them together have none
+                    outputs = next(found, None)
+                if outputs is None or request.is_cancelled():  # the client is gone, or does not want more
                     break
                 sender.send(self._response(outputs))
         except Exception as error:  # of the request, or whatever the function raises
