@@ -89,6 +89,14 @@ def test_a_function_is_built_only_where_it_is_asked_for(folder: Path, monkeypatc
     assert run("build", "upper", "--output", "repository", "--no-check", "--runtime", "python").exit_code == 0
 
 
+def test_many_answers_cannot_be_cached(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder)
+    run("export", "python", "steps:spell", "--output", "spell")
+    result = run("build", "spell", "--output", "repository", "--no-check", "--runtime", "python", "--response-cache")
+    assert result.exit_code == 2
+    assert "answers a request many times, which Triton cannot cache" in result.stderr
+
+
 def test_a_step_may_be_left_to_a_backend_of_triton(folder: Path) -> None:
     native = SPEC.replace("bundle: scaled", "bundle: scaled\n    platform: native\n    instances: 2")
     (folder / "spec.yaml").write_text(native)

@@ -161,11 +161,16 @@ def test_a_function_that_decides_asks_other_models_of_the_server(
         ask(client, "judged-judge", texts(""))
 
 
-def test_an_ensemble_answers_in_a_server_as_in_process(client: triton.InferenceServerClient, folder: Path) -> None:
+def test_an_ensemble_answers_in_a_server_as_in_process(
+    server: TritonServer, client: triton.InferenceServerClient, folder: Path
+) -> None:
     rows = ("one two three", "twelve letters inside")
     expected = tritone.load_ensemble(folder / "spec.yaml").infer({"TEXT": [[row] for row in rows]})
     found = ask(client, "mean-length", texts(*rows, name="TEXT"))
     for output, array in expected.items():
         assert found.as_numpy(output).tolist() == array.tolist()
+    with tritone.Client(server.grpc_address) as ours:
+        (result,) = ours.infer([{"TEXT": [rows[0]]}], "mean-length")
+        assert result.get()["MEAN"].tolist() == expected["MEAN"][0].tolist()
     with pytest.raises(triton.InferenceServerException, match="in ensemble 'mean-length'"):
         ask(client, "mean-length", texts("two words", name="TEXT"))
