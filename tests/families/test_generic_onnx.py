@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tritone
 from generic_models import onnx_model, running_sum, scaled
-from tritone.bundle import Bundle
+from tritone.bundle import Bundle, BundleWriter
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError, TritoneError
 from tritone.families.generic.onnx import export_onnx, read_onnx
@@ -321,6 +321,29 @@ def test_the_native_repository_has_the_same_tensors_and_what_triton_needs_for_st
     initial = folder / "initial_state" / state.initial_state[0].data_file
     assert np.frombuffer(initial.read_bytes(), np.float32).tolist() == [2, 2]
     assert sorted(os.listdir(folder / "1")) == ["model.onnx"]
+
+
+def test_a_script_of_torch_becomes_a_native_repository_too(tmp_path: Path) -> None:
+    manifest = Bundle.open(exported(scaled(), tmp_path)).manifest
+    with BundleWriter(tmp_path / "other") as writer:
+        (writer.folder / "model.ts").write_bytes(b"never opened")
+        script = writer.artifact("model", "model.ts", runtime="torchscript")
+        writer.commit(manifest.model_copy(update={"artifacts": (script,)}))
+    build_repository([tmp_path / "other"], tmp_path / "native", names=["m"], platform="native")
+    config = config_of(tmp_path / "native" / "m")
+    assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "model.pt")
+    assert [each.name for each in (*config.input, *config.output)] == ["x", "y__0"]  # as that backend calls outputs
+    assert (tmp_path / "native" / "m" / "1" / "model.pt").read_bytes() == b"never opened"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_audio_s": 5.0}, {"max_queued_s": 5.0}, {"memory_mb": 500}, {"compile": "auto"}, {"search": "rescoring"}],
+)
+def test_options_of_speech_are_refused_for_generic_models(tmp_path: Path, options: dict[str, Any]) -> None:
+    flag = "--" + next(iter(options)).replace("_", "-")
+    with pytest.raises(BundleError, match=rf"is a generic model, and {flag} is for models"):
+        build_repository([exported(scaled(), tmp_path)], tmp_path / "repository", options=ModelOptions(**options))
 
 
 def test_serving_is_fixed_at_export_and_changed_by_a_build(tmp_path: Path) -> None:

@@ -27,9 +27,8 @@ from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
 from tritone.runtime.python.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
-IDLE_GRACE_S = (
-    5.0  # our clock ends an idle sequence before Triton's does, whose message says only that START is missing
-)
+# Our clock ends an idle sequence first, since our message says more than that START is missing.
+IDLE_GRACE_S = 5.0
 FORMATS = {"none": 0, "nhwc": pb.ModelInput.FORMAT_NHWC, "nchw": pb.ModelInput.FORMAT_NCHW}
 CONTROLS = {
     "start": pb.ModelSequenceBatching.Control.CONTROL_SEQUENCE_START,
@@ -51,6 +50,10 @@ def generic(
         BundleError: it has no graph for the runtime or the precision that was asked for, or none for `native`.
         ValueError: options do not fit together or the model.
     """
+    if unfit := [flag for flag, is_given in _of_audio(options).items() if is_given]:
+        raise BundleError(
+            f"{bundle.path} is a generic model, and {', '.join(unfit)} is for models of audio; leave it out."
+        )
     told = merged(bundle.manifest.serving, serving, options)
     tensors = bundle.manifest.generic
     rows = _max_batch_size(tensors, options)
@@ -159,6 +162,16 @@ def _native(bundle: Bundle, options: ModelOptions) -> tuple[Artifact, NativeBack
     return fit[0], NATIVE[fit[0].runtime]
 
 
+def _of_audio(options: ModelOptions) -> dict[str, bool]:
+    """Options that mean nothing for other models, and whether they were given."""
+    return {
+        "--max-audio-s": options.max_audio_s is not None,
+        "--max-queued-s": bool(options.max_queued_s),
+        "--memory-mb": bool(options.memory_mb),
+        "--compile": bool(options.compile),
+    }
+
+
 def _max_batch_size(tensors: Generic, options: ModelOptions) -> int:
     if "max_batch_size" in options.left_open:
         return tensors.max_batch_size
@@ -218,7 +231,6 @@ def _settings(tensors: Generic, serving: Serving, options: ModelOptions) -> Sett
         threads=options.threads,
         runtime=options.runtime,
         precision=options.precision,
-        memory_mb=options.memory_mb,
     )
 
 
