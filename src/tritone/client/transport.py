@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
-from tritone.client.replies import DETAILS, EMBEDDING, TEXT, Reply
+from tritone.client.replies import DETAILS, EMBEDDING, PROBABILITIES, SEGMENTS, TEXT, Reply
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region
@@ -19,6 +19,8 @@ __all__ = [
     "EMBEDDING",
     "NUM_SAMPLES",
     "PCM",
+    "PROBABILITIES",
+    "SEGMENTS",
     "TEXT",
     "WAVEFORM",
     "Call",

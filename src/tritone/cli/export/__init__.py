@@ -7,6 +7,7 @@ import typer
 from tritone.cli.export.options import Values, flags_given, with_options
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
+from tritone.cli.export.silero import silero
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
@@ -56,6 +57,7 @@ def jasper(values: Values) -> None:
 
 
 app.command("sherpa-onnx")(sherpa_onnx)
+app.command()(silero)
 app.command()(wespeaker)
 
 
