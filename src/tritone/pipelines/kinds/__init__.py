@@ -22,6 +22,7 @@ BUILT_IN = {
     "transducer": "tritone.pipelines.kinds.transducer:TRANSDUCER",
     "embedding": "tritone.pipelines.kinds.embedding:EMBEDDING",
     "voice-activity": "tritone.pipelines.kinds.voice_activity:VOICE_ACTIVITY",
+    "generic": "tritone.pipelines.kinds.generic:GENERIC",
 }
 
 
