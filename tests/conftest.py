@@ -11,7 +11,8 @@
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
-        simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
+        simulation, load_reports, fresh                 a clock without real time; reports; a new process
+        arpa_oracle, silero                             references that results are compared with
         shared, workers                                 results made once a run; which tests stay on one worker
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too.
@@ -34,6 +35,7 @@ import pytest
 import workers
 from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.families.silero.export import export_silero
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
@@ -80,6 +82,12 @@ def either_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSe
     """Toy models that take float32 or 16-bit audio, and say which they got; beside one that knows float32 alone."""
     with toy_server(tmp_path_factory.mktemp("either"), "either", "either-chunks", "count", "scale") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def silero_bundle(shared: Shared) -> Path:
+    """The detector of the installed package silero-vad for 16 kHz; read-only by agreement."""
+    return shared("silero-16k", lambda folder: export_silero(output=folder / "vad").bundle.path)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
