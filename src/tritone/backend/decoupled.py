@@ -18,7 +18,7 @@ FINAL = pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL
 class TritonPythonModel(generic.TritonPythonModel):
     """Triton's interface; the names are its own. Requests are answered one after the other, each to its end."""
 
-    def execute(self, requests: Sequence[Any]) -> None:
+    def execute(self, requests: Sequence[Any]) -> None:  # type: ignore[override]
         """Answer each request, as often as it takes; Triton wants nothing returned from such a model."""
         start = time.perf_counter()
         outcomes = [outcome_of(self._answer_all(request)) for request in requests]
