@@ -1,1 +1,1 @@
-"""Models of any use, as bundles of kind generic: one module for each form that they come in."""
+"""Bundles of kind generic, made of graphs and functions as they are: a module for each source."""

@@ -53,7 +53,7 @@ def wire(spec: EnsembleSpec, bundles: Mapping[str, Bundle], max_batch_size: int)
     if faults:
         raise InputError(f"ensemble {spec.name}: {'; '.join(faults)}")
     order = _order(spec)
-    inputs, notes = _open_inputs(spec, sides, order)
+    inputs = _open_inputs(spec, sides, order)
     outputs = tuple(replace(_tensor(reference, sides), name=name) for name, reference in spec.outputs.items())
     rows = {name: each.rows if each.rows is not None else max_batch_size for name, each in sides.items()}
     if 0 in rows.values() and any(rows.values()):
@@ -68,7 +68,7 @@ def wire(spec: EnsembleSpec, bundles: Mapping[str, Bundle], max_batch_size: int)
         outputs=outputs,
         max_batch_size=min(rows.values()),
         decoupled=_is_decoupled(spec, sides, order),
-        notes=(*notes, *_notes(spec, sides)),
+        notes=tuple(_notes(spec, sides)),
     )
 
 
@@ -181,9 +181,7 @@ def _order(spec: EnsembleSpec) -> tuple[str, ...]:
     return order
 
 
-def _open_inputs(
-    spec: EnsembleSpec, sides: Mapping[str, _Ends], order: Sequence[str]
-) -> tuple[tuple[Tensor, ...], list[str]]:
+def _open_inputs(spec: EnsembleSpec, sides: Mapping[str, _Ends], order: Sequence[str]) -> tuple[Tensor, ...]:
     """The inputs of the ensemble, with what all steps that take them agree on."""
     found: dict[str, Tensor] = {}
     users: dict[str, str] = {}
@@ -204,7 +202,7 @@ def _open_inputs(
             users.setdefault(reference, f"{name}.{key}")
     if not found:
         raise InputError(f"ensemble {spec.name}: no step takes an input of the ensemble")
-    return tuple(found.values()), []
+    return tuple(found.values())
 
 
 def _notes(spec: EnsembleSpec, sides: Mapping[str, _Ends]) -> Iterator[str]:
