@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.generic.model import Model
     from tritone.pipelines.recognizer import Recognizer, Stream
+    from tritone.pipelines.wiring.ensemble import Ensemble
     from tritone.runtime.python.signature import Models
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
@@ -34,6 +35,7 @@ __all__ = [
     "EmbedOptions",
     "Embedder",
     "EndpointRules",
+    "Ensemble",
     "FrameScores",
     "Model",
     "Models",
@@ -47,6 +49,7 @@ __all__ = [
     "errors",
     "load",
     "load_embedder",
+    "load_ensemble",
     "load_model",
 ]
 
@@ -57,6 +60,7 @@ LAZY = {
     "EmbedOptions": "tritone.pipelines.embed_options",
     "Embedder": "tritone.pipelines.embedder",
     "EndpointRules": "tritone.search.endpoint",
+    "Ensemble": "tritone.pipelines.wiring.ensemble",
     "FrameScores": "tritone.pipelines.frames",
     "Model": "tritone.pipelines.generic.model",
     "Models": "tritone.runtime.python.signature",
@@ -239,6 +243,40 @@ def load_model(
     opened.verify()
     placement = Placement(device=device, threads=threads, runtime=runtime, precision=precision)
     return Model(opened, placement=placement, models=models)
+
+
+def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", threads: int | None = None) -> "Ensemble":
+    """Load the models that a file wires to each other, in this process; see docs/ensemble.md.
+
+    Python functions that it names are imported, which runs code of their modules.
+
+    Args:
+        spec: the file.
+        device, threads: as of `load`.
+
+    Raises:
+        InputError: the file cannot be read, a model of it cannot be used, or the wires do not fit; says what.
+        MissingDependencyError: a function needs a package that is not here.
+    """
+    import os
+    import tempfile
+    import weakref
+    from pathlib import Path
+
+    from tritone.families.generic.steps import bundles_of
+    from tritone.pipelines.wiring.ensemble import Ensemble
+    from tritone.pipelines.wiring.spec import read_spec
+
+    read = read_spec(os.fspath(spec))
+    made = tempfile.TemporaryDirectory(prefix="tritone-ensemble-")
+    try:
+        bundles = bundles_of(read, Path(spec).parent, Path(made.name))
+        ensemble = Ensemble(read, bundles, device=device, threads=threads)
+    except BaseException:
+        made.cleanup()
+        raise
+    weakref.finalize(ensemble, made.cleanup)  # functions may read their files as long as they are called
+    return ensemble
 
 
 def __getattr__(name: str) -> Any:

@@ -10,9 +10,13 @@ import pytest
 import tritonclient.grpc as triton
 
 import tritone
+from ensemble_models import SPEC, write_parts
 from serving import TIMEOUT_S, quiet_options
 from tritone.families.generic.python import export_python
+from tritone.families.generic.steps import bundles_of
+from tritone.pipelines.wiring.spec import read_spec
 from tritone.repository import ModelOptions, build_repository
+from tritone.repository.wired import build_ensemble
 from tritone.server import TritonServer
 
 STEPS = """
@@ -54,6 +58,14 @@ def judge(text: list[str], models: Models) -> list[str]:
     return ["unknown" if "?" in each else f"{next(totals)} letters" for each in text]
 """
 
+LETTERS = """
+name: letters
+steps:
+  up: {python: steps:upper, inputs: {text: text}}
+  spell: {python: steps:spell, inputs: {text: up.output}}
+outputs: {output: spell.output}
+"""
+
 
 @pytest.fixture(scope="module")
 def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
@@ -66,9 +78,24 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def server(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def specs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Files of ensembles: of three steps, one whose last step decides, and one that answers many times."""
+    folder = write_parts(tmp_path_factory.mktemp("ensembles"))
+    deciding = SPEC.replace("mean-length", "deciding").replace("steps:pool", "steps:deciding")
+    (folder / "deciding.yaml").write_text(deciding + "models: {scaled: {bundle: scaled}}\n")
+    (folder / "letters.yaml").write_text(LETTERS)
+    return [folder / name for name in ("spec.yaml", "deciding.yaml", "letters.yaml")]
+
+
+@pytest.fixture(scope="module")
+def server(
+    bundles: dict[str, Path], specs: list[Path], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("served") / "repository"
     build_repository(list(bundles.values()), repository, options=ModelOptions(runtime="python"))
+    for path in specs:
+        spec = read_spec(path)
+        build_ensemble(spec, bundles_of(spec, path.parent, path.parent / "made"), repository)
     with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield running
 
@@ -147,3 +174,21 @@ def test_a_function_that_decides_asks_other_models_of_the_server(
     assert model.infer({"text": [[row] for row in rows]})["output"].tolist() == found
     with pytest.raises(triton.InferenceServerException, match=r"INVALID_ARGUMENT.*the model count: a text is empty"):
         ask(client, "judge", texts(""))
+
+
+def test_an_ensemble_answers_in_a_server_as_in_process(client: triton.InferenceServerClient, specs: list[Path]) -> None:
+    rows = ("one two three", "twelve letters inside")
+    sent = triton.InferInput("TEXT", (2, 1), "BYTES")
+    sent.set_data_from_numpy(np.array([[row.encode()] for row in rows], object))
+    for name, path in (("mean-length", specs[0]), ("deciding", specs[1])):
+        expected = tritone.load_ensemble(path).infer({"TEXT": [[row] for row in rows]})
+        found = ask(client, name, sent)
+        for output, array in expected.items():
+            assert found.as_numpy(output).tolist() == array.tolist()
+    sent = triton.InferInput("TEXT", (1, 1), "BYTES").set_data_from_numpy(np.array([[b"two words"]], object))
+    with pytest.raises(triton.InferenceServerException, match="in ensemble 'mean-length'"):
+        ask(client, "mean-length", sent)
+
+
+def test_an_ensemble_whose_last_step_is_a_generator_answers_many_times(client: triton.InferenceServerClient) -> None:
+    assert answers(client, "letters", "ab") == [[[b"A"]], [[b"B"]]]

@@ -117,7 +117,7 @@ def build(
             force=force,
             measure=True,
             overcommit=overcommit,
-            check=partial(_try, check=check),
+            check=partial(try_models, check=check),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -139,7 +139,7 @@ def build(
     typer.echo(f"Serve it with: tritone serve {output}", err=True)
 
 
-def _try(folder: Path, models: Sequence[ModelFolder], *, check: bool | None) -> None:
+def try_models(folder: Path, models: Sequence[ModelFolder], *, check: bool | None) -> None:
     """Load models as `--check` says; without it only generic ones, whose configurations are their users' own."""
     chosen = models if check else [model for model in models if model.mode == GENERIC]
     if check is False or not chosen:

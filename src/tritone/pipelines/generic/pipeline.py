@@ -20,7 +20,7 @@ from tritone.pipelines.generic.tensors import DTYPES, as_declared, checked, init
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
-from tritone.pipelines.isolation import isolated, prepared, values, with_options
+from tritone.pipelines.isolation import isolated, prepared, with_options
 from tritone.runtime.graph import Array
 from tritone.runtime.python.graph import PythonGraph
 from tritone.runtime.python.signature import Models
@@ -156,7 +156,10 @@ class GenericPipeline:
         """
         python = self.generic.python
         if python is None or not python.decoupled or not isinstance(self._graph, PythonGraph):
-            yield from values(self.run([inputs], [ask]))
+            (result,) = self.run([inputs], [ask])
+            if isinstance(result, TritoneError):
+                raise result
+            yield result
             return
         job = self._checked((inputs, ask))
         wanted = job.ask.outputs or ()

@@ -1,19 +1,19 @@
 """The file that wires models into an ensemble.
 
-    spec.yaml  ->  EnsembleSpec
+spec.yaml  ->  EnsembleSpec
 
-    name: sentence-embedding
-    steps:
-      tokenizer:
-        python: steps:tokenize          # a function beside this file
-        inputs: {text: TEXT}            # an input of the ensemble
-      transformer:
-        bundle: minilm                  # a bundle's folder, relative to this file, or the name of a shipped one
-        inputs: {input_ids: tokenizer.input_ids, attention_mask: tokenizer.attention_mask}
-      pooling:
-        python: steps:pool
-        inputs: {hidden: transformer.last_hidden_state, mask: tokenizer.attention_mask}
-    outputs: {EMBEDDING: pooling.output}
+name: sentence-embedding
+steps:
+  tokenizer:
+    python: steps:tokenize          # a function beside this file
+    inputs: {text: TEXT}            # an input of the ensemble
+  transformer:
+    bundle: minilm                  # a bundle's folder, relative to this file, or the name of a shipped one
+    inputs: {input_ids: tokenizer.input_ids, attention_mask: tokenizer.attention_mask}
+  pooling:
+    python: steps:pool
+    inputs: {hidden: transformer.last_hidden_state, mask: tokenizer.attention_mask}
+outputs: {EMBEDDING: pooling.output}
 """
 
 from pathlib import Path
@@ -25,7 +25,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from tritone.errors import InputError
 from tritone.paths import local, open_file
 
-MAX_BYTES = 2**20
+MAX_BYTES = 2**18
 MAX_STEPS = 100
 Word = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$")]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
@@ -107,6 +107,12 @@ def read_spec(path: str | Path) -> EnsembleSpec:
     except ValidationError as error:
         faults = [f"{'.'.join(map(str, each['loc'])) or 'spec'}: {_explained(each)}" for each in error.errors()[:5]]
         raise InputError(f"{path}: {'; '.join(faults)}") from error
+
+
+def split(reference: str) -> tuple[str, str] | None:
+    """Step and output of `STEP.OUTPUT`; None for the name of an input of the ensemble."""
+    step, dot, output = reference.partition(".")
+    return (step, output) if dot else None
 
 
 class _Loader(yaml.SafeLoader):

@@ -1,6 +1,6 @@
 """Whether the wires of an ensemble fit: names, types and sizes at both ends, no circle, nothing left open.
 
-    EnsembleSpec, bundle of each step  ->  Wiring: steps in order, inputs and outputs of the ensemble
+EnsembleSpec, bundle of each step  ->  Wiring: steps in order, inputs and outputs of the ensemble
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,7 +12,7 @@ from tritone.errors import InputError
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.wire import Tensor
-from tritone.pipelines.wiring.spec import EnsembleSpec
+from tritone.pipelines.wiring.spec import EnsembleSpec, split
 
 MODES: tuple[Mode, ...] = ("generic", "embedding")  # whose tensors are those that they declare, row by row
 
@@ -47,7 +47,13 @@ def wire(spec: EnsembleSpec, bundles: Mapping[str, Bundle], max_batch_size: int)
     sides = {name: _Ends(name, bundles[name]) for name in spec.steps}
     faults = [fault for name in spec.steps for fault in _faults(spec, sides, name)]
     faults += [*_calls(spec, bundles)]
+    wired = list(spec.outputs.values())
+    taken = {each for step in spec.steps.values() for each in step.inputs.values() if split(each) is None}
     for name, reference in spec.outputs.items():
+        if "." in name or name in taken:
+            faults.append(f"output {name}: outputs need names without a point, other than those of inputs")
+        if wired.count(reference) > 1:
+            faults.append(f"output {name}: {reference} is the output of another name already")
         if (fault := _source(reference, sides, inputs=False)[1]) is not None:
             faults.append(f"output {name}: {fault}")
     if faults:
@@ -91,12 +97,6 @@ class _Ends:
             raise InputError(
                 f"step {name}: {bundle.path} keeps states from request to request, which a step of an ensemble cannot"
             )
-
-
-def split(reference: str) -> tuple[str, str] | None:
-    """Step and output of `STEP.OUTPUT`; None for the name of an input of the ensemble."""
-    step, dot, output = reference.partition(".")
-    return (step, output) if dot else None
 
 
 def _source(reference: str, sides: Mapping[str, _Ends], *, inputs: bool = True) -> tuple[Tensor | None, str | None]:
