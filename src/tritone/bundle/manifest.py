@@ -370,12 +370,16 @@ class SequenceControl(_Part):
 class PythonFunction(_Part):
     """A model that is a Python function: `function` of the file that the artifact of runtime `python` names first.
 
-    `requirements`: what pip has to install for it. `decoupled`: it may answer a request any number of times.
+    `requirements`: what pip has to install for it. `decoupled`: it may answer a request any number of times. `calls`:
+    names of other models that it asks.
     """
 
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}(\.[A-Za-z_][A-Za-z0-9_]{0,127})?$")]
     requirements: tuple[Annotated[str, Field(max_length=512)], ...] = ()
     decoupled: bool = False
+    calls: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=MAX_TENSORS)
+    ] = ()
 
 
 class RateLimit(_Part):

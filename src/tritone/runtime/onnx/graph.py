@@ -18,6 +18,7 @@ import numpy.typing as npt
 import onnxruntime
 
 from tritone.errors import BundleError, InputError, OperatorError
+from tritone.runtime.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
@@ -184,18 +185,6 @@ class OnnxGraph:
     def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
         """See `Graph.slots`; the rows are kept in host memory."""
         return HostSlots(self, states, capacity)
-
-
-def to_bfloat16(array: Array) -> npt.NDArray[np.uint16]:
-    """The bits of float32 numbers as bfloat16, rounded to the nearest, ties to even; NaN stays NaN."""
-    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
-    rounded = ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype(np.uint16)
-    return np.where(np.isnan(array), np.uint16(0x7FC0), rounded)
-
-
-def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
-    """The float32 numbers that bits of bfloat16 are."""
-    return (bits.astype(np.uint32) << 16).view(np.float32)
 
 
 def _from_bfloat16(value: Any) -> npt.NDArray[np.float32]:
