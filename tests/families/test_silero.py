@@ -1,5 +1,7 @@
 """silero-vad's network as a bundle: its probabilities and segments are those of the package itself."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -213,6 +215,27 @@ def test_graphs_that_do_not_follow_upstream_are_not_written(tmp_path: Path, monk
     with pytest.raises(ExportError, match=r"encoder.onnx differs from .* by .*, the limit is 0.0001"):
         export_silero(output=tmp_path / "vad")
     assert not (tmp_path / "vad").exists()
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"streaming": None}, "which has the part `streaming`, flexible and with `flush_samples`"),
+        ({"embedding": {}}, "which has no part `embedding`"),
+        (
+            {"encoder": {"subsampling_rate": 4, "output_dim": 1, "min_samples": 576, "tail_samples": 9}},
+            "no `tail_samples`",
+        ),
+    ],
+)
+def test_a_manifest_that_does_not_fit_the_kind_is_refused(
+    silero_bundle: Path, tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    manifest = json.loads((silero_bundle / "manifest.json").read_text())
+    shutil.copytree(silero_bundle, tmp_path / "vad")
+    (tmp_path / "vad" / "manifest.json").write_text(json.dumps({**manifest, **changed}))
+    with pytest.raises(BundleError, match=told):
+        tritone.load_detector(tmp_path / "vad")
 
 
 def test_each_way_of_loading_says_what_else_a_bundle_is_for(silero_bundle: Path) -> None:

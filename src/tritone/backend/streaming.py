@@ -209,7 +209,7 @@ class TritonPythonModel:
         if self._pipeline.changed(parameters, options) != options:
             asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
             raise InputError(
-                f"how to search is said with START and cannot change later, but this chunk asks for {asked[:200]}. "
+                f"a stream's options are said with START and cannot change later, but this chunk asks for {asked[:200]}. "
                 "Leave the parameters out, or repeat those of START"
             )
 
