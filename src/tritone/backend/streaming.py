@@ -85,7 +85,7 @@ class TritonPythonModel:
             **instance.stream_options(self._kind),
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=True, warmups=instance.warmups)
+        self._metrics = Metrics(args, slots=instance.settings.max_streams, warmups=instance.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
             self._open,
@@ -209,8 +209,8 @@ class TritonPythonModel:
         if self._pipeline.changed(parameters, options) != options:
             asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
             raise InputError(
-                f"a stream's options are said with START and cannot change later, but this chunk asks for {asked[:200]}. "
-                "Leave the parameters out, or repeat those of START"
+                f"options are said with START and cannot change later, but this chunk asks for {asked[:200]}. "
+                "Leave them out, or repeat those of START"
             )
 
 
