@@ -77,7 +77,7 @@ def test_streams_tell_when_speech_begins_and_refuse_options_of_recordings(
         stream.accept(audio)
     for options in ({"min_speech_s": 0.1}, {"max_segment_s": 5}):
         with pytest.raises(
-            InputError, match=f"{next(iter(options))}: only whole recordings look at how long speech is"
+            InputError, match=f"{next(iter(options))}: streams report speech before its length is known"
         ):
             detector.stream(options=options)
     assert detector.streaming.num_open == 0

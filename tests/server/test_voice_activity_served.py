@@ -111,7 +111,7 @@ def test_a_stream_tells_that_speech_has_begun_and_refuses_what_it_cannot_do(clie
             stream.accept(audio)
     with (
         client.detect_stream(options={"max_segment_s": 5}) as refused,
-        pytest.raises(InputError, match=r"max_segment_s: only whole recordings .* was not opened"),
+        pytest.raises(InputError, match=r"max_segment_s: streams report speech before .* was not opened"),
     ):
         refused.accept(audio)
 

@@ -38,7 +38,7 @@ Options = ActivityOptions | Mapping[str, Any] | None
 
 
 class DetectRequest(TypedDict, total=False):
-    """How inputs are looked at, see `Detector.detect`."""
+    """How speech is found in inputs, see `Detector.detect`."""
 
     sample_rate: int | None
     options: Options
@@ -92,7 +92,7 @@ class Detector:
 
     @property
     def streaming(self) -> VoiceActivityStreams:
-        """The pipeline for streams. It looks at no length of speech, whatever the detector was loaded with."""
+        """The pipeline for streams. It uses the detector's options but for the lengths of speech."""
         with self._lock:
             if self._streaming is None:
                 self._streaming = VoiceActivityStreams(
@@ -200,7 +200,7 @@ class Detector:
         """Start a stream. Streams may be of any length.
 
         Its answers have the segments that ended since the answer before, `speaking_since_s` of the one under way, and
-        the probabilities of the new frames. A segment that has begun is told at once, however short it will be.
+        the probabilities of the new frames. A segment is reported when it begins, before its length is known.
 
         Args:
             sample_rate: of its audio, in Hz; None means the model's.

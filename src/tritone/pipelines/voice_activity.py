@@ -103,7 +103,7 @@ class VoiceActivityPipeline:
 
     def _checked(self, item: tuple[Samples, ActivityOptions | None]) -> Job:
         waveform, options = item
-        if len(waveform) > self._block:  # those of others are checked when they are copied
+        if len(waveform) > self._block:  # shorter ones are checked when they are copied
             check_level(waveform, sample_rate=self.sample_rate)
         return waveform, options or self.options
 
@@ -171,8 +171,8 @@ class _Listener:
         self.ended: list[tuple[int, int]] = []
         self.probabilities: list[Array] = []
 
-    def told(self) -> Array:
-        """The probabilities since this was called before."""
+    def new_probabilities(self) -> Array:
+        """The probabilities since the last call of this method."""
         found, self.probabilities = self.probabilities, []
         return np.concatenate(found) if found else np.zeros(0, np.float32)
 
@@ -217,8 +217,8 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
         usual = asked.for_streams()
         if given := [name for name in OF_RECORDINGS if getattr(asked, name) != getattr(usual, name)]:
             raise InputError(
-                f"{' and '.join(given)}: only whole recordings look at how long speech is, streams tell of it at "
-                "once; leave it out"
+                f"{' and '.join(given)}: streams report speech before its length is known, so this is for whole "
+                "recordings alone; leave it out"
             )
         return asked
 
@@ -241,7 +241,7 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
             ended, stream.ended = stream.ended, []
             if step.final:
                 ended += stream.tracker.finish(heard)
-            since, told = stream.tracker.start, stream.told()
+            since, probabilities = stream.tracker.start, stream.new_probabilities()
             answers.append(
                 SpeechActivity(
                     segments=in_seconds(ended, rate),
@@ -249,7 +249,7 @@ class VoiceActivityStreams(StreamPipeline[_Listener, ActivityOptions, SpeechActi
                     frame_s=self.bundle.manifest.frame_s,
                     speaking_since_s=None if since is None else since / rate,
                     is_final=step.final,
-                    probabilities=told if step.details else None,
+                    probabilities=probabilities if step.details else None,
                 )
             )
         return answers

@@ -21,7 +21,7 @@ LEAST_CUT_SILENCE_S = 0.098  # a segment that is too long is cut in a silence lo
 
 @dataclass(frozen=True, kw_only=True)
 class ActivityOptions:
-    """How probabilities become segments; see the help of the fields. Streams look at no length of speech."""
+    """How probabilities become segments; see the help of the fields. Streams do not use the lengths of speech."""
 
     threshold: float = option(0.5, "Probability from which a frame is speech.", least=0.01, most=1)
     end_threshold: float | None = option(
@@ -67,13 +67,13 @@ class ActivityOptions:
         return replace(self, **parse_parameters(described(ActivityOptions), given))
 
     def for_streams(self) -> "ActivityOptions":
-        """These options without those that streams do not look at."""
+        """These options without those that streams do not use."""
         usual = ActivityOptions()
         return replace(self, **{name: getattr(usual, name) for name in OF_RECORDINGS})
 
 
 PARAMETERS = tuple(described(ActivityOptions))  # of a request
-OF_RECORDINGS = ("min_speech_s", "max_segment_s")  # which streams do not look at
+OF_RECORDINGS = ("min_speech_s", "max_segment_s")  # not used by streams
 
 
 def segments_of(
@@ -147,9 +147,9 @@ def _padded(found: list[list[int]], padding: float, num_samples: int) -> list[tu
 
 
 class SegmentTracker:
-    """Finds the segments of one stream, frame by frame: its last frame may be anything but a segment's end.
+    """The segments of one stream, frame by frame.
 
-    `start`: of the segment under way in samples, padding included; None outside of speech.
+    `start`: of the segment under way, in samples, padding included; None outside of speech.
     """
 
     def __init__(self, options: ActivityOptions, *, frame_samples: int, sample_rate: int) -> None:
