@@ -9,6 +9,7 @@ from tritone.cli.export.options import Values, flags_given, with_options
 from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
+from tritone.cli.export.silero import silero
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
@@ -63,6 +64,7 @@ app.command()(python)
 app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
+app.command()(silero)
 app.command()(wespeaker)
 
 
