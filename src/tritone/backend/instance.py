@@ -40,6 +40,12 @@ class Instance:
             return read_decoding(self.settings.decoding)
         return self.settings.embed_options() if kind.options is EmbedOptions else None
 
+    def stream_options(self, kind: Kind) -> dict[str, Any]:
+        """The options of a kind's pipeline for streams beyond those that all have."""
+        if kind.options is not SearchOptions:
+            return {}
+        return {"search": self.search, "endpoints": self.settings.endpoint_rules(), **self.settings.chunking()}
+
 
 def read_instance(args: Mapping[str, str]) -> Instance:
     """Read the `args` of `TritonPythonModel.initialize`.

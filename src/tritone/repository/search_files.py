@@ -79,8 +79,10 @@ def check_kind(options: ModelOptions, bundle: Bundle) -> None:
             check_options(read_decoding(options.decoding), special, len(bundle.vocabulary))
         except InputError as error:
             raise BundleError(f"{bundle.path}, --decoding: {error}") from error
+    if options.window_s <= 0:
+        return
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate
-    if 0 < options.window_s < least_s:
+    if options.window_s < least_s:
         raise BundleError(
             f"{bundle.path} needs at least {least_s:.3f} s of audio; --window-s {options.window_s:g} is less."
         )

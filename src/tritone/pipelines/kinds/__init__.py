@@ -22,6 +22,8 @@ BUILT_IN = {
     "transducer": "tritone.pipelines.kinds.transducer:TRANSDUCER",
     "embedding": "tritone.pipelines.kinds.embedding:EMBEDDING",
     "whisper": "tritone.pipelines.kinds.whisper:WHISPER",
+    "voice-activity": "tritone.pipelines.kinds.voice_activity:VOICE_ACTIVITY",
+    "generic": "tritone.pipelines.kinds.generic:GENERIC",
 }
 
 
