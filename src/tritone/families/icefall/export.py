@@ -21,8 +21,8 @@ from tritone.families.export.frame import ExportedModel, tail_samples, write_bun
 from tritone.families.export.frame_drift import frame_drift
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
+from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.icefall.checkpoint import load_model
-from tritone.families.icefall.drift import TransducerDrift
 from tritone.families.icefall.graphs import (
     FRAME_SHIFT,
     HIGH_FREQ,
@@ -126,7 +126,7 @@ class ExportedIcefall(ExportedModel):
         assert isinstance(predictor, PredictorGraph)
         assert isinstance(joiner, JoinerGraph)
         silent = frozenset({BLANK_ID} if self.vocabulary.unk_id is None else {BLANK_ID, self.vocabulary.unk_id})
-        measured = TransducerDrift(offline, predictor, joiner, self.transducer.start, silent)
+        measured = TransducerDrift(offline, predictor, joiner, self.transducer.start, silent, self.vocabulary.size)
         return measured(graphs[role], opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
