@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import soundfile
 import torch
 from typer.testing import CliRunner
 
@@ -82,25 +83,26 @@ def test_more_symbols_and_a_penalty_are_options_of_requests(tdt: Exported) -> No
 
 
 @pytest.mark.slow
-def test_every_runtime_and_precision_is_close_to_the_reference(tdt: Exported, tmp_path: Path) -> None:
+def test_graphs_in_narrow_precisions_are_close_to_the_reference(tdt: Exported, tmp_path: Path) -> None:
     options: dict[str, Any] = {
         "runtimes": ("onnxruntime", "torch"),
-        "precisions": ("fp32", "fp16", "int8"),
+        "precisions": ("fp16", "int8"),
         "max_drift": 1.0,
-        "stages": True,
+        "check_audio": tmp_path / "audio",
     }
+    (tmp_path / "audio").mkdir()
+    soundfile.write(tmp_path / "audio" / "a.wav", babble(16000, seed=5), 16000)
     report = export_nemo(archive=tdt.archive, output=tmp_path / "b", **options)
-    roles = {"encoder", "features", "acoustic", "predictor", "joiner"}
-    assert {each.role for each in report.bundle.manifest.artifacts} == roles
     block = np.full((2, 9000), 0.3, np.float32)
     block[0], block[1, :4000] = babble(9000, seed=1), babble(4000, seed=2)
+    assert len(report.drifts) == 9, "three graphs in fp16 of both runtimes, and in int8"
     for artifact in report.bundle.artifacts("encoder"):
         graph = open_graph(report.bundle.path / artifact.files[0])
         found, counts = graph({"waveform": block, "num_samples": np.array([9000, 4000])}, ["encoder_out", "num_frames"])
         for row, length in enumerate((9000, 4000)):
             expected = tdt.model.joint.enc(tdt.model.encode(torch.from_numpy(block[row, :length])))
             assert counts[row] == len(expected)
-            most = {"fp32": 1e-4, "fp16": 0.05, "int8": 0.5}[artifact.precision]
+            most = {"fp16": 0.05, "int8": 0.5}[artifact.precision]
             np.testing.assert_allclose(found[row, : counts[row]], expected, atol=most)
 
 

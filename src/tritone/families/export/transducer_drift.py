@@ -6,6 +6,7 @@ that is judged changes; all others are the float32 ones.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import Protocol, cast
 
 import torch
@@ -53,6 +54,7 @@ class TransducerDrift:
     ) -> None:
         self.offline, self.predictor, self.joiner = offline, predictor, joiner
         self.start, self.silent, self.vocab_size = tuple(start), silent, vocab_size
+        self._paths: dict[bytes, tuple[dict[str, Tensor], Tensor]] = {}
 
     @torch.no_grad()
     def __call__(self, graph: ExportableGraph, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
@@ -92,7 +94,16 @@ class TransducerDrift:
         return found
 
     def _greedy(self, frames: Tensor) -> tuple[dict[str, Tensor], Tensor]:
-        """What the predictor gets in each frame of greedy search, by input, and its vectors (frames, dim)."""
+        """What the predictor gets in each frame of greedy search, by input, and its vectors (frames, dim).
+
+        Searched once: the frames of a recording are the same for all graphs that are measured.
+        """
+        key = sha256(frames.numpy().tobytes()).digest()
+        if key not in self._paths:
+            self._paths[key] = self._searched(frames)
+        return self._paths[key]
+
+    def _searched(self, frames: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         states = {name: torch.zeros(1, *shape) for name, shape in self.predictor.state_shapes.items()}
         fed = {"context": torch.tensor([self.start]), **states}
         results = self._predict(fed)

@@ -5,6 +5,7 @@ FILE.nemo  ->  manifest.json, tokens.txt, and for each runtime and precision the
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,17 @@ class ExportedNemo(ExportedModel):
         graphs = self.graphs
         if self.head == "ctc":
             return frame_drift(graphs[role], opened, recordings)
+        return self._transducer_drift(graphs[role], opened, recordings)
+
+    @cached_property
+    def _transducer_drift(self) -> TransducerDrift:
+        graphs = self.graphs
         predictor = graphs["predictor"]
         assert isinstance(predictor, PredictorGraph)
-        blank, size = len(self.tokens) - 1, len(self.tokens)
-        measured = TransducerDrift(
-            graphs["encoder"], predictor, graphs["joiner"], self._transducer().start, frozenset({blank}), size
+        blank, start = len(self.tokens) - 1, self._transducer().start
+        return TransducerDrift(
+            graphs["encoder"], predictor, graphs["joiner"], start, frozenset({blank}), len(self.tokens)
         )
-        return measured(graphs[role], opened, recordings)
 
     def manifest(self) -> dict[str, Any]:
         config, offline = self.model.config, self.graphs["encoder"]
