@@ -11,6 +11,7 @@
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
+        nemo_reference                                  NeMo's Conformers, RNNT and TDT in plain formulas
         simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
         shared, workers                                 results made once a run; which tests stay on one worker
 

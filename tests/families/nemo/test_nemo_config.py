@@ -135,6 +135,9 @@ def test_archives_of_strangers_do_no_harm(tmp_path: Path, capsys: pytest.Capture
         read_archive(archive(tmp_path, content, {}, **{"t.model": b"nothing"}))
     with pytest.raises(ExportError, match="expected settings"):
         read_archive(write_nemo(tmp_path / "list.nemo", {"model_config.yaml": b"- 1"}))
+    content["encoder"]["subsampling"] = "vggnet"
+    with pytest.raises(ExportError, match=r"m\.nemo: encoder\.subsampling is 'vggnet'"):
+        read_archive(archive(tmp_path, content, {}))
     with pytest.raises(ExportError, match="archive not found"):
         read_archive(tmp_path / "none.nemo")
 

@@ -62,5 +62,8 @@ def _settings(content: dict[str, Any], key: str, path: Path) -> dict[str, Any]:
 def _given(settings: dict[str, Any], name: str, path: Path) -> Any:
     key = name.rpartition(".")[2]
     if key not in settings:
-        raise ExportError(f"{path}, {CONFIG}: {name} is missing; only Jasper and QuartzNet models can be read")
+        raise ExportError(
+            f"{path}, {CONFIG}: {name} is missing; only Jasper and QuartzNet models can be read. "
+            "A Conformer or FastConformer is for `tritone export nemo`."
+        )
     return settings[key]

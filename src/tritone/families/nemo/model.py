@@ -123,16 +123,20 @@ def read_archive(path: Path) -> tuple[NemoModel, list[str]]:
     """
     if not path.is_file():
         raise ExportError(f"archive not found: {path}")
-    config = parse_config(read_config(path))
+    content = read_config(path)
+    try:
+        config = parse_config(content)
+    except ExportError as error:
+        raise ExportError(f"{path}: {error}") from error
     tokens = _tokens(path, config)
     with open_weights(path) as file:
-        content = load_checkpoint(
+        loaded = load_checkpoint(
             path,
             plain="Restore the model in NeMo and save it again with model.save_to.",
             usual=f"{NEMO_SUFFIX} archive",
             file=file,
         )
-    state = tensors_of(content, path, "a dict of tensors")
+    state = tensors_of(loaded, path, "a dict of tensors")
     if BANDS in state:
         _check_bands(state[BANDS], config.features, path)
     return NemoModel.of(config, len(tokens) - 1, state, str(path)), tokens
