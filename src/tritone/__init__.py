@@ -2,7 +2,8 @@
 
 tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
-tritone.Client("localhost:8001")                        either by a running server
+tritone.load_model("letters").infer({"image": array})   any other model, arrays by name
+tritone.Client("localhost:8001")                        each by a running server
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,10 @@ if TYPE_CHECKING:
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
+    from tritone.pipelines.generic.model import Model
     from tritone.pipelines.recognizer import Recognizer, Stream
+    from tritone.pipelines.wiring.ensemble import Ensemble
+    from tritone.runtime.python.signature import Models
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
     from tritone.transcript import Alternative, Span, Transcript
@@ -31,7 +35,10 @@ __all__ = [
     "EmbedOptions",
     "Embedder",
     "EndpointRules",
+    "Ensemble",
     "FrameScores",
+    "Model",
+    "Models",
     "Recognizer",
     "SearchOptions",
     "Span",
@@ -42,6 +49,8 @@ __all__ = [
     "errors",
     "load",
     "load_embedder",
+    "load_ensemble",
+    "load_model",
 ]
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
@@ -51,7 +60,10 @@ LAZY = {
     "EmbedOptions": "tritone.pipelines.embed_options",
     "Embedder": "tritone.pipelines.embedder",
     "EndpointRules": "tritone.search.endpoint",
+    "Ensemble": "tritone.pipelines.wiring.ensemble",
     "FrameScores": "tritone.pipelines.frames",
+    "Model": "tritone.pipelines.generic.model",
+    "Models": "tritone.runtime.python.signature",
     "Recognizer": "tritone.pipelines.recognizer",
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
@@ -197,6 +209,74 @@ def load_embedder(
         max_audio_s=max_audio_s,
         options=EmbedOptions(window_s=window_s, shift_s=shift_s),
     )
+
+
+def load_model(
+    bundle: "str | os.PathLike[str]",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
+    models: "Mapping[str, Model] | None" = None,
+) -> "Model":
+    """Load a bundle of a generic model, which takes and returns arrays by name, in this process.
+
+    Args:
+        bundle: a bundle folder.
+        device, threads, runtime, precision: as of `load`. A Python function is a program, which runs only with the
+            runtime `python`.
+        models: loaded models that a Python function may call, by the names that it has for them.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or too new, or of another kind; or it calls a model that is not
+            among `models`.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
+
+    What the bundle or this machine does not have is told when the graph is first needed.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.generic.model import Model
+    from tritone.pipelines.graphs.placement import Placement
+
+    opened = Bundle.open(bundle)
+    opened.verify()
+    placement = Placement(device=device, threads=threads, runtime=runtime, precision=precision)
+    return Model(opened, placement=placement, models=models)
+
+
+def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", threads: int | None = None) -> "Ensemble":
+    """Load the models that a file wires to each other, in this process; see docs/ensemble.md.
+
+    Python functions that it names are imported, which runs code of their modules.
+
+    Args:
+        spec: the file.
+        device, threads: as of `load`.
+
+    Raises:
+        InputError: the file cannot be read, a model of it cannot be used, or the wires do not fit; says what.
+        MissingDependencyError: a function needs a package that is not here.
+    """
+    import os
+    import tempfile
+    import weakref
+    from pathlib import Path
+
+    from tritone.families.generic.steps import bundles_of
+    from tritone.pipelines.wiring.ensemble import Ensemble
+    from tritone.pipelines.wiring.spec import read_spec
+
+    read = read_spec(os.fspath(spec))
+    made = tempfile.TemporaryDirectory(prefix="tritone-ensemble-")
+    try:
+        bundles = bundles_of(read, Path(spec).parent, Path(made.name))
+        ensemble = Ensemble(read, bundles, device=device, threads=threads)
+    except BaseException:
+        made.cleanup()
+        raise
+    weakref.finalize(ensemble, made.cleanup)  # functions may read their files as long as they are called
+    return ensemble
 
 
 def __getattr__(name: str) -> Any:
