@@ -1,5 +1,6 @@
 """`tritone export FAMILY`: a trained checkpoint, or any graph, becomes a bundle."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
+from tritone.families.nemo.options import NemoOptions
 from tritone.families.wenet.options import WenetOptions
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -57,6 +59,13 @@ def icefall(
 def jasper(values: Values) -> None:
     """Export a Jasper or QuartzNet of NVIDIA's DeepLearningExamples, waveform in."""
     export("jasper", values, "log probability")
+
+
+@app.command()
+@with_options(NemoOptions)
+def nemo(values: Values, archive: Annotated[Path, typer.Argument(metavar="FILE.nemo", help="NeMo's archive.")]) -> None:
+    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), waveform in."""
+    export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
 
 
 app.command()(onnx)

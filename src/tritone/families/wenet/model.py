@@ -8,11 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.bundle.manifest import Precision
-from tritone.families.export.precision import DTYPES
+from tritone.families.export.precision import DTYPES, compute_wide
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 from tritone.families.wenet.encoder import Encoder
-from tritone.families.wenet.layers import InFloat32, MultiHeadedAttention
 
 
 class CtcHead(nn.Module):
@@ -67,12 +66,7 @@ class AsrModel(nn.Module):
         if narrow.encoder.global_cmvn is not None and self.encoder.global_cmvn is not None:
             narrow.encoder.global_cmvn = copy.deepcopy(self.encoder.global_cmvn)
         if explicit:
-            for module in list(narrow.modules()):
-                if isinstance(module, MultiHeadedAttention):
-                    module.wide_softmax = True
-                for name, child in module.named_children():
-                    if isinstance(child, nn.LayerNorm):
-                        setattr(module, name, InFloat32(child))
+            compute_wide(narrow)
         return narrow
 
     def decode(
