@@ -1,5 +1,6 @@
 """`tritone export FAMILY`: a trained checkpoint becomes a bundle."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -8,6 +9,7 @@ from tritone.cli.export.options import Values, flags_given, with_options
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.wespeaker import wespeaker
+from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.wenet.options import WenetOptions
@@ -18,6 +20,19 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 @app.callback()
 def commands() -> None:
     """Turn a trained checkpoint into a bundle. One command per upstream toolkit."""
+
+
+@app.command()
+@with_options(HfOptions)
+def hf(
+    values: Values,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
+    ],
+) -> None:
+    """Export a CTC model of transformers, waveform in: wav2vec2 (also MMS), HuBERT, WavLM, data2vec, UniSpeech."""
+    export("hf", {**values, "folder": folder}, "log probability")
 
 
 @app.command()

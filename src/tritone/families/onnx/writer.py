@@ -67,10 +67,29 @@ def export_graph(
     model = onnx.load_from_string(file.getvalue())
     helper.set_model_props(model, dict(metadata))
     del model.graph.value_info[:]
+    _drop_copies(model.graph)
     _lift_constants(model.graph)
     _shorten_names(model.graph, {value.name: value.name for value in [*model.graph.input, *model.graph.output]})
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _drop_copies(graph: onnx.GraphProto) -> None:
+    """Use a weight itself where the exporter copies it, as it does with weights that are equal.
+
+    onnxruntime's optimiser loses some of these copies, and then refuses the graph.
+    """
+    weights, kept = {tensor.name for tensor in graph.initializer}, {value.name for value in graph.output}
+    copies = {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Identity" and node.input[0] in weights and node.output[0] not in kept
+    }
+    for node in [node for node in graph.node if node.output[0] in copies]:
+        graph.node.remove(node)
+    for inner in _graphs(graph):
+        for node in inner.node:
+            node.input[:] = [copies.get(name, name) for name in node.input]
 
 
 def _lift_constants(graph: onnx.GraphProto) -> None:
