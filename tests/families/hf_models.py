@@ -6,7 +6,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
+
+from tritone.families.hf.config import PREFIXES, parse_config
+from tritone.families.hf.model import FIRST_POSITIONS, POSITIONS, Network
 
 VOCAB = ["<pad>", "<s>", "</s>", "<unk>", "|", *"ABCDE'"]
 SMALL: dict[str, Any] = {
@@ -21,6 +25,7 @@ SMALL: dict[str, Any] = {
     "num_conv_pos_embeddings": 16,
     "num_conv_pos_embedding_groups": 4,
 }
+EXTRACTOR = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True, "sampling_rate": 16000}
 CLASSES = {
     "wav2vec2": "Wav2Vec2",
     "hubert": "Hubert",
@@ -60,7 +65,7 @@ def save(folder: Path, model: Any, *, do_normalize: bool = True, vocab: Any = No
 
     folder.mkdir(parents=True, exist_ok=True)
     vocab = {token: id for id, token in enumerate(VOCAB)} if vocab is None else vocab
-    (folder / "vocab.json").write_text(json.dumps(vocab), encoding="utf-8")
+    write_json(folder / "vocab.json", vocab)
     processor = transformers.Wav2Vec2Processor(
         transformers.Wav2Vec2FeatureExtractor(do_normalize=do_normalize),
         transformers.Wav2Vec2CTCTokenizer(str(folder / "vocab.json"), **tokenizer),
@@ -68,6 +73,28 @@ def save(folder: Path, model: Any, *, do_normalize: bool = True, vocab: Any = No
     processor.save_pretrained(folder)
     model.save_pretrained(folder)
     return folder
+
+
+def write(folder: Path, **config: Any) -> Path:
+    """A folder as older versions of transformers write it, with random weights."""
+    content = {"model_type": "wav2vec2", **SMALL, **config}
+    settings = parse_config(content, "config.json")
+    generator = torch.Generator().manual_seed(0)
+    state = {}
+    for name, value in Network(settings).state_dict().items():
+        name = FIRST_POSITIONS if name == POSITIONS else name
+        prefix = "" if name.startswith("lm_head") else PREFIXES[settings.model_type]
+        state[f"{prefix}{name}"] = torch.randn(value.shape, generator=generator)
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(state, folder / "model.safetensors")
+    write_json(folder / "config.json", content)
+    write_json(folder / "preprocessor_config.json", EXTRACTOR)
+    write_json(folder / "vocab.json", {token: id for id, token in enumerate(VOCAB)})
+    return folder
+
+
+def write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 @torch.no_grad()

@@ -12,7 +12,9 @@ from families.conftest import babble
 from families.hf_models import random_model, save, upstream_log_probs
 from tritone.bundle import Bundle
 from tritone.cli.main import app
+from tritone.errors import ExportError
 from tritone.families.hf.export import export_hf
+from tritone.families.onnx.writer import export_graph
 from tritone.pipelines import open_offline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.runtime import open_graph
@@ -122,3 +124,10 @@ def test_the_command_exports_stages_and_for_torch_too(model_type: str, tmp_path:
         whole(feed, names), acoustic({"features": ready, "num_samples": feed["num_samples"]}, names), strict=True
     ):
         np.testing.assert_allclose(one, other, atol=1e-4)
+
+
+def test_weights_that_no_onnx_graph_can_hold_are_refused_before_anything_is_traced() -> None:
+    with torch.device("meta"):
+        network = torch.nn.Linear(2**15, 2**14)
+    with pytest.raises(ExportError, match=r"have 2\.1 GB, .* \(--runtimes torch\), or in halves"):
+        export_graph(network, {}, [], {}, {})

@@ -9,38 +9,12 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from families.hf_models import SMALL, VOCAB
+from families.hf_models import VOCAB, write, write_json
 from tritone.errors import ExportError
 from tritone.families.hf.checkpoint import renamed
-from tritone.families.hf.config import parse_config
 from tritone.families.hf.export import HfModel, export_hf
-from tritone.families.hf.model import FIRST_POSITIONS, POSITIONS, Network
 from tritone.families.hf.options import HfOptions
 from tritone.families.hf.tokenizer import read_tokenizer
-
-EXTRACTOR = {"feature_extractor_type": "Wav2Vec2FeatureExtractor", "do_normalize": True, "sampling_rate": 16000}
-
-
-def write(folder: Path, **config: Any) -> Path:
-    """A folder as older versions of transformers write it, with random weights."""
-    content = {"model_type": "wav2vec2", **SMALL, **config}
-    settings = parse_config(content, "config.json")
-    generator = torch.Generator().manual_seed(0)
-    state = {}
-    for name, value in Network(settings).state_dict().items():
-        name = FIRST_POSITIONS if name == POSITIONS else name
-        prefix = "" if name.startswith("lm_head") else f"{settings.model_type}."
-        state[f"{prefix}{name}"] = torch.randn(value.shape, generator=generator)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(state, folder / "model.safetensors")
-    write_json(folder / "config.json", content)
-    write_json(folder / "preprocessor_config.json", EXTRACTOR)
-    write_json(folder / "vocab.json", {token: id for id, token in enumerate(VOCAB)})
-    return folder
-
-
-def write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content), encoding="utf-8")
 
 
 def opened(folder: Path, **options: Any) -> HfModel:

@@ -23,9 +23,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tritone.errors import ExportError
+
 OPSET = 18
 SHARE_FROM_BYTES = 1024  # smaller tensors stay inside the graph
 COMPRESS_FROM_ELEMENTS = 2048
+MOST_BYTES = 2**31 - 2**24  # of a protobuf message is 2**31, and operators take some of it
 ALIGNMENT = 64  # bytes, so that a memory-mapped tensor starts on a cache line
 
 
@@ -50,7 +53,16 @@ def export_graph(
         dynamic: axes that vary, by input, as {axis: name}; equal names mean equal sizes.
         metadata: strings stored in the file's metadata.
         opset: version of the operators; old ones are for old runtimes.
+
+    Raises:
+        ExportError: the weights are larger than what an ONNX graph can hold while it is made.
     """
+    size = sum(each.numel() * each.element_size() for each in module.parameters())
+    if size > MOST_BYTES:
+        raise ExportError(
+            f"the weights of this graph have {size / 1e9:.1f} GB, and torch writes ONNX graphs of at most "
+            f"{MOST_BYTES / 1e9:.1f} GB. Export it for torch (--runtimes torch), or in halves alone (--precision fp16)."
+        )
     file = io.BytesIO()
     with torch.no_grad(), warnings.catch_warnings(), plain_operators():
         warnings.simplefilter("ignore")  # that it is the older one, and of sizes that are meant to be constant
