@@ -1,18 +1,27 @@
 """`tritone build`: bundles to a Triton model repository."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tritone.backend.settings import GENERIC
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.errors import ServerSetupError
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames
+from tritone.repository.folder import ModelFolder
+from tritone.repository.generic import Platform
 from tritone.repository.memory import facts
+from tritone.repository.serving import ServingOptions
 from tritone.search.options import used_by
+from tritone.server.installation import find_installation
 from tritone.server.layout import Acoustic, Layout, ensemble_options
+from tritone.server.trial import try_to_load
 
 
 @takes_option_classes()
@@ -29,6 +38,14 @@ def build(
         typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     options: ModelOptions,
+    serving: ServingOptions,
+    platform: Annotated[
+        Platform,
+        typer.Option(
+            help="Generic: who runs the graph, Tritone or Triton's own backend for it (native: onnxruntime_onnx, "
+            "pytorch_libtorch, tensorrt_plan), which NVIDIA's image has."
+        ),
+    ] = "tritone",
     layout: Annotated[
         Layout,
         typer.Option(
@@ -63,6 +80,14 @@ def build(
     overcommit: Annotated[
         bool, typer.Option("--overcommit", help="Build also what needs more memory than this machine has.")
     ] = False,
+    check: Annotated[
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="Load the models in a Triton before they are put into the repository. Default: generic models, if "
+            "there is a tritonserver here.",
+        ),
+    ] = None,
 ) -> None:
     """Turn bundles into a Triton model repository.
 
@@ -86,10 +111,13 @@ def build(
             modes=mode,
             options=options,
             layout=stages,
+            serving=serving,
+            platform=platform,
             link=link,
             force=force,
             measure=True,
             overcommit=overcommit,
+            check=partial(try_models, check=check),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -109,3 +137,23 @@ def build(
     for line in facts(output, {model.name for model in built}):
         typer.echo(line, err=True)
     typer.echo(f"Serve it with: tritone serve {output}", err=True)
+
+
+def try_models(folder: Path, models: Sequence[ModelFolder], *, check: bool | None, every: bool = False) -> None:
+    """Load models as `--check` says; without it only generic ones, whose configurations are their users' own.
+
+    Args:
+        every: load the others too, since generic ones need them.
+    """
+    chosen = models if check or every else [model for model in models if model.mode == GENERIC]
+    if check is False or not chosen:
+        return
+    if check is None:
+        try:
+            find_installation()
+        except ServerSetupError:
+            typer.echo("note: not loaded for a check, since there is no tritonserver here; --check wants one", err=True)
+            return
+    typer.echo(f"loading {', '.join(model.name for model in chosen)} in a Triton, for a check ...", err=True)
+    for note in try_to_load(folder, chosen):
+        typer.echo(f"note: {note}", err=True)

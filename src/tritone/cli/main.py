@@ -15,7 +15,7 @@ from tritone.paths import ADVICE, explained
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
-    *("export", "engine", "compile", "build", "serve"),
+    *("export", "inspect", "engine", "compile", "build", "ensemble", "serve"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor"),

@@ -1,13 +1,16 @@
 """The tensors of served models by name, the same as in the deployments that this project replaces."""
 
 from dataclasses import dataclass
-from typing import Literal
+
+from tritone.bundle.manifest import TensorType
 
 WAV = "WAV"  # FP32 (samples,) in [-1, 1]
 WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV or PCM
 PCM = "PCM"  # INT16 (samples,) in place of WAV: n stands for n / 32768
 TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
 EMBEDDINGS = "EMBEDDINGS"  # FP32 (dim,)
+PROBABILITIES = "PROBABILITIES"  # FP32 (frames,), of speech in each frame; of a stream in the new ones
+SEGMENTS = "SEGMENTS"  # STRING (1,), JSON of a SpeechActivity
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
 # INT32 (frames,), the best token of each frame; of decoder stages that are built for it, for clients that make text of
 # it themselves, as NVIDIA's for Jasper do.
@@ -19,7 +22,7 @@ class Tensor:
     """An input or output of a served model, as its configuration declares it."""
 
     name: str
-    type: Literal["FP32", "INT16", "INT32", "INT64", "STRING"]
+    type: TensorType
     dims: tuple[int, ...]  # without the axis of rows; -1 is any size
     ragged: bool = False  # rows of different sizes may share a batch
     optional: bool = False

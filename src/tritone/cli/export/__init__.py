@@ -1,13 +1,17 @@
-"""`tritone export FAMILY`: a trained checkpoint becomes a bundle."""
+"""`tritone export FAMILY`: a trained checkpoint, or any graph, becomes a bundle."""
 
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
+from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
+from tritone.cli.export.silero import silero
+from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
@@ -19,7 +23,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 
 @app.callback()
 def commands() -> None:
-    """Turn a trained checkpoint into a bundle. One command per upstream toolkit."""
+    """Turn a trained checkpoint, or any model, into a bundle."""
 
 
 @app.command()
@@ -70,7 +74,12 @@ def jasper(values: Values) -> None:
     export("jasper", values, "log probability")
 
 
+app.command()(onnx)
+app.command()(python)
+app.command("torch-export")(torch_export)
+app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
+app.command()(silero)
 app.command()(wespeaker)
 
 
