@@ -13,6 +13,7 @@ from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.silero import silero
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
+from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
@@ -24,6 +25,19 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 @app.callback()
 def commands() -> None:
     """Turn a trained checkpoint, or any model, into a bundle."""
+
+
+@app.command()
+@with_options(HfOptions)
+def hf(
+    values: Values,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
+    ],
+) -> None:
+    """Export a CTC model of transformers, waveform in: wav2vec2 (also MMS), HuBERT, WavLM, data2vec, UniSpeech."""
+    export("hf", {**values, "folder": folder}, "log probability")
 
 
 @app.command()

@@ -23,9 +23,12 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tritone.errors import ExportError
+
 OPSET = 18
 SHARE_FROM_BYTES = 1024  # smaller tensors stay inside the graph
 COMPRESS_FROM_ELEMENTS = 2048
+MOST_BYTES = 2**31 - 2**24  # of a protobuf message is 2**31, and operators take some of it
 ALIGNMENT = 64  # bytes, so that a memory-mapped tensor starts on a cache line
 
 
@@ -50,7 +53,16 @@ def export_graph(
         dynamic: axes that vary, by input, as {axis: name}; equal names mean equal sizes.
         metadata: strings stored in the file's metadata.
         opset: version of the operators; old ones are for old runtimes.
+
+    Raises:
+        ExportError: the weights are larger than what an ONNX graph can hold while it is made.
     """
+    size = sum(each.numel() * each.element_size() for each in module.parameters())
+    if size > MOST_BYTES:
+        raise ExportError(
+            f"the weights of this graph have {size / 1e9:.1f} GB, and torch writes ONNX graphs of at most "
+            f"{MOST_BYTES / 1e9:.1f} GB. Export it for torch (--runtimes torch), or in halves alone (--precision fp16)."
+        )
     file = io.BytesIO()
     with torch.no_grad(), warnings.catch_warnings(), plain_operators():
         warnings.simplefilter("ignore")  # that it is the older one, and of sizes that are meant to be constant
@@ -67,10 +79,29 @@ def export_graph(
     model = onnx.load_from_string(file.getvalue())
     helper.set_model_props(model, dict(metadata))
     del model.graph.value_info[:]
+    _drop_copies(model.graph)
     _lift_constants(model.graph)
     _shorten_names(model.graph, {value.name: value.name for value in [*model.graph.input, *model.graph.output]})
     onnx.checker.check_model(model, full_check=True)
     return model
+
+
+def _drop_copies(graph: onnx.GraphProto) -> None:
+    """Use a weight itself where the exporter copies it, as it does with weights that are equal.
+
+    onnxruntime's optimiser loses some of these copies, and then refuses the graph.
+    """
+    weights, kept = {tensor.name for tensor in graph.initializer}, {value.name for value in graph.output}
+    copies = {
+        node.output[0]: node.input[0]
+        for node in graph.node
+        if node.op_type == "Identity" and node.input[0] in weights and node.output[0] not in kept
+    }
+    for node in [node for node in graph.node if node.output[0] in copies]:
+        graph.node.remove(node)
+    for inner in _graphs(graph):
+        for node in inner.node:
+            node.input[:] = [copies.get(name, name) for name in node.input]
 
 
 def _lift_constants(graph: onnx.GraphProto) -> None:
