@@ -289,7 +289,8 @@ def _stacked(arrays: Sequence[Array], spec: TensorSpec, name: str) -> Array:
     for row, array in enumerate(arrays):
         if any(size > room for size, room in zip(array.shape, sizes, strict=True)):
             raise InputError(f"{name} would be {shown(array.shape)}, and the graph takes {shown(spec.shape[1:])}")
-        stacked[(row, *map(slice, array.shape))] = array
+        place = (row, *map(slice, array.shape))
+        stacked[place] = array
     return stacked
 
 

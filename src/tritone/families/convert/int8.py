@@ -97,7 +97,8 @@ def calibrate(
                 weight_type=QuantType.QInt8,
                 op_types_to_quantize=chosen,
                 nodes_to_exclude=names,
-                extra_options={"ActivationSymmetric": symmetric},
+                # TensorRT takes biases in float32 alone.
+                extra_options={"ActivationSymmetric": symmetric, "QuantizeBias": not symmetric},
             )
         except Exception as error:  # its errors and those of onnxruntime have no common base
             raise ExportError(f"onnxruntime cannot quantise the graph: {str(error)[:500]}") from error
