@@ -67,10 +67,10 @@ def build_engines(
         ) from error
     target = _target(bundle, output)
     sources = _sources(bundle, precisions, roles)
-    profiles = _profiles(bundle, profiles, sources)
+    chosen = _profiles(bundle, profiles, sources)
     tools = tools or find_tools()
     builder = tools.builder(workspace_mib=workspace_mib, timing_cache=timing_cache, level=level, progress=progress)
-    stamp = tools.stamp(tuple(map(str, profiles)))
+    stamp = tools.stamp(tuple(map(str, chosen)))
     old = {(source.role, source.precision) for source in sources}
     kept = [
         artifact
@@ -82,7 +82,7 @@ def build_engines(
         axes = onnx_graph.input_axes(bundle.file(source.files[0]))
         if bundle.manifest.tensors is None:
             axes = {name: each for name, each in axes.items() if None in each}
-        plans.append((source, [profile.ranges(bundle.manifest, source.role, axes) for profile in profiles]))
+        plans.append((source, [profile.ranges(bundle.manifest, source.role, axes) for profile in chosen]))
     with BundleWriter(target) as writer:
         artifacts = []
         for source, ranges in plans:
