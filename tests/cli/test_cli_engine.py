@@ -288,8 +288,8 @@ def test_an_onnx_file_becomes_a_plan_and_the_line_of_trtexec_is_shown(tmp_path: 
     assert "--minShapes=image:1x3x16x16 --optShapes=image:2x3x16x16 --maxShapes=image:4x3x16x16" in result.stderr
     stamp, tensors = read_told(plan)
     assert stamp.profiles == ("1x3x16x16 image:2x3x16x16 4x3x16x16",)
-    assert tensors["inputs"] == {"image": ["FLOAT", [None, 3, 16, 16]]}
-    assert tensors["outputs"] == {"scores": ["FLOAT", [None, 4]]}
+    assert tensors["inputs"] == {"image": ("FLOAT", [None, 3, 16, 16])}
+    assert tensors["outputs"] == {"scores": ("FLOAT", [None, 4])}
     assert sorted(path.name for path in tmp_path.iterdir()) == ["images.onnx", "images.plan", "images.plan.json"]
 
 
@@ -339,6 +339,30 @@ def test_engines_of_a_generic_bundle_take_its_rows_by_themselves_or_shapes(tmp_p
     assert "the model takes 1 to 4 rows, and image 1 to 2" in " ".join(few.stderr.split())
     seconds = run("engine", bundle, "--min", "1x1s", "--opt", "1x1s", "--max", "1x1s")
     assert seconds.exit_code == 2
+
+
+@needs_tensorrt
+def test_a_plan_becomes_a_bundle_with_the_tensors_and_rows_that_it_was_built_for(tmp_path: Path) -> None:
+    assert run("engine", graphs.images(tmp_path / "images.onnx"), *SHAPES).exit_code == 0
+    plan, labels = tmp_path / "images.plan", tmp_path / "names.txt"
+    labels.write_text("a\nb\nc\nd\n", encoding="utf-8")
+    result = run("export", "tensorrt", plan, "--output", tmp_path / "bundle", "--labels", labels, "--format", "nchw")
+    assert result.exit_code == 0, result.stderr
+    bundle = Bundle.open(tmp_path / "bundle")
+    bundle.verify()
+    generic = bundle.manifest.generic
+    assert [(each.name, each.type, each.dims) for each in generic.inputs] == [("image", "FP32", (3, 16, 16))]
+    assert [(each.name, each.dims) for each in generic.outputs] == [("scores", (4,))]
+    assert generic.max_batch_size == 4
+    [artifact] = bundle.manifest.artifacts
+    assert artifact.engine == read_told(plan)[0]
+    many = run("export", "tensorrt", plan, "--output", tmp_path / "no", "--max-batch-size", "5")
+    assert many.exit_code == 1
+    assert "takes up to 4 rows" in many.stderr
+    (tmp_path / "images.plan.json").unlink()
+    alone = run("export", "tensorrt", plan, "--output", tmp_path / "no")
+    assert "has no images.plan.json beside it" in alone.stderr
+    assert not (tmp_path / "no").exists()
 
 
 def generic_bundle(path: Path) -> Path:

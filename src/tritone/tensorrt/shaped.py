@@ -86,3 +86,23 @@ def default_profile(inputs: Axes, max_batch_size: int) -> ShapeProfile | None:
         for rows in (1, max(1, max_batch_size // 2), max_batch_size)
     )
     return ShapeProfile.parse(*sizes)
+
+
+def most_rows(profiles: Sequence[str], inputs: Axes) -> int | None:
+    """The most rows that an engine takes, by the texts of its profiles; None if the first axis of no input varies.
+
+    Raises:
+        ValueError: a text is no profile, or does not fit the inputs.
+    """
+    varying = [name for name, axes in inputs.items() if axes and axes[0] is None]
+    if not varying or not profiles:
+        return None
+    most = [ShapeProfile.parse(*_three(text)).shapes(inputs) for text in profiles]
+    return max(min(ranges[name].most[0] for name in varying) for ranges in most)
+
+
+def _three(text: str) -> list[str]:
+    parts = text.split(" ")
+    if len(parts) != 3:
+        raise ValueError(f"{text[:200]!r} is not the least, the usual and the largest shapes, with spaces between them")
+    return parts

@@ -17,6 +17,8 @@ from tritone.tensorrt.library import Tools
 from tritone.tensorrt.shaped import ShapeProfile, default_profile
 from tritone.tensorrt.trtexec import trtexec_line
 
+PARTS = ("inputs", "outputs")
+
 
 def build_engine(
     graph: Path,
@@ -67,7 +69,7 @@ def told_in(plan: Path) -> Path:
     return plan.with_name(f"{plan.name}.json")
 
 
-def read_told(plan: Path) -> tuple[Engine, Mapping[str, Mapping[str, Sequence[object]]]]:
+def read_told(plan: Path) -> tuple[Engine, Mapping[str, Mapping[str, tuple[str, Sequence[int | None]]]]]:
     """Read what lies beside a plan: its stamp; and `inputs` and `outputs`, by name (type of ONNX, axes).
 
     Raises:
@@ -76,7 +78,8 @@ def read_told(plan: Path) -> tuple[Engine, Mapping[str, Mapping[str, Sequence[ob
     path = told_in(plan)
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        return Engine(**fields["engine"]), {key: dict(fields[key]) for key in ("inputs", "outputs")}
+        described = {key: {name: (kind, axes) for name, (kind, axes) in fields[key].items()} for key in PARTS}
+        return Engine(**fields["engine"]), described
     except FileNotFoundError as error:
         raise BundleError(
             f"{plan} has no {path.name} beside it, which says what it was built with and takes. Build the plan with "

@@ -8,6 +8,7 @@ from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
+from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
@@ -58,6 +59,7 @@ def jasper(values: Values) -> None:
 
 app.command()(onnx)
 app.command("sherpa-onnx")(sherpa_onnx)
+app.command()(tensorrt)
 app.command()(wespeaker)
 
 
