@@ -1,6 +1,7 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
 # make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer is fetched for some of them
+# make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
@@ -21,7 +22,7 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo test test-all venv lint clean same-python
+.PHONY: demo test test-all test-gpu venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
@@ -33,6 +34,10 @@ test: $(VENV)/.full
 test-all: $(VENV)/.full $(BIN)/perf_analyzer
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
+
+# One process: the tests share the memory of one GPU. Without one they are skipped, and say so.
+test-gpu: $(VENV)/.full
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import triton_python_backend_utils as pb_utils
 
-from tritone.runtime.bfloat16 import from_bfloat16, to_bfloat16
+from tritone.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.runtime.graph import Array
 
 CPU = 1  # kDLCPU

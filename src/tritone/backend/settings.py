@@ -114,7 +114,7 @@ class Settings(ModelParameters):
         usual |= {"min_padded_s", "tensors", "compile", "memory_mb", "max_queued_s"}
         usual |= {each.name for each in fields(EmbedFields)}
         if self.kind:
-            usual |= {"sample_rate", "max_audio_s", *(each.name for each in fields(SearchParameters))}
+            usual = {each.name for each in fields(self)}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 

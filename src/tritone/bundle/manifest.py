@@ -255,6 +255,10 @@ class Engine(_Part):
     profiles: tuple[Annotated[str, Field(max_length=4096)], ...] = ()
 
 
+def _elements(dims: tuple[int, ...]) -> tuple[int, int]:
+    return math.prod(size for size in dims if size > 0), dims.count(-1)
+
+
 class GenericTensor(_Part):
     """A tensor of a generic model: `type` is Triton's name of it, `dims` are without the batch axis, -1 for any size.
 
@@ -273,13 +277,11 @@ class GenericTensor(_Part):
                 raise ValueError(
                     f"{self.name} has {elements} elements ({list(shape)}), at most {MAX_ELEMENTS} are allowed"
                 )
-        if self.reshape is not None:
-            open_axes = self.dims.count(-1), self.reshape.count(-1)
-            if open_axes[0] != open_axes[1] or (not open_axes[0] and math.prod(self.dims) != math.prod(self.reshape)):
-                raise ValueError(
-                    f"{self.name}: reshape {list(self.reshape)} must have as many elements and as many sizes -1 as "
-                    f"dims {list(self.dims)}"
-                )
+        if self.reshape is not None and _elements(self.dims) != _elements(self.reshape):
+            raise ValueError(
+                f"{self.name}: reshape {list(self.reshape)} must have as many elements and as many sizes -1 as dims "
+                f"{list(self.dims)}"
+            )
         return self
 
     @property

@@ -298,7 +298,7 @@ def dynamic_batching(options: ModelOptions) -> Any:
     """How requests become batches."""
     batching = pb.ModelDynamicBatching(
         preferred_batch_size=options.preferred_batch_sizes,
-        max_queue_delaymicroseconds=microseconds(options.queue_delay_ms),
+        max_queue_delay_microseconds=microseconds(options.queue_delay_ms),
     )
     # Only on request: with any limit Triton 2.51 stops preparing the next batch while one runs, and a model with one
     # instance then now and then sleeps 0.5 s under load. Of bursts of 16 requests that was 10 to 26 in 60 on a busy
@@ -306,18 +306,18 @@ def dynamic_batching(options: ModelOptions) -> Any:
     if options.queue_limit or options.queue_timeout_ms:
         batching.default_queue_policy.timeout_action = pb.ModelQueuePolicy.REJECT
         batching.default_queue_policy.max_queue_size = options.queue_limit
-        batching.default_queue_policy.default_timeoutmicroseconds = microseconds(options.queue_timeout_ms)
+        batching.default_queue_policy.default_timeout_microseconds = microseconds(options.queue_timeout_ms)
     return batching
 
 
 def _sequence_batching(options: ModelOptions) -> Any:
     # No control inputs: flags and stream id come with the request itself, four tensors a chunk cheaper.
     return pb.ModelSequenceBatching(
-        max_sequence_idlemicroseconds=microseconds((options.stream_idle_timeout_s + IDLE_GRACE_S) * 1000),
+        max_sequence_idle_microseconds=microseconds((options.stream_idle_timeout_s + IDLE_GRACE_S) * 1000),
         oldest=pb.ModelSequenceBatching.StrategyOldest(
             max_candidate_sequences=options.streams_per_instance + SPARE_CANDIDATES,
             preferred_batch_size=options.preferred_batch_sizes,
-            max_queue_delaymicroseconds=microseconds(options.queue_delay_ms),
+            max_queue_delay_microseconds=microseconds(options.queue_delay_ms),
         ),
     )
 

@@ -11,6 +11,7 @@ from typing import Any, Literal
 from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import GENERIC, Settings
+from tritone.bfloat16 import to_bfloat16
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Artifact, Generic, GenericInput, GenericOutput, GenericTensor, Serving
 from tritone.errors import BundleError
@@ -21,7 +22,6 @@ from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
 from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
-from tritone.runtime.bfloat16 import to_bfloat16
 
 Platform = Literal["tritone", "native"]
 IDLE_GRACE_S = (
@@ -65,7 +65,7 @@ def generic(
         input=[_input(each, backend) for each in tensors.inputs],
         output=[_output(each, backend, place) for place, each in enumerate(tensors.outputs)],
         instance_group=[_instances(told, options)],
-        parameters=parameters_of(_settings(told, options)),
+        parameters=parameters_of(_settings(tensors, told, options) if backend is None else Settings(kind=GENERIC)),
     )
     extra: dict[str, bytes] = {}
     if backend is None:
@@ -174,15 +174,18 @@ def _instances(serving: Serving, options: ModelOptions) -> Any:
     return group
 
 
-def _settings(serving: Serving, options: ModelOptions) -> Settings:
+def _settings(tensors: Generic, serving: Serving, options: ModelOptions) -> Settings:
+    of_sequences: dict[str, Any] = {}
+    if tensors.is_sequence:
+        idle_s = serving.max_idle_s or MAX_IDLE_S
+        of_sequences = {"max_streams": options.streams_per_instance, "idle_timeout_s": idle_s}
     return Settings(
+        **of_sequences,
         kind=GENERIC,
         threads=options.threads,
         runtime=options.runtime,
         precision=options.precision,
         memory_mb=options.memory_mb,
-        max_streams=options.streams_per_instance,
-        idle_timeout_s=serving.max_idle_s or MAX_IDLE_S,
     )
 
 

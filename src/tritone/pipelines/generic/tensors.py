@@ -48,13 +48,7 @@ def checked(tensors: Mapping[str, npt.ArrayLike], generic: Generic) -> dict[str,
             raise InputError(f"all inputs of a request have the same number of rows, got {told}")
         if not 0 < (count := next(iter(rows.values()))) <= generic.max_batch_size:
             raise InputError(f"a request has 1 to {generic.max_batch_size} rows, got {count}; send them apart")
-    return {name: reshaped(array, known[name].shape, generic) for name, array in arrays.items()}
-
-
-def reshaped(array: Array, shape: tuple[int, ...], generic: Generic) -> Array:
-    """The array with another shape of its rows."""
-    rows = array.shape[:1] if generic.max_batch_size else ()
-    return array if array.shape[len(rows) :] == shape else array.reshape(*rows, *shape)
+    return {name: _reshaped(array, known[name].dims, known[name].reshape) for name, array in arrays.items()}
 
 
 def declared(tensor: GenericTensor, generic: Generic) -> str:
@@ -113,6 +107,8 @@ def as_declared(name: str, array: Array, tensor: GenericTensor, rows: int, gener
     Raises:
         OperatorError: the graph returned another number of rows or another shape than the manifest declares.
     """
+    if tensor.type == "STRING":
+        array = _as_bytes(np.asarray(array), name)
     shape = array.shape[1:] if generic.max_batch_size else array.shape
     wanted = tensor.shape
     fits = (not generic.max_batch_size or array.shape[:1] == (rows,)) and len(shape) == len(wanted)
@@ -122,4 +118,13 @@ def as_declared(name: str, array: Array, tensor: GenericTensor, rows: int, gener
             f"declares {declared(tensor, generic)}. Export the model again with the right --dims and --max-batch-size "
             "(0 where its tensors have no batch axis)."
         )
-    return reshaped(array, tensor.dims, generic)
+    return _reshaped(array, tensor.shape, None if tensor.reshape is None else tensor.dims)
+
+
+def _reshaped(array: Array, declared: tuple[int, ...], wanted: tuple[int, ...] | None) -> Array:
+    """The array with `wanted` in place of the last axes `declared`; sizes -1 of both are the same, in their order."""
+    if wanted is None:
+        return array
+    axes = array.ndim - len(declared)
+    found = iter(size for size, known in zip(array.shape[axes:], declared, strict=True) if known < 0)
+    return array.reshape((*array.shape[:axes], *(next(found) if size < 0 else size for size in wanted)))

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
+from tritone.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.errors import BundleError, InputError, OperatorError
-from tritone.runtime.bfloat16 import from_bfloat16, to_bfloat16
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
@@ -102,6 +102,11 @@ class OnnxGraph:
         self._types = {node.name: node.type for node in nodes}
         self._has_bfloat16 = BFLOAT16 in self._types.values()
         self._texts = [name for name, spec in self.inputs.items() if spec.dtype == object]
+        if self._has_bfloat16 and "tensor(string)" in self._types.values():
+            raise BundleError(
+                f"{path} has both text and bfloat16 among its inputs and outputs, which onnxruntime cannot take from "
+                "Python. Cast bfloat16 to float32 in the graph."
+            )
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for.

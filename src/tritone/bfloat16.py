@@ -7,6 +7,8 @@ import numpy as np
 import numpy.typing as npt
 
 NAN = 0x7FC0
+BITS = np.dtype([("bfloat16", "<u2")])
+"""The type of arrays of such bits where their type has to tell them from uint16."""
 
 
 def to_bfloat16(array: npt.NDArray[np.floating]) -> npt.NDArray[np.uint16]:
@@ -20,4 +22,6 @@ def to_bfloat16(array: npt.NDArray[np.floating]) -> npt.NDArray[np.uint16]:
 
 def from_bfloat16(bits: npt.NDArray[np.uint16]) -> npt.NDArray[np.float32]:
     """The numbers that bits of bfloat16 are."""
-    return (np.ascontiguousarray(bits).reshape(bits.shape).astype(np.uint32) << np.uint32(16)).view(np.float32)
+    wide = np.array(bits, np.uint32, order="C")
+    np.left_shift(wide, np.uint32(16), out=wide)  # in place, for a scalar stays an array
+    return wide.view(np.float32)
