@@ -1,8 +1,8 @@
 """Ask a served `handwriting` which letters images show: three guesses each, by Triton's classification extension.
 
-    letters/1-T.png  ->  T 11.2, I 4.0, Y 3.1
+letters/1-T.png  ->  T 11.2, I 4.0, Y 3.1
 
-    python examples/handwriting/ask.py letters/*.png --url localhost:8000
+python examples/handwriting/ask.py letters/*.png --url localhost:8000
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """Capital letters drawn with the fonts that matplotlib brings.
 
-    "K", a font  ->  (128, 128) ink in [0, 1]
+"K", a font  ->  (128, 128) ink in [0, 1]
 
-    python examples/handwriting/glyphs.py TRITON --output letters     # letters/1-T.png, letters/2-R.png, ...
+python examples/handwriting/glyphs.py TRITON --output letters     # letters/1-T.png, letters/2-R.png, ...
 """
 
 import argparse
@@ -17,7 +17,16 @@ SIZE = 128  # pixels
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 FONTS = (
     *("DejaVuSans", "DejaVuSans-Bold", "DejaVuSans-Oblique", "DejaVuSansMono", "DejaVuSansMono-Oblique"),
-    *("DejaVuSerif", "DejaVuSerif-Bold", "STIXGeneral", "STIXGeneralBol", "STIXGeneralItalic", "cmr10", "cmss10", "cmtt10"),
+    *(
+        "DejaVuSerif",
+        "DejaVuSerif-Bold",
+        "STIXGeneral",
+        "STIXGeneralBol",
+        "STIXGeneralItalic",
+        "cmr10",
+        "cmss10",
+        "cmtt10",
+    ),
 )
 HELD_OUT = ("DejaVuSerif-Italic", "STIXGeneralBolIta", "cmb10")
 """Fonts that training never sees."""

@@ -1,20 +1,20 @@
 """Train the classifier of letters and write it as ONNX: about a minute on two cores.
 
-    glyphs of 13 fonts, distorted  ->  handwriting.onnx: image (batch, 128, 128, 3) in [0, 1] -> logits (batch, 26)
+glyphs of 13 fonts, distorted  ->  handwriting.onnx: image (batch, 128, 128, 3) in [0, 1] -> logits (batch, 26)
 
-    python examples/handwriting/train.py --output handwriting.onnx
+python examples/handwriting/train.py --output handwriting.onnx
 """
 
 import argparse
 import json
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import torch
+from glyphs import FONTS, HELD_OUT, LETTERS, SIZE, glyph
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from glyphs import FONTS, HELD_OUT, LETTERS, SIZE, glyph
 
 BATCH = 64
 SMALL = 64  # pixels that the network sees of 128
@@ -27,7 +27,7 @@ class Letters(nn.Module):
         super().__init__()
         widths = (1, 16, 32, 40, 56)
         layers: list[nn.Module] = []
-        for before, after in zip(widths, widths[1:], strict=False):
+        for before, after in pairwise(widths):
             layers += [nn.Conv2d(before, after, 3, 2, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
         self.layers = nn.Sequential(*layers)
         self.out = nn.Linear(widths[-1] * (SMALL // 16) ** 2, len(LETTERS))

@@ -1,8 +1,8 @@
 """Ask a served sentiment model about texts, with a plain Triton client.
 
-    "a great film"  ->  positive 1.32, neutral -0.10, negative -0.85
+"a great film"  ->  positive 1.32, neutral -0.10, negative -0.85
 
-    python examples/sentiment/ask.py sentiment-model/tokenizer.json "a great film" "the plot was dull"
+python examples/sentiment/ask.py sentiment-model/tokenizer.json "a great film" "the plot was dull"
 """
 
 import argparse
