@@ -14,7 +14,7 @@ from typing import Literal, get_args
 import onnx
 
 from tritone.errors import BundleError, ExportError
-from tritone.families.convert.calls import InputFiles, cast, merged
+from tritone.families.convert.calls import Call, InputFiles, cast, merged
 from tritone.families.convert.drift import OutputDrift, compare
 from tritone.families.convert.fixed import fix_shapes
 from tritone.families.convert.fp16 import to_fp16
@@ -117,7 +117,7 @@ def convert_onnx(
         opened = _opened(written[0])
         specs = merged(original.inputs, opened.inputs)
         calls = list(inputs.calls(specs)) if inputs else samples(original, specs)
-        exact = _reference(written[0]) if target == "fp16" else None
+        exact = _reference(written[0], calls[0]) if target == "fp16" and calls else None
         if exact is not None:
             opened(cast(calls[0], opened.inputs), list(opened.outputs))  # onnxruntime takes it, too
             calls = calls[:ROUNDED_CALLS]
@@ -224,12 +224,14 @@ def _opened(path: Path) -> Graph:
         raise ExportError(str(error)) from error
 
 
-def _reference(path: Path) -> ReferenceGraph | None:
-    """The graph in ONNX's reference implementation, if that knows its operators."""
+def _reference(path: Path, call: Call) -> ReferenceGraph | None:
+    """The graph in ONNX's reference implementation, if that can run it."""
     try:
-        return ReferenceGraph(path)
-    except ExportError:
+        graph = ReferenceGraph(path)
+        graph(cast(call, graph.inputs), list(graph.outputs))
+    except Exception:  # it lacks operators, and some of their forms, in as many ways
         return None
+    return graph
 
 
 def _check_drift(drift: Sequence[OutputDrift], target: Target | None, source: Path) -> None:
