@@ -1,6 +1,6 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer is fetched for some of them
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer and newman are fetched for some of them
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
@@ -14,6 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt $(PIP_ARGS)
 WORKERS := 2
+NEWMAN := $(VENV)/node_modules/.bin/newman
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 # The first of these that is in range and can make an environment.
@@ -31,7 +32,7 @@ test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN)
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
@@ -69,6 +70,13 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
 	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \
 	echo "perf_analyzer was not fetched: its tests will be skipped (docs/perf-analyzer.md says where else it is)." >&2
+
+# Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
+$(NEWMAN): | $(BIN)/python
+	@if command -v npm >/dev/null; then \
+		npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6 || \
+			echo "newman was not installed: its test will be skipped." >&2; \
+	fi
 
 $(BIN)/python:
 	@python=$$($(FIND_PYTHON)); \

@@ -18,7 +18,7 @@ COMMANDS = (
     *("export", "convert", "check-precision", "engine", "compile", "build", "serve"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
-    *("bench", "demo", "doctor"),
+    *("api", "top", "bench", "demo", "doctor"),
 )
 """In the order of the road. Each is a function (or `app`) in the module of its name (with _ for -), imported when it is
 called."""

@@ -114,10 +114,24 @@ class ModelWatch:
         found: dict[tuple[str, str], int] = {}
         for process in self._running.children():
             try:
-                if process.name()[:15] == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                    command = process.cmdline()
-                    # .../MODEL/VERSION/model.py and, as the last but one argument, the instance
-                    found[command[1].split("/")[-3], command[8]] = process.pid
-            except (psutil.Error, IndexError):
-                continue  # it ended just now, or is something else
+                model = model_of(process)
+            except psutil.Error:
+                continue  # it ended just now
+            if model is not None:
+                found[model] = process.pid
         return found
+
+
+def model_of(process: psutil.Process) -> tuple[str, str] | None:
+    """The model and the instance that a process of Triton's Python backend runs; None if it is something else.
+
+    Raises:
+        psutil.Error: it cannot be looked at, or has ended.
+    """
+    if process.name()[:15] != STUB or process.status() == psutil.STATUS_ZOMBIE:
+        return None
+    command = process.cmdline()
+    try:  # .../MODEL/VERSION/model.py and, as the last but one argument, the instance
+        return command[1].split("/")[-3], command[8]
+    except IndexError:
+        return None
