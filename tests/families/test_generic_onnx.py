@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import tritone
 from generic_models import onnx_model, running_sum, scaled
-from tritone.bundle import Bundle
+from tritone.bundle import Bundle, BundleWriter
 from tritone.cli.main import app
 from tritone.errors import BundleError, ExportError, TritoneError
 from tritone.families.generic.onnx import export_onnx, read_onnx
@@ -323,13 +323,41 @@ def test_the_native_repository_has_the_same_tensors_and_what_triton_needs_for_st
     assert sorted(os.listdir(folder / "1")) == ["model.onnx"]
 
 
+def test_a_script_of_torch_becomes_a_native_repository_too(tmp_path: Path) -> None:
+    manifest = Bundle.open(exported(scaled(), tmp_path)).manifest
+    with BundleWriter(tmp_path / "other") as writer:
+        (writer.folder / "model.ts").write_bytes(b"never opened")
+        script = writer.artifact("model", "model.ts", runtime="torchscript")
+        writer.commit(manifest.model_copy(update={"artifacts": (script,)}))
+    build_repository([tmp_path / "other"], tmp_path / "native", names=["m"], platform="native")
+    config = config_of(tmp_path / "native" / "m")
+    assert (config.platform, config.default_model_filename) == ("pytorch_libtorch", "model.pt")
+    assert [each.name for each in (*config.input, *config.output)] == ["x", "y__0"]  # as that backend calls outputs
+    assert (tmp_path / "native" / "m" / "1" / "model.pt").read_bytes() == b"never opened"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"max_audio_s": 5.0}, {"max_queued_s": 5.0}, {"memory_mb": 500}, {"compile": "auto"}, {"search": "rescoring"}],
+)
+def test_options_of_speech_are_refused_for_generic_models(tmp_path: Path, options: dict[str, Any]) -> None:
+    flag = "--" + next(iter(options)).replace("_", "-")
+    with pytest.raises(BundleError, match=rf"is a generic model, and {flag} is for models"):
+        build_repository([exported(scaled(), tmp_path)], tmp_path / "repository", options=ModelOptions(**options))
+
+
 def test_serving_is_fixed_at_export_and_changed_by_a_build(tmp_path: Path) -> None:
     from tritone.repository.serving import checked
 
-    serving = checked({"version_policy": "specific:1,2", "timeout_ms": 50.0, "priorities": 3, "response_cache": True})
+    serving = checked({"version_policy": "latest:2", "timeout_ms": 50.0, "priorities": 3, "response_cache": True})
     bundle = exported(scaled(), tmp_path, serving=serving)
     build_repository([bundle], tmp_path / "repository", names=["m"])
-    build = ServingOptions(version=2, priorities=2, default_priority=1, priority_timeouts_ms="10,0")
+    missing = ServingOptions(version=3, version_policy="specific:1,2")
+    with pytest.raises(TritoneError, match=r"names version 2, but there are 1, 3\. Build the others first"):
+        build_repository([bundle], tmp_path / "repository", names=["m"], serving=missing)
+    build = ServingOptions(
+        version=2, version_policy="specific:1,2", priorities=2, default_priority=1, priority_timeouts_ms="10,0"
+    )
     build_repository(
         [bundle], tmp_path / "repository", names=["m"], serving=build, options=ModelOptions(queue_timeout_ms=20)
     )

@@ -11,6 +11,7 @@ from generic_models import write_running_sum, write_scaled
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Manifest
 from tritone.errors import BundleError, InputError, StreamError
+from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 
 ROW = np.float32([[1, 2, 3]])
@@ -72,6 +73,21 @@ def test_states_go_from_one_request_of_a_sequence_to_the_next(tmp_path: Path) ->
     assert "sequence 2 is not open" in str(again)
 
 
+def test_a_sequence_whose_first_request_failed_is_not_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline = GenericPipeline(Bundle.open(write_running_sum(tmp_path / "bundle")))
+    graph, x = pipeline._graph, {"x": np.float32([[1, 1]])}
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("out of memory")
+
+    monkeypatch.setattr(pipeline, "_graph", fails)
+    (failed,) = pipeline.run([x], [Ask(None, 1, True)])
+    assert "out of memory" in str(failed)
+    monkeypatch.setattr(pipeline, "_graph", graph)
+    (late,) = pipeline.run([x], [Ask(None, 1)])
+    assert "sequence 1 is not open" in str(late)
+
+
 def test_a_manifest_has_the_parts_of_speech_or_those_of_a_generic_model(tmp_path: Path) -> None:
     path = write_scaled(tmp_path / "bundle")
     content = json.loads((path / "manifest.json").read_text())
@@ -84,6 +100,16 @@ def test_a_manifest_has_the_parts_of_speech_or_those_of_a_generic_model(tmp_path
     (path / "manifest.json").write_text(json.dumps(content | {"sample_rate": 16000}))
     with pytest.raises(BundleError, match="has none of speech, got sample_rate"):
         Bundle.open(path)
+
+
+def test_a_generic_model_is_not_compiled_for_lengths_of_audio(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match="is a generic model; only networks that take audio are compiled"):
+        compile_bundle(Bundle.open(write_scaled(tmp_path / "bundle")))
+
+
+def test_a_generic_model_writes_no_text(tmp_path: Path) -> None:
+    with pytest.raises(BundleError, match=r"a generic model: .* writes no text\. Use it with tritone\.load_model"):
+        tritone.load(write_scaled(tmp_path / "bundle"))
 
 
 def test_a_bundle_of_speech_is_no_model_of_arrays(toy_bundle: Path) -> None:

@@ -71,6 +71,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     serving = ServingOptions(response_cache=True, priorities=2, priority_timeouts_ms="0,5000", resources="memory=2")
     build_repository([folder / "letters"], repository, serving=serving)
     build_repository([folder / "sums", folder / "lone"], repository, names=["sums", "lone"])
+    export(folder / "letters.onnx", folder / "again", reshape=("y=3,1",))
+    for version in (1, 2):
+        both = ServingOptions(version=version, version_policy="all", priorities=2)
+        build_repository([folder / "again"], repository, names=["versions"], serving=both)
     options = quiet_options(drain_s=0, open="control")
     with TritonServer(repository, options) as server, Client(server.grpc_address) as client:
         yield Served(server, repository, client)
@@ -103,6 +107,13 @@ def test_a_model_answers_with_its_labels_and_again_from_the_cache(served: Served
 def test_a_model_without_a_batch_axis_takes_its_tensors_as_they_are(served: Served) -> None:
     (result,) = served.client.infer([{"x": np.float32([[1, 2, 3], [4, 5, 6]])}], "lone")
     assert result.get()["y"].tolist() == [[3, 5, 7], [9, 11, 13]]
+
+
+def test_versions_are_served_side_by_side_and_clients_see_the_shape_that_was_asked_for(served: Served) -> None:
+    index = served.server.models()
+    assert [each["version"] for each in index if each["name"] == "versions"] == ["1", "2"]
+    (result,) = served.client.infer([{"x": [1.0, 2.0, 3.0]}], "versions")
+    assert result.get()["y"].tolist() == [[3], [5], [7]]
 
 
 def test_states_come_back_with_the_next_request_of_a_sequence(served: Served) -> None:

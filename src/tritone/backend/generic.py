@@ -37,7 +37,7 @@ class TritonPythonModel(offline.TritonPythonModel):
         generic = self._pipeline.generic
         self._bfloat16 = {each.name for each in (*generic.inputs, *generic.outputs) if each.type == "BF16"}
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
+        self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
         self._kind.read_options(self._pipeline, parameters_of(request, ()), ())

@@ -150,6 +150,7 @@ def _write(
             writer.write(folder, Path(temporary) / folder.name)
             if folder.mode == GENERIC:
                 _keep_versions(output / folder.name, Path(temporary) / folder.name)
+                _check_versions(folder, Path(temporary) / folder.name)
         if check is not None:
             check(Path(temporary), folders)
         if not overcommit:
@@ -171,6 +172,16 @@ def _keep_versions(before: Path, new: Path) -> None:
         for version in versions_of(before):
             if version.name not in written:
                 shutil.copytree(version, new / version.name, symlinks=True, copy_function=_linked)
+
+
+def _check_versions(model: ModelFolder, folder: Path) -> None:
+    there = sorted(int(path.name) for path in versions_of(folder))
+    if missing := [each for each in model.config.version_policy.specific.versions if each not in there]:
+        raise OperatorError(
+            f"{model.name}: --version-policy names version {', '.join(map(str, missing))}, but there "
+            f"{'is' if len(there) == 1 else 'are'} {', '.join(map(str, there))}. Build the others first (--version N), "
+            "or choose latest:N or all."
+        )
 
 
 def _linked(source: str, target: str) -> None:

@@ -6,6 +6,8 @@
 Both have the same tensors, but for TorchScript: Triton's backend calls its outputs NAME__INDEX.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 from tritonclient.grpc import model_config_pb2 as pb
@@ -24,9 +26,8 @@ from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
 
 Platform = Literal["tritone", "native"]
-IDLE_GRACE_S = (
-    5.0  # our clock ends an idle sequence before Triton's does, whose message says only that START is missing
-)
+# Our clock ends an idle sequence first, since our message says more than that START is missing.
+IDLE_GRACE_S = 5.0
 FORMATS = {"none": 0, "nhwc": pb.ModelInput.FORMAT_NHWC, "nchw": pb.ModelInput.FORMAT_NCHW}
 CONTROLS = {
     "start": pb.ModelSequenceBatching.Control.CONTROL_SEQUENCE_START,
@@ -47,6 +48,10 @@ def generic(
         BundleError: it has no graph for the runtime or the precision that was asked for, or none for `native`.
         ValueError: options do not fit together or the model.
     """
+    if unfit := [flag for flag, is_given in _of_audio(options).items() if is_given]:
+        raise BundleError(
+            f"{bundle.path} is a generic model, and {', '.join(unfit)} is for models of audio; leave it out."
+        )
     told = merged(bundle.manifest.serving, serving, options)
     tensors = bundle.manifest.generic
     rows = _max_batch_size(tensors, options)
@@ -81,7 +86,7 @@ def generic(
         config.model_transaction_policy.decoupled = True
     if tensors.is_sequence:
         config.sequence_batching.CopyFrom(_sequences(told, options, tensors, backend, extra))
-    elif rows:
+    elif rows or _queues(told):
         config.dynamic_batching.CopyFrom(_batching(told))
     if not tensors.is_sequence and _warms_up(tensors, told):
         config.model_warmup.append(_warmup(tensors))
@@ -101,14 +106,26 @@ def generic(
             version=str(told.version),
             beside=labels,
             written=extra,
-            stand_in=None if backend is None else _stand_in(name, bundle, options, serving),
+            stand_in=None if backend is None else _stand_in(name, bundle, options, serving, config, extra),
         )
     ]
 
 
-def _stand_in(name: str, bundle: Bundle, options: ModelOptions, serving: ServingOptions) -> ModelFolder:
+def _stand_in(
+    name: str, bundle: Bundle, options: ModelOptions, serving: ServingOptions, native: Any, extra: Mapping[str, bytes]
+) -> ModelFolder:
+    """The model run by us with the configuration for Triton's own backend, which Triton then reads as it is.
+
+    It is for loading alone: a request would not find the tensors that we call otherwise.
+    """
     (folder,) = generic(name, bundle, options, serving, "tritone")
-    return folder
+    config = pb.ModelConfig()
+    config.CopyFrom(native)
+    config.backend, config.platform, config.default_model_filename = "python", "", ""
+    config.ClearField("model_warmup")
+    for key, value in folder.config.parameters.items():
+        config.parameters[key].CopyFrom(value)
+    return replace(folder, config=config, written=extra)
 
 
 def _native(bundle: Bundle, options: ModelOptions) -> tuple[Artifact, NativeBackend]:
@@ -124,6 +141,16 @@ def _native(bundle: Bundle, options: ModelOptions) -> tuple[Artifact, NativeBack
     if fit[0].runtime == "tensorrt" and options.device == "cpu":
         raise ValueError("engines of TensorRT run on GPUs alone, but the device is cpu; say --device gpu")
     return fit[0], NATIVE[fit[0].runtime]
+
+
+def _of_audio(options: ModelOptions) -> dict[str, bool]:
+    """Options that mean nothing for other models, and whether they were given."""
+    return {
+        "--max-audio-s": options.max_audio_s is not None,
+        "--max-queued-s": bool(options.max_queued_s),
+        "--memory-mb": bool(options.memory_mb),
+        "--compile": bool(options.compile),
+    }
 
 
 def _max_batch_size(tensors: Generic, options: ModelOptions) -> int:
@@ -185,7 +212,6 @@ def _settings(tensors: Generic, serving: Serving, options: ModelOptions) -> Sett
         threads=options.threads,
         runtime=options.runtime,
         precision=options.precision,
-        memory_mb=options.memory_mb,
     )
 
 
@@ -214,6 +240,11 @@ def _batching(serving: Serving) -> Any:
         for level, timeout_ms in enumerate(serving.priority_timeouts_ms or (), start=1):
             batching.priority_queue_policy[level].CopyFrom(_queue_policy(serving, timeout_ms, forced=True))
     return batching
+
+
+def _queues(serving: Serving) -> bool:
+    """Whether anything is said about the queue of a model that joins no requests."""
+    return bool(serving.queue_limit or serving.timeout_ms or serving.priorities or serving.preserve_order)
 
 
 def _queue_policy(serving: Serving, timeout_ms: float | None, *, forced: bool = False) -> Any:

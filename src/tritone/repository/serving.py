@@ -77,6 +77,8 @@ def checked(told: dict[str, Any], before: Serving | None = None) -> Serving:
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0]) if first["loc"] else "serving"
+        if name == "version_policy":
+            raise ValueError(f"--version-policy is latest:N, all or specific:1,3; got {first['input']!r}") from error
         raise ValueError(f"--{name.replace('_', '-')}: {first['msg']}, got {str(first['input'])[:80]!r}") from error
     levels = serving.priorities or 0
     if serving.default_priority is not None and not 0 < serving.default_priority <= levels:

@@ -19,7 +19,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 
 @app.callback()
 def commands() -> None:
-    """Turn a trained checkpoint into a bundle, one command per upstream toolkit; or any graph, one per format."""
+    """Turn a trained checkpoint, or any model, into a bundle."""
 
 
 @app.command()

@@ -6,9 +6,11 @@ The graph stays as it is, but for tensors that are renamed, another opset, and s
 declare. It comes from anywhere: what it names is checked, and nothing of it is run but by onnxruntime.
 """
 
+import math
 import os
 import shutil
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,7 @@ from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
 from tritone.bundle.bundle import MANIFEST, MODEL_CARD, Bundle, BundleWriter
-from tritone.bundle.manifest import Manifest, Serving, TensorType
+from tritone.bundle.manifest import Manifest, Precision, Serving, TensorType
 from tritone.errors import BundleError, ExportError
 from tritone.families.convert.opset import to_opset
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
@@ -214,15 +216,22 @@ def export_onnx(
         propose_only(proposal)
         if output is None:
             return proposal
-        bundle = _write(source, Path(model), proposal, Path(output), serving or Serving(), opset=opset)
+        bundle = _write(source, Path(model), proposal, Path(output), serving or Serving(), graph, opset=opset)
     return GenericReport(bundle, proposal, bundle_bytes(bundle))
 
 
 def _write(
-    source: OnnxSource, original: Path, proposal: Proposal, output: Path, serving: Serving, *, opset: int | None
+    source: OnnxSource,
+    original: Path,
+    proposal: Proposal,
+    output: Path,
+    serving: Serving,
+    graph: OnnxGraph,
+    *,
+    opset: int | None,
 ) -> Bundle:
     with BundleWriter(output) as writer:
-        _save(source, proposal, writer.folder)
+        is_changed = _save(source, proposal, writer.folder)
         for each in source.weights:
             shutil.copyfile(each, writer.folder / each.name)
         for label_file, path in proposal.labels.items():
@@ -232,23 +241,46 @@ def _write(
             kind="generic",
             generic=proposal.generic,
             serving=serving,
-            artifacts=(writer.artifact("model", GRAPH, *(each.name for each in source.weights)),),
+            artifacts=(
+                writer.artifact(
+                    "model", GRAPH, *(each.name for each in source.weights), precision=precision_of(source.model)
+                ),
+            ),
             provenance=provenance("onnx", {original.name: original}, {"opset": opset}, ONNX_PACKAGES),
         )
         try:
-            graph = _opened(writer.folder / GRAPH)
-            check_graph(graph, Bundle(writer.folder, manifest), "model", original)
+            opened = _opened(writer.folder / GRAPH) if is_changed else graph
+            check_graph(opened, Bundle(writer.folder, manifest), "model", original)
         except BundleError as error:
             raise ExportError(str(error)) from error
         return writer.commit(manifest)
 
 
-def _save(source: OnnxSource, proposal: Proposal, folder: Path) -> None:
-    """Write the graph: the same bytes, unless an output's shape was found out that it does not declare."""
+def precision_of(model: Any) -> Precision:
+    """The precision of a graph's arithmetic, by what most numbers of its weights are."""
+    counts: Counter[int] = Counter()
+    for each in model.graph.initializer:
+        counts[each.data_type] += math.prod(each.dims)
+    ((most, _),) = counts.most_common(1) or [(TensorProto.FLOAT, 0)]
+    precisions: Mapping[int, Precision] = {
+        TensorProto.FLOAT16: "fp16",
+        TensorProto.BFLOAT16: "bf16",
+        TensorProto.INT8: "int8",
+        TensorProto.UINT8: "int8",
+    }
+    return precisions.get(most, "fp32")
+
+
+def _save(source: OnnxSource, proposal: Proposal, folder: Path) -> bool:
+    """Write the graph: the same bytes, unless an output's shape was found out that it does not declare.
+
+    Returns:
+        Whether it was changed.
+    """
     unknown = {each.name for each in source.facts.outputs if each.shape is None}
     if not unknown:
         shutil.copyfile(source.path, folder / GRAPH)
-        return
+        return False
     model = onnx.ModelProto()
     model.CopyFrom(source.model)
     shapes = {each.name: each.shape for each in proposal.generic.outputs}
@@ -262,6 +294,7 @@ def _save(source: OnnxSource, proposal: Proposal, folder: Path) -> None:
                 if size > 0:
                     axis.dim_value = size
     onnx.save(model, folder / GRAPH)
+    return True
 
 
 def _changed(source: OnnxSource, folder: Path, names: Mapping[str, str], opset: int | None) -> OnnxSource:
@@ -299,7 +332,7 @@ def _rename_nodes(graph: Any, names: Mapping[str, str]) -> None:
 
 def _opened(path: Path) -> OnnxGraph:
     try:
-        return OnnxGraph(path)
+        return OnnxGraph(path, quiet=True)  # it is tried with sizes that may not be its own
     except BundleError as error:
         raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
 

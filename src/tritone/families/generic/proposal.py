@@ -9,6 +9,7 @@ rows of a batch are independent of each other, which makes its first axis a batc
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,8 @@ Axis = int | str | None
 Run = Callable[[Mapping[str, Array]], Mapping[str, Array]]
 
 MAX_BATCH_SIZE = 8  # where a graph has a batch axis, and nobody says how many rows to join
-SIZES = (16, 32, 64, 128, 224, 8, 4, 2, 1, 3, 512)  # of open axes, in the order in which they are tried
-IMAGE_SIZES = (224, 64, 32, 128, 256, 16, 8, 1)
+SIZES = (16, 32, 64, 128, 224, 8, 4, 2, 1, 3, 512, 4096, 16000)  # of open axes, in the order in which they are tried
+IMAGE_SIZES = (224, 64, 32, 128, 256, 16, 8)  # and 1 then
 IMAGE_AXIS = re.compile(r"^(h|w|height|width|img_?[hw]|image_?(height|width))$", re.IGNORECASE)
 BATCH_AXIS = re.compile(r"^(n|b|bs|m|rows?|.*batch.*|unk__\d+)$", re.IGNORECASE)
 MAX_TRIAL_BYTES = 256 * 2**20  # of one input
@@ -186,7 +187,7 @@ class _Trial:
 
     def _find_sizes(self, run: Run) -> None:
         error: Exception | None = None
-        for size, image in zip(SIZES, (*IMAGE_SIZES, 1, 1, 1), strict=True):
+        for size, image in zip_longest(SIZES, IMAGE_SIZES, fillvalue=1):
             sizes = {each.name: self._shape(each, size, image) for each in self.facts.inputs}
             largest = max((int(np.prod(shape, dtype=float)) * 8 for shape in sizes.values()), default=0)
             if largest > MAX_TRIAL_BYTES:
@@ -201,7 +202,7 @@ class _Trial:
                 return
             if all(isinstance(axis, int) for each in self.facts.inputs for axis in each.shape or ()):
                 break
-        reason = str(error).strip().splitlines()[0][:300] if error else "it has no inputs"
+        reason = _reason(error) if error else "it has no inputs"
         self.notes.append(
             f"the graph did not run on zeros, so nothing of it was tried: {reason}. Give sizes with --sample "
             "NAME=SIZE,..."
@@ -217,7 +218,7 @@ class _Trial:
             elif given is not None and len(given) in (len(shape), len(shape) - 1):
                 from_end = index - len(shape)
                 found.append(given[from_end] if -from_end <= len(given) else 1)
-            elif index == 0:
+            elif index == 0 or (isinstance(axis, str) and BATCH_AXIS.match(axis)):
                 found.append(1)
             else:
                 found.append(image if isinstance(axis, str) and IMAGE_AXIS.match(axis) else size)
@@ -243,6 +244,11 @@ class _Trial:
         except Exception:  # runtimes raise what they like; a graph that takes one row alone has no batch axis
             return False
         return all(_same_rows(together[name], [each[name] for each in apart]) for name in together)
+
+
+def _reason(error: Exception) -> str:
+    """Why a graph did not run, in a line: of onnxruntime's message what the operator at fault says."""
+    return str(error).rpartition("Status Message: ")[2].strip().splitlines()[0][:200]
 
 
 def _same_rows(together: Array, apart: Sequence[Array]) -> bool:

@@ -173,6 +173,8 @@ class GenericPipeline:
             found = isolated(self._call, [jobs[index] for index in indices])
             for index, result in zip(indices, found, strict=True):
                 results[index] = result
+                if self._sequences is not None and isinstance(result, TritoneError) and jobs[index].ask.start:
+                    self._sequences.close(jobs[index].ask.sequence)  # what follows would begin without its start
         return results
 
     def _batches(self, jobs: Sequence[Job]) -> list[list[int]]:

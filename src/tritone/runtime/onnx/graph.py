@@ -49,6 +49,7 @@ ALONE_BYTES = 64 * 2**20
 # A call of a graph with loops ends after so long, and a second more for so many numbers: as long as audio lasts.
 LOOP_LIMIT_S = 8.0
 LOOP_SAMPLES_PER_S = 16_000
+FATAL_ONLY = 4
 ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites nobody can act on
 
 
@@ -56,7 +57,13 @@ class OnnxGraph:
     """One onnxruntime session."""
 
     def __init__(
-        self, path: Path, device: str = "cpu", threads: int | None = None, *, split_calls: bool = True
+        self,
+        path: Path,
+        device: str = "cpu",
+        threads: int | None = None,
+        *,
+        split_calls: bool = True,
+        quiet: bool = False,
     ) -> None:
         """Open a graph.
 
@@ -66,6 +73,7 @@ class OnnxGraph:
             threads: CPU threads; None takes every CPU this process may use.
             split_calls: spread each call over all threads. Without it a call stays on its caller's thread, which wastes
                 nothing, and `concurrency` calls at once use them all; right for many small calls.
+            quiet: calls that fail write nothing to stderr, where failing is no surprise.
 
         Raises:
             OperatorError: CUDA was asked for and is not there. There is no silent fall-back to the CPU.
@@ -73,6 +81,8 @@ class OnnxGraph:
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
+        if quiet:
+            options.log_severity_level = FATAL_ONLY
         weights, self._loops = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.widens = False
