@@ -262,14 +262,14 @@ class Engine(_Part):
 
     `library`: TensorRT, or TensorRT for RTX, which are not the same. `version`: of it, whole. `gpu`: the name of the
     GPU, `compute_capability` its, like "9.0"; None where the engine was built without one. `profiles`: the sizes it
-    takes, as they were asked for, like "1x2s 16x7s 64x16.7s".
+    takes, as they were asked for, like "1x2s 16x7s 64x16.7s", or "x:1x8 x:4x8 x:8x8" of a generic model.
     """
 
     library: Literal["tensorrt", "tensorrt-rtx"]
     version: Annotated[str, Field(min_length=1, max_length=64)]
     gpu: Annotated[str, Field(max_length=256)] | None = None
     compute_capability: Annotated[str, Field(max_length=16)] | None = None
-    profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
+    profiles: tuple[Annotated[str, Field(max_length=4096)], ...] = ()
 
 
 def _elements(dims: tuple[int, ...]) -> tuple[int, int]:
