@@ -7,8 +7,6 @@
 All of it is untrusted: no pickle is run, sizes are checked, and no name leads out of the folder.
 """
 
-import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,6 +18,7 @@ from torch import Tensor
 from tritone.bundle import manifest
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit
+from tritone.families.hf.folder import CONFIG, read_json, read_json_if_there, read_tensors, weight_files
 from tritone.families.whisper.features import FRAME_SHIFT, SAMPLE_RATE
 from tritone.families.whisper.model import Dims, Network
 from tritone.families.whisper.tokens import (
@@ -31,7 +30,6 @@ from tritone.families.whisper.tokens import (
     suppressed_tokens,
 )
 
-MAX_CONFIG_BYTES = 16 * 2**20
 ENGLISH_ONLY = 51864  # tokens of OpenAI's models of English alone; all others are multilingual
 FIRST_TIME_S = 1.0  # OpenAI's limit of the first time of a window
 MOST_HEADS = 64  # whose attention is taken where nobody has said which heads follow the audio
@@ -146,7 +144,7 @@ def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
 
 
 def _read_folder(folder: Path) -> Checkpoint:
-    config = _read_json(folder / "config.json")
+    config = read_json(folder / CONFIG)
     if config.get("model_type") != "whisper":
         raise ExportError(f"{folder}/config.json: model_type is {config.get('model_type')!r}, expected 'whisper'")
     if config.get("activation_function", "gelu") != "gelu" or config.get("scale_embedding"):
@@ -157,8 +155,8 @@ def _read_folder(folder: Path) -> Checkpoint:
     names = ["num_mel_bins", "max_source_positions", "d_model", "encoder_attention_heads", "encoder_layers"]
     names += ["encoder_ffn_dim", "vocab_size", "max_target_positions", "decoder_attention_heads", "decoder_layers"]
     size = _sizes(config, [*names, "decoder_ffn_dim"], f"{folder}/config.json")
-    state, files = _read_weights(folder)
-    state = {_renamed(name): value for name, value in state.items()}
+    files = weight_files(folder)
+    state = {_renamed(name): value for file in files for name, value in read_tensors(file).items()}
     tied = config.get("tie_word_embeddings", True) or "decoder.head.weight" not in state
     if tied:
         state.pop("decoder.head.weight", None)
@@ -178,7 +176,7 @@ def _read_folder(folder: Path) -> Checkpoint:
     )
     _check(dims, state, str(folder))
     path = folder / "generation_config.json"
-    generation = _read_json(path) if path.is_file() else {}
+    generation = read_json_if_there(path)
     table, origin = read_transformers_tokens(folder, dims.vocab)
     heads, notes = _alignment_heads(dims, generation.get("alignment_heads"))
 
@@ -197,7 +195,7 @@ def _read_folder(folder: Path) -> Checkpoint:
         max_initial_timestamp=generation.get("max_initial_timestamp_index"),
         alignment_heads=heads,
     )
-    sources = {"config": folder / "config.json", "tokens": origin} | {
+    sources = {"config": folder / CONFIG, "tokens": origin} | {
         f"weights{index or ''}": file for index, file in enumerate(files)
     }
     if path.is_file():
@@ -247,38 +245,6 @@ def _check(dims: Dims, state: Mapping[str, Tensor], origin: str) -> None:
     require_fit(wanted, state, origin, "its sizes")
 
 
-def _read_weights(folder: Path) -> tuple[dict[str, Tensor], list[Path]]:
-    whole, index, pickled = (
-        folder / name for name in ("model.safetensors", "model.safetensors.index.json", "pytorch_model.bin")
-    )
-    if whole.is_file():
-        return _read_safetensors(whole), [whole]
-    if index.is_file():
-        names = _read_json(index).get("weight_map")
-        if not isinstance(names, Mapping) or not all(isinstance(name, str) for name in names.values()):
-            raise ExportError(f"{index} has no weight_map that names the files of the tensors")
-        files = sorted(set(names.values()))
-        if wrong := [name for name in files if not re.fullmatch(r"[\w.-]+\.safetensors", name)]:
-            raise ExportError(f"{index} names {wrong[0]!r}; shards are .safetensors files beside it")
-        state: dict[str, Tensor] = {}
-        for name in files:
-            state |= _read_safetensors(folder / name)
-        return state, [folder / name for name in files]
-    if pickled.is_file():
-        return _tensors(load_checkpoint(pickled, plain=PLAIN, usual=pickled.name), str(pickled)), [pickled]
-    raise ExportError(f"{folder} has no {whole.name}, {index.name} or {pickled.name}; copy the whole folder")
-
-
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        return load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise ExportError(f"cannot read {path}: {error}") from error
-
-
 def _renamed(name: str) -> str:
     for old, new in RENAMED:
         name = name.removeprefix(old) if not new else name.replace(old, new)
@@ -300,17 +266,3 @@ def _sizes(given: Any, names: list[str], origin: str) -> dict[str, int]:
     if wrong:
         raise ExportError(f"{origin}: {', '.join(f'{name} is {given.get(name)!r}' for name in wrong)}; expected sizes")
     return {name: given[name] for name in names}
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
-            raise ExportError(f"{path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ExportError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise ExportError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ExportError(f"{path} must hold a JSON object, got a {type(content).__name__}")
-    return content

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.families.layers.framing import cut_frames
-from tritone.families.layers.slaney import mel_banks
+from tritone.families.layers.log_mel import mel_banks
 
 SAMPLE_RATE = 16_000
 FRAME_LENGTH = 400  # samples, 25 ms, as long as the DFT

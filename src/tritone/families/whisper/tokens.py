@@ -9,7 +9,6 @@ Source: openai/whisper whisper/tokenizer.py.
 
 import base64
 import binascii
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from typing import Any
 
 from tritone.bundle.byte_level import ByteLevelBpe, piece_of
 from tritone.errors import ExportError
+from tritone.families.hf.folder import read_json
 
 MAX_TABLE_BYTES = 64 * 2**20
 # In the order of their tokens; the first 99 in models before large-v3.
@@ -62,7 +62,7 @@ def read_transformers_tokens(folder: Path, size: int) -> tuple[list[str], Path]:
     """
     whole, plain = folder / "tokenizer.json", folder / "vocab.json"
     if whole.is_file():
-        content = _read_json(whole)
+        content = read_json(whole)
         model = content.get("model")
         table = dict(model["vocab"]) if isinstance(model, Mapping) and isinstance(model.get("vocab"), Mapping) else {}
         table |= {
@@ -72,9 +72,9 @@ def read_transformers_tokens(folder: Path, size: int) -> tuple[list[str], Path]:
         }
         origin = whole
     elif plain.is_file():
-        table, origin = dict(_read_json(plain)), plain
+        table, origin = dict(read_json(plain)), plain
         if (added := folder / "added_tokens.json").is_file():
-            table |= _read_json(added)
+            table |= read_json(added)
     else:
         raise ExportError(f"{folder} has neither tokenizer.json nor vocab.json; copy the whole folder of the model")
     tokens = [""] * size
@@ -168,16 +168,6 @@ def suppressed_tokens(tokens: Sequence[str]) -> tuple[int, ...]:
 def first_suppressed(tokens: Sequence[str]) -> tuple[int, ...]:
     """The ids that OpenAI lets no text begin with: a lone space, and its end."""
     return (*ByteLevelBpe(tokens).encode(" "), list(tokens).index(EOT))
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(_read_text(path))
-    except (ValueError, RecursionError) as error:
-        raise ExportError(f"{path} is not valid JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise ExportError(f"{path} must hold a JSON object, got a {type(content).__name__}")
-    return content
 
 
 def _read_text(path: Path) -> str:
