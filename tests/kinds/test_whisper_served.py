@@ -18,6 +18,7 @@ from tritone.pipelines.whisper.pipeline import WhisperPipeline
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 
+pytestmark = pytest.mark.slow  # a server, and a model that is exported first
 ASKED = {"language": "de", "beam": 2, "temperature": "0", "no_speech_threshold": "none"}
 USUAL = DecodingOptions(language="zh")  # what the model was built with
 CHOSEN = DecodingOptions(language="de", beam=2, temperature=(0.0,), no_speech_threshold=None)

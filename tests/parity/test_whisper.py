@@ -121,7 +121,9 @@ def test_windows_have_the_tokens_of_generate(
         assert same(found, wanted)
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 2}, {"condition_on_prev_tokens": True}])
+@pytest.mark.parametrize(
+    "options", [{}, pytest.param({"num_beams": 2}, marks=pytest.mark.slow), {"condition_on_prev_tokens": True}]
+)
 def test_long_recordings_have_the_segments_of_generate(
     model: WhisperForConditionalGeneration, pipeline: WhisperPipeline, options: dict[str, Any]
 ) -> None:
@@ -191,6 +193,7 @@ def test_a_batch_gives_each_recording_what_it_gives_alone(pipeline: WhisperPipel
     assert together[3].segments == ()
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_openai_gives_the_same_text(
     model: WhisperForConditionalGeneration, pipeline: WhisperPipeline, tmp_path: Path
 ) -> None:

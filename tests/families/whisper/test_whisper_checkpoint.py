@@ -135,6 +135,7 @@ def test_a_manifest_must_have_ids_in_order_and_heads_that_exist() -> None:
         Whisper(**fields, no_timestamps=6, timestamp_begin=7, alignment_heads=((2, 0),))
 
 
+@pytest.mark.slow
 def test_the_command_exports_what_transcribe_then_reads(saved: Path, tmp_path: Path) -> None:
     run = CliRunner().invoke
     exported = run(app, ["export", "whisper", "--checkpoint", str(saved), "--output", str(tmp_path / "small")])
