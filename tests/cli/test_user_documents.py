@@ -66,6 +66,8 @@ def test_every_python_example_in_the_documents_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
+    if "load_whisper" in code:
+        _export_whisper(tmp_path / "my-whisper")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TRITONE_KEY", served_toy.options.key)
     for name in ("speech.wav", "interview.flac"):
@@ -86,6 +88,16 @@ def test_every_python_example_in_the_documents_runs(
         expected = f"(2, {DIM})\n1.000\n"  # both files say the same
     elif "client.embed" in code:
         expected = f"speech.wav ({DIM},)\n"
+    elif "load_whisper" in code:
+        expected = "language de: "
     elif "client.detect" in code or "load_detector" in code:  # the toys' audio is no speech
         expected = "at the end: ()" if "stream(" in code else "missing.wav failed: "
     assert expected in capsys.readouterr().out
+
+
+def _export_whisper(output: Path) -> None:
+    """A small random model; what it needs is imported for its page alone."""
+    from families.whisper_models import random_model, write_folder
+    from tritone.families.whisper.export import export_whisper
+
+    export_whisper(checkpoint=write_folder(output.with_name("folder"), random_model()), output=output)
