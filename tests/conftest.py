@@ -3,6 +3,7 @@
     tests/<room>/     those of src/tritone/<room>; tensorrt/ is the name of NVIDIA's package, hence engines/
     tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
     tests/e2e/        shipped models on real speech, and the notebook
+    tests/examples/   the folders of examples/, whose commands are run
     tests/training/   recipes and the accuracy page, of training/ and benchmarks/
     tests/support/    what tests import by its bare name, for pytest has the folder on its path:
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
@@ -11,8 +12,8 @@
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
-        nemo_reference                                  NeMo's Conformers, RNNT and TDT in plain formulas
-        simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
+        simulation, load_reports, fresh                 a clock without real time; reports; a new process
+        arpa_oracle, nemo_reference, silero             references that results are compared with
         shared, workers                                 results made once a run; which tests stay on one worker
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
@@ -35,6 +36,7 @@ import pytest
 import workers
 from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.families.silero.export import export_silero
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
@@ -86,6 +88,12 @@ def either_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonSe
     """Toy models that take float32 or 16-bit audio, and say which they got; beside one that knows float32 alone."""
     with toy_server(tmp_path_factory.mktemp("either"), "either", "either-chunks", "count", "scale") as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def silero_bundle(shared: Shared) -> Path:
+    """The detector of the installed package silero-vad for 16 kHz; read-only by agreement."""
+    return shared("silero-16k", lambda folder: export_silero(output=folder / "vad").bundle.path)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

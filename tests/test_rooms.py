@@ -16,7 +16,7 @@ from tritone.pipelines import wire
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
 # Modules beside the rooms that every room may use.
-FOR_ALL = {"bfloat16", "errors", "keys", "paths", "result", "transcript"}
+FOR_ALL = {"activity", "bfloat16", "errors", "keys", "paths", "result", "transcript"}
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )
@@ -27,7 +27,7 @@ OWNERS = {
     "triton": {"search"},
     "onnx": {"families", "tensorrt"},
     "onnxscript": {"families"},
-    "onnxruntime": {"runtime"},
+    "onnxruntime": {"runtime", "families"},  # of families only `convert/`, for its converters, see below
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
@@ -82,7 +82,7 @@ def test_imports_point_down_the_list_of_rooms() -> None:
 
 def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
-    public = {"load", "load_embedder", "load_model", "Client", "Recognizer", "TritoneError"}
+    public = {"load", "load_detector", "load_embedder", "load_model", "Client", "Recognizer", "TritoneError"}
     beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
     assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 
@@ -102,14 +102,25 @@ def test_the_client_knows_no_more_than_audio() -> None:
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
     ours = (transport.WAVEFORM, transport.PCM, transport.NUM_SAMPLES)
     assert ours == (wire.WAV, wire.PCM, wire.WAV_LENS)
-    answers = (transport.TEXT, transport.DETAILS, transport.EMBEDDING)
-    assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
+    answers = (transport.TEXT, transport.DETAILS, transport.EMBEDDING, transport.SEGMENTS, transport.PROBABILITIES)
+    assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS, wire.SEGMENTS, wire.PROBABILITIES)
 
 
 def test_rooms_that_know_little_import_little() -> None:
     for modest in ("search", "runtime", "audio"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
     assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle"}
+
+
+def test_onnxruntime_is_a_converter_in_one_folder_alone() -> None:
+    users = {
+        path.parent.name
+        for path in sources()
+        if path.relative_to(PACKAGE).parts[0] == "families"
+        for name in imports(path)
+        if name.split(".")[0] == "onnxruntime"
+    }
+    assert users == {"convert"}
 
 
 def test_search_needs_torch_on_a_device_alone() -> None:

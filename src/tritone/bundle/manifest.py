@@ -73,10 +73,11 @@ class Features(_Part):
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
     of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
-    `kind`: `kaldi-fbank`, or `log-mel` of librosa's bands.
+    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `spectrum`, magnitudes of `num_mel_bins` linear bands, or the
+    `samples` themselves, each a frame of one bin.
     """
 
-    kind: Literal["kaldi-fbank", "log-mel"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel", "spectrum", "samples"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
@@ -261,14 +262,14 @@ class Engine(_Part):
 
     `library`: TensorRT, or TensorRT for RTX, which are not the same. `version`: of it, whole. `gpu`: the name of the
     GPU, `compute_capability` its, like "9.0"; None where the engine was built without one. `profiles`: the sizes it
-    takes, as they were asked for, like "1x2s 16x7s 64x16.7s".
+    takes, as they were asked for, like "1x2s 16x7s 64x16.7s", or "x:1x8 x:4x8 x:8x8" of a generic model.
     """
 
     library: Literal["tensorrt", "tensorrt-rtx"]
     version: Annotated[str, Field(min_length=1, max_length=64)]
     gpu: Annotated[str, Field(max_length=256)] | None = None
     compute_capability: Annotated[str, Field(max_length=16)] | None = None
-    profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
+    profiles: tuple[Annotated[str, Field(max_length=4096)], ...] = ()
 
 
 def _elements(dims: tuple[int, ...]) -> tuple[int, int]:
