@@ -19,7 +19,10 @@ from tritone.server.layout import Acoustic, Layout, ensemble_options
 def build(
     *,
     bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")],
-    output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
+    output: Annotated[
+        Path,
+        typer.Option(metavar="REPO", help="The repository: a folder, or s3://...; models already in it stay."),
+    ],
     name: Annotated[
         list[str] | None,
         typer.Option(help="Model name, once for each bundle; the bundle's own if not given."),

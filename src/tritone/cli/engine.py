@@ -56,8 +56,11 @@ def engine(
     """
     from tritone.bundle.bundle import Bundle
     from tritone.cli.export.options import names
+    from tritone.storage import parse
     from tritone.tensorrt import build_engines
 
+    if output is None and parse(bundle) is not None:
+        raise typer.BadParameter(f"{bundle} is in storage, where nothing is added: give --output, a folder here")
     try:
         profiles = _profiles(least or [], usual or [], most or [])
         opened = Bundle.open(bundle)

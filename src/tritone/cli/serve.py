@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 @takes_option_classes()
 def serve(
-    repo: Annotated[Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it.")],
+    repo: Annotated[
+        Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it; or s3://....")
+    ],
     extra: Annotated[
         list[str] | None,
         typer.Argument(metavar="-- TRITON_ARG", help="Further arguments for tritonserver, passed unchanged."),
