@@ -55,6 +55,7 @@ class ObjectServer:
         self.objects: dict[str, Stored] = {}
         self.faults: list[Fault] = []
         self.seen: Counter[str] = Counter()  # requests by method
+        self.forbidden_after: int | None = None  # PUTs beyond so many are refused
         self.log: list[str] = []  # method and path of each request, in order
         self.ranges: list[str] = []
         self.uploads: dict[str, dict[int, bytes]] = {}  # multipart uploads that are not complete, and their metadata
@@ -134,6 +135,9 @@ class _Handler(BaseHTTPRequestHandler):
             )
             if fault is not None:
                 fault.times -= 1
+            most = self.owner.forbidden_after
+            if self.command == "PUT" and most is not None and self.owner.seen["PUT"] > most:
+                fault = Fault("PUT", "", "forbid")
         if fault is not None and fault.how == "drop":
             self.close_connection = True
             return

@@ -1,6 +1,7 @@
 """`tritone build`: bundles to a Triton model repository."""
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -11,12 +12,15 @@ from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames
 from tritone.repository.memory import facts
+from tritone.repository.push import push
 from tritone.search.options import used_by
 from tritone.server.layout import Acoustic, Layout, ensemble_options
+from tritone.storage import open_store, parse
 
 
 @takes_option_classes()
 def build(
+    context: typer.Context,
     *,
     bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")],
     output: Annotated[
@@ -72,6 +76,10 @@ def build(
     Streams have endpoints if one of the three --endpoint options is given; the others then have the value in brackets,
     and inf switches one off.
     """
+    address = parse(output)
+    if address is not None:  # built on this machine first, and pushed as a whole
+        store = open_store(address)
+        output = Path(context.with_resource(TemporaryDirectory(prefix="tritone-build-")), "repository")
     try:
         stages = ensemble_options(
             bundles,
@@ -108,7 +116,10 @@ def build(
         for kind, way in searches:
             compile_search(kind, way)
     for model in built:
-        typer.echo(f"{model.name}\t{model.mode}\t{model.path}")
+        typer.echo(f"{model.name}\t{model.mode}\t{model.path if address is None else address / model.name}")
     for line in facts(output, {model.name for model in built}):
         typer.echo(line, err=True)
-    typer.echo(f"Serve it with: tritone serve {output}", err=True)
+    if address is not None:
+        for done in push(output, store):
+            typer.echo(f"{done.model}: version {done.version}, {done.outcome}", err=True)
+    typer.echo(f"Serve it with: tritone serve {address or output}", err=True)

@@ -9,13 +9,15 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tritone.cli.shared.transfer_bar import TransferBar
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
 from tritone.paths import ADVICE, explained
+from tritone.storage.progress import showing
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
-    *("export", "engine", "compile", "build", "serve"),
+    *("export", "engine", "compile", "build", "repo", "serve", "models"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("bench", "demo", "doctor"),
@@ -49,7 +51,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with showing(TransferBar()):
+                return super().invoke(ctx)
         except TritoneError as error:
             if ctx.params.get("debug"):
                 raise

@@ -21,6 +21,7 @@ from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel
 from tritone.repository.instances import Device
+from tritone.repository.stored import NUMBER, served_versions
 from tritone.search.options import SearchMode
 
 MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
@@ -41,7 +42,7 @@ def read_repository(path: str | Path) -> list[BuiltModel]:
     if (path / CONFIG).is_file():
         raise OperatorError(f"{path} is a single model; the repository is the folder that holds it: {path.parent}")
     folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not folder.name.startswith(".")]
-    if not any((folder / CONFIG).is_file() or (folder / VERSION).is_dir() for folder in folders):
+    if not any((folder / CONFIG).is_file() or version_folder(folder).is_dir() for folder in folders):
         raise OperatorError(f"{path} is not a model repository: no folder in it has a {CONFIG}. See `tritone build`.")
     models = []
     for folder in folders:
@@ -58,13 +59,23 @@ def is_ours(folder: Path) -> bool:
     """Whether `folder` is a model that `tritone build` wrote."""
     if not (folder / CONFIG).is_file():
         return False
-    shim = folder / VERSION / "model.py"
+    shim = version_folder(folder) / "model.py"
     if shim.is_file():
         return bool(MODEL_IN_SHIM.search(shim.read_text(encoding="utf-8", errors="replace")))
     try:
         return parameter(_config(folder), "stage") in (ENSEMBLE, *STAGES)
     except (OperatorError, UnicodeDecodeError):
         return False
+
+
+def version_folder(folder: Path) -> Path:
+    """The folder of the newest version that a server loads of a model; of one without versions where it would be."""
+    numbers = [int(path.name) for path in folder.iterdir() if NUMBER.fullmatch(path.name) and path.is_dir()]
+    served = numbers
+    if len(numbers) > 1:
+        with suppress(OSError, OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
+            served = list(served_versions(_config(folder), numbers))
+    return folder / (str(max(served)) if served else VERSION)
 
 
 def is_all_ours(path: str | Path) -> bool:
@@ -188,4 +199,4 @@ def _settings(config: Any) -> Settings:
 
 
 def _bundle(folder: Path, settings: Settings) -> Bundle:
-    return Bundle.open(folder / VERSION / settings.bundle)
+    return Bundle.open(version_folder(folder) / settings.bundle)

@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import huggingface_hub
@@ -15,6 +16,7 @@ from huggingface_hub import HfApi, errors
 
 from tritone.errors import StorageError, StorageUnreachableError, TritoneError
 from tritone.storage.address import Address
+from tritone.storage.checksum import fault_of
 from tritone.storage.entry import Entry, checked
 from tritone.storage.store import Advance
 
@@ -43,6 +45,10 @@ class HubStore:
         )
         return str(info.sha)
 
+    @cached_property
+    def _listing(self) -> Sequence[Entry]:
+        return self.entries()
+
     def entries(self, folder: str = "") -> Sequence[Entry]:
         path = "/".join(part for part in (self.address.path, folder) if part)
         commit = self._commit
@@ -64,7 +70,19 @@ class HubStore:
         return self._asked(lambda: checked(listed(), self.title), "list it")
 
     def read(self, name: str, limit: int) -> bytes | None:
-        raise NotImplementedError("files of the hub are downloaded")
+        entry = next((each for each in self._listing if each.name == name), None)
+        if entry is None:
+            return None
+        if entry.size > limit:
+            raise StorageError(f"{self.address / name} has more than {limit} bytes, which it should not")
+        with TemporaryDirectory(prefix="tritone-hub-") as folder:
+            path = Path(folder, "file")
+            path.touch()
+            if entry.size:
+                self.download(entry, path, lambda count: None)
+            if fault := fault_of(path, entry):
+                raise StorageError(f"{self.address / name} is damaged: {fault}. Try again")
+            return path.read_bytes()
 
     def download(self, entry: Entry, part: Path, advance: Advance) -> str | None:
         path = f"{self.address.path}/{entry.name}" if self.address.path else entry.name
