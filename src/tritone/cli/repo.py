@@ -170,7 +170,5 @@ def rollback(
 def _store(storage: str) -> "Store":
     address = parse(storage)
     if address is not None and address.scheme == "hf":
-        raise InputError(
-            f"{storage}: the hub is only read here. Push with its own tool: hf upload {address.place} FOLDER"
-        )
+        raise InputError(f"{storage}: the hub is only read here; its own tool writes: hf upload {address.place} FOLDER")
     return open_store(storage)
