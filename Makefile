@@ -1,6 +1,7 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer is fetched for some of them
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer and newman are fetched for some of them
+# make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
@@ -13,6 +14,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt $(PIP_ARGS)
 WORKERS := 2
+NEWMAN := $(VENV)/node_modules/.bin/newman
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 
 # The first of these that is in range and can make an environment.
@@ -21,7 +23,7 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo test test-all venv lint clean same-python
+.PHONY: demo test test-all test-gpu venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
@@ -30,9 +32,13 @@ test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN)
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
+
+# One process: the tests share the memory of one GPU. Without one they are skipped, and say so.
+test-gpu: $(VENV)/.full
+	$(BIN)/python -m pytest -m gpu
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
@@ -64,6 +70,13 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
 	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \
 	echo "perf_analyzer was not fetched: its tests will be skipped (docs/perf-analyzer.md says where else it is)." >&2
+
+# Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
+$(NEWMAN): | $(BIN)/python
+	@if command -v npm >/dev/null; then \
+		npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6 || \
+			echo "newman was not installed: its test will be skipped." >&2; \
+	fi
 
 $(BIN)/python:
 	@python=$$($(FIND_PYTHON)); \

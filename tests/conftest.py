@@ -15,7 +15,7 @@
         simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
         shared, workers                                 results made once a run; which tests stay on one worker
 
-`make test` leaves out what is marked `slow`, `make test-all` runs it too.
+`make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
 """
 
 import os
@@ -42,6 +42,11 @@ from wire_toys import toy_server
 # The same examples in every run, and no time limit per example: test machines are busy.
 hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tritone")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    if item.get_closest_marker("gpu") and not pytest.importorskip("torch").cuda.is_available():
+        pytest.skip("no GPU that torch can use")
 
 
 @pytest.fixture(scope="session")

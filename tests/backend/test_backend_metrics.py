@@ -73,7 +73,7 @@ def module(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
 
 def metrics_of(module: Any, server: Server, **options: Any) -> Any:
-    return module.Metrics(ARGS, **{"streaming": False, "clock": lambda: server.now, **options})
+    return module.Metrics(ARGS, **{"clock": lambda: server.now, **options})
 
 
 def test_a_batch_is_told_with_model_and_version(module: Any, server: Server) -> None:
@@ -111,7 +111,8 @@ def test_batches_in_quick_succession_are_told_together_and_none_is_lost(module: 
 
 
 def test_the_end_of_a_model_tells_the_rest(module: Any, server: Server) -> None:
-    metrics = metrics_of(module, server, streaming=True)
+    metrics = metrics_of(module, server, slots=8)
+    assert server.read("tritone_stream_slots", "demo_0_1") == 8
     metrics.count(["ok"], WORK, 0.1, streams=3)
     metrics.count(["ok"], WORK, 0.1, streams=4)
     assert server.read("tritone_open_streams", "demo_0_1") == 3
@@ -141,7 +142,7 @@ def test_a_triton_without_custom_metrics_serves_without_and_says_so_once(module:
 
 
 def test_a_triton_that_stops_taking_numbers_is_left_alone(module: Any, server: Server) -> None:
-    metrics = metrics_of(module, server, streaming=True)
+    metrics = metrics_of(module, server, slots=8)
     server.is_broken = True
     for _ in range(3):
         server.now += 1
@@ -165,7 +166,7 @@ def test_an_outcome_tells_whose_turn_it_is(module: Any, result: object, outcome:
 
 
 def test_that_the_last_stream_has_ended_is_told_at_once(module: Any, server: Server) -> None:
-    metrics = metrics_of(module, server, streaming=True)
+    metrics = metrics_of(module, server, slots=8)
     metrics.count(["ok"], WORK, 0.1, streams=226)
     server.now += 0.01  # too soon after that to tell anything else
     metrics.count(["ok"], WORK, 0.1, streams=100)

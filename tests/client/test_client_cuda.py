@@ -144,11 +144,10 @@ def test_a_client_without_cuda_memory_says_what_to_do(either_server: TritonServe
 def torch() -> Any:
     torch = pytest.importorskip("torch")
     pytest.importorskip("cuda.bindings.runtime")
-    if not torch.cuda.is_available():
-        pytest.skip("no GPU that torch can use")
     return torch
 
 
+@pytest.mark.gpu
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
 def test_a_server_reads_arrays_on_a_gpu(torch: Any, either_server: TritonServer, protocol: str) -> None:
     url = f"{protocol}://{either_server.options.address(protocol)}"

@@ -163,7 +163,7 @@ def test_what_a_client_abandons_is_not_computed_by_grpc(slow_server: TritonServe
         results = client.transcribe_iter([seconds(0.5), *[seconds(0.01)] * 40], "slow", concurrency=41)
         next(results)
         del results  # the generator ends, and abandons what is in flight
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while counted("success") - before + counted("fail") - dropped < 41 and time.monotonic() < deadline:
             time.sleep(0.02)
         assert counted("fail") - dropped > 0

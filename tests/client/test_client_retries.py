@@ -101,7 +101,7 @@ def test_the_limit_holds_over_all_attempts_and_the_server_is_told_what_is_left_o
     client.timeout_s = 0.6
     started = time.monotonic()
     (result,) = client.transcribe([SOUND], "count")
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 20
     assert isinstance(result.error, ServerBusyError | ServerTimeoutError)
     left = [each.parameters["timeout"] for each in front.inferences]
     assert left[0] == 600_000

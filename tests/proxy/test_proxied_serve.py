@@ -16,7 +16,7 @@ import pytest
 
 from killers import killer, send
 from proxied import body, get, infer
-from serving import descendants
+from serving import descendants, kill_tree
 from tritone.keys import find_key
 from tritone.server import free_ports
 from wire_toys import write_models
@@ -49,10 +49,7 @@ class Served:
         return next(each for each in descendants(self.process.pid) if each.name().startswith("tritonserver"))
 
     def close(self) -> None:
-        if self.process.poll() is None:
-            for child in [*descendants(self.process.pid), psutil.Process(self.process.pid)]:
-                child.kill()
-        self.process.communicate()
+        kill_tree(self.process)
 
 
 @pytest.fixture

@@ -249,12 +249,14 @@ def test_what_ends_a_process_is_found_out_in_another_one(
     assert trial.fault(path, CPU) == "a process that tried them ended with signal SIGSEGV"
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    "device", [pytest.param("cpu", marks=pytest.mark.slow), pytest.param("cuda", marks=pytest.mark.gpu)]
+)
 def test_a_compiled_bundle_says_what_it_says_as_it_is(
-    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture
+    toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, device: str
 ) -> None:
     bundle = Bundle.open(toy_bundle_of_both)
-    placement = Placement(threads=1, runtime="torch")
+    placement = Placement(device=device, threads=1, runtime="torch")
     texts = ["hello", "a", "again and again"]
     waveforms = [toy.toy_waveform(text) for text in texts]
     longest = max(map(len, waveforms)) / bundle.manifest.sample_rate
@@ -262,7 +264,7 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
     assert [(each.mode, each.bucket.rows) for each in found] == [("offline", 4), ("streaming", 2)]
     assert all(each.compile_s is not None for each in found)
     caplog.set_level(logging.WARNING)
-    assert trial.fault(bundle.path / "encoder.pt2", CPU) is None
+    assert trial.fault(bundle.path / "encoder.pt2", torch.device(device)) is None
     offline = OfflinePipeline(bundle, placement=placement)
     assert [each.rows for each in offline.runner.graph.buckets] == [4]
     assert [each.text for each in offline.recognize(waveforms)] == texts
@@ -279,4 +281,4 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
     again = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=[2])
     assert [each.compile_s for each in again] == [None, None]
     assert caplog.text == ""
-    assert open_graph(toy_bundle_of_both / "encoder.pt2").buckets
+    assert open_graph(toy_bundle_of_both / "encoder.pt2", device).buckets

@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from tritone.runtime.torch.cuda import CudaQueue, Replays  # noqa: E402  # torch may be missing
 from tritone.runtime.torch.graph import TorchGraph  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+pytestmark = pytest.mark.gpu
 
 
 @pytest.fixture(scope="module")

@@ -135,7 +135,7 @@ def test_streams_keep_their_states_between_steps(tmp_path: Path) -> None:
     assert slots([0, 1], {"waveform": np.float32([[0, 0, 1], [0, 0, 2]])}, ["doubled"])[0].tolist() == [8, 4]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+@pytest.mark.gpu
 def test_a_script_that_was_traced_on_the_cpu_runs_on_a_gpu(script: Path, tmp_path: Path) -> None:
     graph, names = open_graph(script, "cuda"), ["log_probs", "num_frames", "best_tokens"]
     for _ in range(5):

@@ -198,6 +198,6 @@ def test_kernels_that_find_something_else_are_not_used() -> None:
     assert kernels_for("cpu") is None
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+@pytest.mark.gpu
 def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None

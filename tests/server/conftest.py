@@ -10,10 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
-from serving import RawClient, Serve, descendants, quiet_options
+from serving import RawClient, Serve, kill_tree, quiet_options
 from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
@@ -166,7 +165,4 @@ def serve() -> Iterator[Serve]:
 
     yield start
     for process in started:
-        if process.poll() is None:
-            for child in [*descendants(process.pid), psutil.Process(process.pid)]:
-                child.kill()
-        process.communicate()
+        kill_tree(process)

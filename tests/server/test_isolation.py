@@ -156,7 +156,7 @@ def model(mode: str) -> tuple[Any, Fragile]:
     made._streams = table(made, idle_timeout_s=60)
     made._outcomes = []
     args = {"model_name": "fragile", "model_version": "1", "model_instance_name": "fragile_0"}
-    made._metrics = importlib.import_module("tritone.backend.metrics").Metrics(args, streaming=mode == "streaming")
+    made._metrics = importlib.import_module("tritone.backend.metrics").Metrics(args, slots=int(mode == "streaming"))
     return made, pipeline
 
 

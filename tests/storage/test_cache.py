@@ -52,6 +52,12 @@ def test_a_bundle_in_a_bucket_is_opened_like_a_folder(stored: ObjectServer, toy_
     assert tritone.load(Path(ADDRESS)) is not None  # pathlib makes s3:/ of it
 
 
+def test_a_part_of_a_folder_is_not_taken_for_all_of_it(stored: ObjectServer):
+    assert [path.name for path in fetch(ADDRESS, only="*.json").iterdir()] == ["manifest.json"]
+    assert not (Bundle.open(ADDRESS).path / "notes").exists()
+    assert (fetch(ADDRESS) / "notes" / "unrelated.bin").is_file()
+
+
 def test_what_did_not_change_is_not_read_again(stored: ObjectServer):
     first = Bundle.open(ADDRESS)
     stored.log.clear()

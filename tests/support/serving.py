@@ -9,7 +9,7 @@ import time
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -166,9 +166,25 @@ def descendants(pid: int) -> list[psutil.Process]:
     return psutil.Process(pid).children(recursive=True)
 
 
+def kill_tree(process: "subprocess.Popen[str]") -> None:
+    """Kill a process that may still run, and everything below it; close its pipes."""
+    if process.poll() is None:
+        for each in [*descendants(process.pid), psutil.Process(process.pid)]:
+            with suppress(psutil.NoSuchProcess):  # a supervisor ends processes meanwhile
+                each.kill()
+    process.communicate()
+
+
 def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
     """Those that still run; a zombie that waits for a foreign parent does not."""
-    return [each for each in processes if each.is_running() and each.status() != psutil.STATUS_ZOMBIE]
+    return [each for each in processes if _runs(each)]
+
+
+def _runs(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:  # it ended in between
+        return False
 
 
 def _inputs(ask: Ask) -> list[Any]:

@@ -27,7 +27,7 @@ class TritonPythonModel(BatchModel[Tensors, Tensors]):
         outputs = [output["name"] for output in json.loads(args["model_config"])["output"]]
         self._pipeline = AcousticPipeline(instance.bundle, outputs, placement=instance.placement)
         self._pipeline.warm_up(instance.settings.max_audio_s)
-        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
+        self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Tensors:
         tensors = tensors_of(request)

@@ -43,7 +43,7 @@ class TritonPythonModel(BatchModel[Job, tuple[Job, list[Transcript]]]):
             instance.bundle, self._taken, placement=instance.placement, search=instance.search
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
+        self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:
         wanted = request.requested_output_names()

@@ -33,7 +33,7 @@ class TritonPythonModel(BatchModel[Sequence[Samples], Tensors]):
             min_padded_s=instance.settings.min_padded_s,
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
+        self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Sequence[Samples]:
         rows = read_waveforms(

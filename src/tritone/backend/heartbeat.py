@@ -1,6 +1,6 @@
 """The heartbeat of a model's process, with a dead man's switch behind it.
 
-    start()  ->  a thread that ticks every `TICK_S`; the kernel kills a process that has not ticked for `LIMIT_S`
+    start(), batch()  ->  a thread ticks each `TICK_S`, and the kernel kills a process that has not for `LIMIT_S`
 
 Triton's Python backend gives up on a process that shows no sign of life for a second, fails its batch, and sends it the
 next one. If the process goes on after that, because it was only stopped, frozen or swapped out, its answers to the
@@ -8,6 +8,9 @@ first batch are taken for those to the second: clients get each other's texts. S
 on. It cannot see to that by itself, since it may pause at any instruction. A timer of the kernel runs while the process
 does not, and SIGKILL arrives before the process executes another instruction. The timer has the clock of Triton's own
 limit, so that a step of the system's time affects both.
+
+Nothing is guarded before the first batch. Until then there are no answers that could be late, and while a machine loads
+all its models at once, half a second without a processor is nothing unusual.
 
 The thread does not need the interpreter's lock, so work that holds the lock for seconds is no pause. But a batch that
 never ends is: the thread stops for one that takes longer than `BATCH_LIMIT_S`.
@@ -18,7 +21,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -43,6 +46,7 @@ clock_gettime = external("clock_gettime", types.int32(types.int32, types.uintp))
 timer_settime = external("timer_settime", types.int32(types.uintp, types.int32, types.uintp, types.uintp))
 usleep = external("usleep", types.int32(types.uint32))
 
+_waiting: list[Callable[[], None]] = []  # what the first batch does before anything else
 _batch = np.zeros(1, np.int64)  # when the batch under way began, in nanoseconds of the real-time clock; 0: none is
 
 
@@ -56,7 +60,7 @@ class _Event(ctypes.Structure):
 
 
 def start(batch_limit_s: float = BATCH_LIMIT_S) -> None:
-    """Start the heartbeat of this process; it never ends.
+    """Make the heartbeat of this process ready for the first batch, with which it begins; it never ends.
 
     Raises:
         OperatorError: the system gives no timer.
@@ -68,7 +72,14 @@ def start(batch_limit_s: float = BATCH_LIMIT_S) -> None:
         raise OperatorError(f"this process cannot be guarded against pauses: {os.strerror(ctypes.get_errno())}")
     prepare()  # here, not in the thread: the model must not be ready before
     arguments = (timer.value or 0, _batch, int(batch_limit_s * NANOSECONDS))
-    threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True).start()
+    thread = threading.Thread(target=_beat, args=arguments, name="heartbeat", daemon=True)
+
+    def begin() -> None:
+        first = (ctypes.c_int64 * 4)(0, 0, *divmod(int(LIMIT_S * NANOSECONDS), NANOSECONDS))
+        libc.timer_settime(timer, 0, first, None)  # until the thread has its turn
+        thread.start()
+
+    _waiting.append(begin)
 
 
 def prepare() -> None:
@@ -79,6 +90,8 @@ def prepare() -> None:
 @contextmanager
 def batch() -> Iterator[None]:
     """Inside, a batch is computed, for which there is a time limit."""
+    while _waiting:
+        _waiting.pop()()
     _batch[0] = time.time_ns()
     try:
         yield

@@ -26,6 +26,7 @@ OUTCOMES: tuple[Outcome, ...] = ("ok", "bad_input", "refused", "failed")
 
 REQUESTS = "tritone_requests_total"
 STREAMS = "tritone_open_streams"
+SLOTS = "tritone_stream_slots"
 STARTS = "tritone_model_starts_total"
 EXECUTE_S = "tritone_execute_seconds_total"
 WORK = {  # fields of `Work`
@@ -46,6 +47,7 @@ DESCRIPTIONS = {
     REQUESTS: "Requests by outcome: ok, bad_input, refused or failed",
     STARTS: "Starts of the processes of a model, the first included",
     STREAMS: "Open streams of a model instance",
+    SLOTS: "Streams that a model instance can hold",
 }
 
 
@@ -59,13 +61,13 @@ class Metrics:
         self,
         args: Mapping[str, str],
         *,
-        streaming: bool,
+        slots: int = 0,
         warmups: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         args: of `TritonPythonModel.initialize`.
-        streaming: whether the model has streams.
+        slots: how many streams it holds; 0 of a model for whole inputs.
         warmups: how many batches to leave out, because Triton sends them itself before anybody else's.
         clock: seconds.
         """
@@ -86,10 +88,11 @@ class Metrics:
             for outcome in OUTCOMES:
                 more = {**labels, "outcome": outcome}
                 self._metrics[outcome] = _metric(REQUESTS, pb_utils.MetricFamily.COUNTER, more)
-            if streaming:
+            if slots:
                 more = {**labels, "instance": args["model_instance_name"]}
                 self._metrics[STREAMS] = _metric(STREAMS, pb_utils.MetricFamily.GAUGE, more)
                 self._metrics[STREAMS].set(0)
+                _metric(SLOTS, pb_utils.MetricFamily.GAUGE, more).set(slots)
         except Exception as error:
             self._give_up(error)
 

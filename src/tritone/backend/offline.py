@@ -41,7 +41,7 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
             defaults=instance.defaults(self._kind),
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=False, warmups=instance.warmups)
+        self._metrics = Metrics(args, warmups=instance.warmups)
 
     def __init__(self) -> None:
         super().__init__()

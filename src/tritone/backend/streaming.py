@@ -91,7 +91,7 @@ class TritonPythonModel:
             **instance.settings.chunking(),
         )
         self._pipeline.warm_up()
-        self._metrics = Metrics(args, streaming=True, warmups=instance.warmups)
+        self._metrics = Metrics(args, slots=instance.settings.max_streams, warmups=instance.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
             self._open,

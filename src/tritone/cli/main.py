@@ -20,7 +20,7 @@ COMMANDS = (
     *("export", "engine", "compile", "build", "repo", "serve", "models"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
-    *("bench", "demo", "doctor"),
+    *("api", "top", "bench", "demo", "doctor"),
 )
 """In the order of the road. Each is a function (or `app`) in the module of its name, imported when it is called."""
 

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from tritone.proxy.options import Limits
 
@@ -23,6 +24,13 @@ MOST = 8192
 DESCRIPTORS = Path("/proc/self/fd")
 
 Peer = tuple[str, int]
+
+
+class Descriptor(NamedTuple):
+    """The file descriptor of a connection; `inode` is of its socket, since numbers are used again."""
+
+    number: int
+    inode: int
 
 
 def connections_allowed(ports: int) -> int:
@@ -42,6 +50,7 @@ class Connections:
         self._only_ipv4 = only_ipv4  # gRPC binds 0.0.0.0 as [::]
         self._busy: Counter[Peer] = Counter()
         self._active: dict[Peer, float] = {}  # when it was busy last, or seen first
+        self._leaving: set[int] = set()  # inodes of sockets that were shut down, until their owner closes them
         self.open = 0
         self.closed = 0  # by us, in all
         self._sweep_at = self.limit
@@ -74,7 +83,13 @@ class Connections:
     def sweep(self) -> None:
         """Look through the connections, and shut down what is idle or too many."""
         now = time.monotonic()
-        found = self._sockets()
+        present = self._sockets()
+        # Those would be taken for the newest connections, in whose place others are shut down.
+        self._leaving &= {each.inode for peers in present.values() for each in peers.values()}
+        found = {
+            port: {peer: each for peer, each in peers.items() if each.inode not in self._leaving}
+            for port, peers in present.items()
+        }
         # A peer may be connected to both ports under one address, so it may be gone from here when it comes again.
         live = {peer: self._active.get(peer, now) for peers in found.values() for peer in peers}
         for peers in found.values():
@@ -90,27 +105,29 @@ class Connections:
         self.open = len(live)
         self._sweep_at = self.open + max(LEAST, self.limit // 10)
 
-    def _shut(self, number: int, peer: Peer) -> None:
+    def _shut(self, descriptor: Descriptor, peer: Peer) -> None:
         self.closed += 1
-        with suppress(OSError), _borrowed(number) as each:
+        self._leaving.add(descriptor.inode)
+        with suppress(OSError), _borrowed(descriptor.number) as each:
             if as_peer(each.getpeername()) == peer:  # the number may be another connection's by now
                 each.shutdown(socket.SHUT_RDWR)
 
-    def _sockets(self) -> dict[int, dict[Peer, int]]:
+    def _sockets(self) -> dict[int, dict[Peer, Descriptor]]:
         """Descriptors of the connections to each port, by who is connected."""
         try:
             numbers: Iterable[int] = map(int, os.listdir(DESCRIPTORS))
         except OSError:  # no descriptor is left for the list itself
             numbers = range(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
-        found: dict[int, dict[Peer, int]] = {port: {} for port in self._ports}
+        found: dict[int, dict[Peer, Descriptor]] = {port: {} for port in self._ports}
         for number in numbers:
             with suppress(OSError):  # closed, listening, or no socket of the internet
-                if stat.S_ISSOCK(os.fstat(number).st_mode):
+                status = os.fstat(number)
+                if stat.S_ISSOCK(status.st_mode):
                     with _borrowed(number) as each:
                         if each.family in (socket.AF_INET, socket.AF_INET6):
                             port = each.getsockname()[1]
                             if port in found:
-                                found[port][as_peer(each.getpeername())] = number
+                                found[port][as_peer(each.getpeername())] = Descriptor(number, status.st_ino)
         return found
 
 

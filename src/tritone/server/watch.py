@@ -122,11 +122,25 @@ class ModelWatch:
         found: defaultdict[tuple[str, str, str], set[int]] = defaultdict(set)
         for process in self._running.children():
             try:
-                if process.name()[:15] == STUB and process.status() != psutil.STATUS_ZOMBIE:
-                    command = process.cmdline()
-                    # .../MODEL/VERSION/model.py and, as the last but one argument, the instance
-                    model, version = command[1].split("/")[-3:-1]
-                    found[model, version, command[8]].add(process.pid)
-            except (psutil.Error, IndexError):
-                continue  # it ended just now, or is something else
+                model = model_of(process)
+            except psutil.Error:
+                continue  # it ended just now
+            if model is not None:
+                found[model].add(process.pid)
         return dict(found)
+
+
+def model_of(process: psutil.Process) -> tuple[str, str, str] | None:
+    """Model, version and instance that a process of Triton's Python backend runs; None if it is something else.
+
+    Raises:
+        psutil.Error: it cannot be looked at, or has ended.
+    """
+    if process.name()[:15] != STUB or process.status() == psutil.STATUS_ZOMBIE:
+        return None
+    command = process.cmdline()
+    try:  # .../MODEL/VERSION/model.py and, as the last but one argument, the instance
+        model, version = command[1].split("/")[-3:-1]
+        return model, version, command[8]
+    except (IndexError, ValueError):
+        return None

@@ -18,6 +18,7 @@ import re
 import shutil
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
 
@@ -41,6 +42,7 @@ _held: dict[Path, IO[bytes]] = {}
 def fetch(
     where: Address | str | os.PathLike[str],
     *,
+    only: str = "*",
     first: str | None = None,
     needed: Callable[[Path], Collection[str]] | None = None,
     check: Callable[[Path], None] | None = None,
@@ -49,6 +51,7 @@ def fetch(
 
     Args:
         where: an address, or a path.
+        only: pattern of the names to read, such as "*/config.pbtxt".
         first: a file that is read first, and must be there.
         needed: called with a folder that has this file; returns the names of all files that are needed, None for all.
         check: called with the complete copy, before it is kept; raises what is wrong with it.
@@ -70,22 +73,23 @@ def fetch(
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error, f"cannot keep a copy of {address} in {root} (TRITONE_CACHE)") from error
+    part = hashlib.sha256(json.dumps([only, first]).encode()).hexdigest()[:8]
     offline = os.environ.get(OFFLINE, "") not in ("", "0")
     if offline or COMMIT.fullmatch(address.revision):
-        for index in _newest(root):
+        for index in _newest(root, f"*-{part}.json"):
             with suppress(OSError, ValueError, KeyError):
                 if _use(index):
                     return index.with_suffix("")
         if offline:
             raise StorageError(f"{OFFLINE} is set, and there is no copy of {address} in {root}")
     store = open_store(address)
-    entries = store.entries()
+    entries = [entry for entry in store.entries() if fnmatchcase(entry.name, only)]
     if not entries:
         raise StorageError(f"{address}: there is nothing. `tritone repo ls` lists a folder")
     if first is not None and first not in {entry.name for entry in entries}:
         some = ", ".join(entry.name for entry in entries[:3])
         raise StorageError(f"{address} has no {first}, but {some}{' ...' if len(entries) > 3 else ''}")
-    index = root / f"{_digest(entries)}.json"
+    index = root / f"{_digest(entries)}-{part}.json"
     with _locked(root / "lock", f"{address} is being downloaded by another process; waiting ..."):
         with suppress(OSError, ValueError, KeyError):
             if _use(index):
@@ -168,8 +172,8 @@ def _use(index: Path) -> bool:
     return True
 
 
-def _newest(root: Path) -> list[Path]:
-    return sorted(root.glob("*.json"), key=lambda path: path.stat().st_mtime, reverse=True)
+def _newest(root: Path, pattern: str = "*.json") -> list[Path]:
+    return sorted(root.glob(pattern), key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _reuse(root: Path, entries: Sequence[Entry], files: Path) -> None:

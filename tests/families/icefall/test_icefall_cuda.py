@@ -5,7 +5,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import soundfile
-import torch
 
 from families.conftest import babble
 from families.icefall_models import CONFORMER, PREDICTOR, STREAMED, ZIPFORMER, export_files, write_files
@@ -18,7 +17,7 @@ from tritone.pipelines.streaming import Step
 from tritone.runtime import TensorSpec, open_graph
 from tritone.search.options import SearchMode, SearchOptions
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+pytestmark = pytest.mark.gpu
 
 HALVES = {"fp16": 0.02}  # mean differences of encoder_out, whose values are about 1
 LENGTHS = (9000, 20000, 1200, 15321, 30000, 500, 16000)

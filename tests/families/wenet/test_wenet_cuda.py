@@ -14,7 +14,7 @@ from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
 from tritone.runtime.torch.graph import MAX_REPLAYED, TorchGraph
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+pytestmark = pytest.mark.gpu
 
 FP32_ATOL = 1e-3  # natural-log units; sums in another order, in a network that amplifies them
 HALVES = {"fp16": 0.05, "bf16": 0.4}  # mean differences from fp32

@@ -11,11 +11,13 @@ import ssl
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from http.client import HTTPException
 from typing import Any
 
+from tritone.client.endpoint import Endpoint
 from tritone.client.transport import Transport, connect
 from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import ServerSide
@@ -124,9 +126,7 @@ class ServerWatch:
     def __init__(self, target: Target, metrics_url: str | None = None) -> None:
         self._target = target
         self._transport: Transport | None = None
-        endpoint = target.endpoint
-        host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
-        self.metrics_url = metrics_url or f"http://{host}:{METRICS_PORT}/metrics"
+        self.metrics_url = metrics_url or default_metrics_url(target.endpoint)
         self._has_metrics = True
 
     def __enter__(self) -> "ServerWatch":
@@ -157,8 +157,7 @@ class ServerWatch:
 
     def _metrics_page(self) -> list[str]:
         # Asked once in vain is enough: a closed port may cost seconds.
-        content = _get(self.metrics_url) if self._has_metrics else None
-        return (content or b"").decode("utf-8", "replace").splitlines()
+        return metrics_page(self.metrics_url) if self._has_metrics else []
 
 
 def server_side(
@@ -187,19 +186,39 @@ def server_side(
     return side, notes
 
 
-def model_counters(lines: Iterable[str], model: str) -> dict[str, float]:
-    """The samples of a Prometheus page whose label `model` is that name, by metric; versions are added up."""
-    found: dict[str, float] = {}
+def default_metrics_url(endpoint: Endpoint) -> str:
+    """Where the metrics of a server usually are: on Triton's own port of the same host."""
+    host = f"[{endpoint.host}]" if ":" in endpoint.host else endpoint.host
+    return f"http://{host}:{METRICS_PORT}/metrics"
+
+
+def metrics_page(url: str) -> list[str]:
+    """The lines of a Prometheus page; none if there is no such page."""
+    return (_get(url) or b"").decode("utf-8", "replace").splitlines()
+
+
+def samples(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str], float]]:
+    """The samples of a Prometheus page: metric, labels, value."""
     for line in lines:
         match = SAMPLE.match(line)
-        if match is None or dict(LABEL.findall(match["labels"] or "")).get("model") != model:
-            continue
-        try:
-            value = float(match["value"])
-        except ValueError:
-            continue
-        found[match["name"]] = found.get(match["name"], 0.0) + value
+        if match is not None:
+            with suppress(ValueError):
+                yield match["name"], dict(LABEL.findall(match["labels"] or "")), float(match["value"])
+
+
+def counters_by_model(lines: Iterable[str]) -> dict[str, dict[str, float]]:
+    """The samples of a Prometheus page with a label `model`, by model and metric; versions are added up."""
+    found: dict[str, dict[str, float]] = {}
+    for name, labels, value in samples(lines):
+        if "model" in labels:
+            of_model = found.setdefault(labels["model"], {})
+            of_model[name] = of_model.get(name, 0.0) + value
     return found
+
+
+def model_counters(lines: Iterable[str], model: str) -> dict[str, float]:
+    """The samples of a Prometheus page whose label `model` is that name, by metric; versions are added up."""
+    return counters_by_model(lines).get(model, {})
 
 
 def _get(url: str) -> bytes | None:

@@ -1,0 +1,183 @@
+"""`tritone top` and the files of deploy/monitoring: what they show of a real server is what was sent to it."""
+
+import json
+import re
+import shutil
+import subprocess
+import threading
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from serving import Ask, RawClient
+from toy import SAMPLE_RATE, toy_waveform
+from tritone.cli.main import app
+from tritone.client.endpoint import Endpoint
+from tritone.monitor import Monitor, activity
+from tritone.server import TritonServer, free_ports
+
+MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
+WORD = toy_waveform("good day")
+WAIT_S = 90.0
+needs_prometheus = pytest.mark.skipif(
+    not shutil.which("prometheus") or not shutil.which("promtool"), reason="Prometheus is not installed"
+)
+
+
+def metrics_url(server: TritonServer) -> str:
+    return f"http://{server.options.address('metrics')}/metrics"
+
+
+def test_rates_batches_and_memory_are_of_what_was_sent(server: TritonServer, raw: RawClient) -> None:
+    with Monitor(Endpoint.parse(server.grpc_address), metrics_url(server)) as monitor:
+        before = monitor.look()
+        assert raw.together([Ask(model="toy", wav=WORD)] * 6) == ["good day"] * 6
+        raw.ask(Ask(model="toy", wav=WORD, parameters={"nothing": 1}))
+        time.sleep(0.06)  # numbers are told at most every 50 ms, with a request
+        raw.ask(Ask(model="toy", wav=WORD))
+        after = monitor.look()
+    found = activity(before, after)
+    (toy,) = (each for each in found.models if each.model == "toy")
+    assert round(toy.requests_per_s * found.seconds) == 8
+    assert round(toy.failures_per_s * found.seconds) == 1
+    assert toy.latency_ms == pytest.approx(toy.queue_ms + toy.compute_ms)
+    assert 1 <= toy.batch <= 7
+    assert toy.fill == pytest.approx(toy.batch / after.max_batch_sizes["toy"])
+    assert 0 < toy.audio_rate * found.seconds <= 7 * len(WORD) / SAMPLE_RATE + 0.01
+    assert 0 <= toy.padding < 1
+    assert toy.waiting == 0
+    assert 10e6 < toy.memory < 10e9
+    assert toy.streams is None  # a model for whole utterances
+    assert not found.restarted
+    others = [each for each in found.models if each.model != "toy"]
+    assert all(each.requests_per_s == 0 and each.latency_ms is None for each in others)
+    assert any(each.streams is not None for each in others)
+
+
+def test_counters_that_began_anew_are_no_negative_rates(server: TritonServer) -> None:
+    with Monitor(Endpoint.parse(f"http://{server.http_address}"), metrics_url(server)) as monitor:
+        earlier, now = monitor.look(), monitor.look()
+    of_a_new_server = {name: type(look)() for name, look in now.looks.items()}
+    found = activity(earlier, type(now)(time_s=now.time_s + 1, looks=of_a_new_server, gauges={}))
+    assert found.restarted
+    assert {each.requests_per_s for each in found.models} == {0.0}
+
+
+def test_the_command_prints_tables_and_lines_of_json(server: TritonServer) -> None:
+    common = ["top", "--url", server.grpc_address, "--interval", "0.1", "--count", "2"]
+    result = CliRunner().invoke(app, [*common, "--metrics-url", metrics_url(server)])
+    assert result.exit_code == 0, result.output
+    assert result.output.count("req/s") == 2
+    assert re.search(r"^toy +0\.0 +0\.0 ", result.output, re.MULTILINE)
+    result = CliRunner().invoke(app, [*common, "--json", "--metrics-url", "http://127.0.0.1:1/metrics"])
+    lines = [json.loads(line) for line in result.output.splitlines()]
+    assert len(lines) == 2
+    assert "toy" in {each["model"] for each in lines[0]["models"]}
+    assert {each["streams"] for each in lines[0]["models"]} == {None}
+
+
+def test_a_server_that_is_not_there_is_an_error() -> None:
+    result = CliRunner().invoke(app, ["top", "--url", "localhost:1"])
+    assert result.exit_code == 1
+    assert "Is a server running there?" in result.output
+
+
+@needs_prometheus
+def test_promtool_takes_the_configuration_and_the_alerts_hold_for_what_they_are_meant() -> None:
+    for command in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]):
+        done = subprocess.run(["promtool", *command], cwd=MONITORING, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_every_alert_has_a_unit_test_and_says_what_to_do() -> None:
+    alerts = re.findall(r"alert: (\w+)", (MONITORING / "alerts.yml").read_text())
+    tests = (MONITORING / "alerts_test.yml").read_text()
+    assert len(alerts) >= 10
+    assert [name for name in alerts if name not in tests] == []
+    assert (MONITORING / "alerts.yml").read_text().count("action:") == len(alerts)
+
+
+@pytest.fixture
+def prometheus(server: TritonServer, tmp_path: Path) -> Iterator[str]:
+    """The address of a Prometheus that scrapes the server five times a second."""
+    config = (MONITORING / "prometheus.yml").read_text()
+    config = config.replace("localhost:8002", server.options.address("metrics")).replace("15s", "200ms")
+    (tmp_path / "prometheus.yml").write_text(config)
+    shutil.copy(MONITORING / "alerts.yml", tmp_path)
+    (port,) = free_ports(1)
+    command = [
+        *("prometheus", f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'data'}"),
+        f"--web.listen-address=127.0.0.1:{port}",
+    ]
+    with open(tmp_path / "log", "wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.terminate()
+            process.wait(60)
+
+
+@pytest.mark.slow
+@needs_prometheus
+def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dashboard(
+    server: TritonServer, prometheus: str
+) -> None:
+    dashboard = json.loads((MONITORING / "grafana" / "tritone.json").read_text())
+    queries = {
+        f"{panel['title']}: {target['legendFormat']}": target["expr"]
+        for panel in dashboard["panels"]
+        for target in panel.get("targets", [])
+    }
+    assert len(queries) >= 25
+    # These have nothing to show without a GPU, a proxy or a failure.
+    empty = re.compile("nv_gpu|tritone_proxy|request_failure")
+    wanted = {name for name, query in queries.items() if not empty.search(query)}
+    done = threading.Event()
+
+    def load() -> None:
+        client = RawClient(server.grpc_address)
+        for number in range(1, 10_000):
+            client.ask(Ask(model="toy", wav=WORD))
+            client.ask(Ask(model="live", wav=WORD, stream=number, start=True, end=True))
+            if done.wait(0.02):
+                return
+
+    thread = threading.Thread(target=load)
+    thread.start()
+    try:
+        deadline = time.monotonic() + WAIT_S
+        answered: set[str] = set()
+        while not wanted <= answered:
+            assert time.monotonic() < deadline, f"without an answer: {wanted - answered}"
+            answered = {name for name, query in queries.items() if ask(prometheus, query)}
+            time.sleep(0.2)
+        rates = {labels["model"]: rate for labels, rate in ask(prometheus, queries["Requests answered: {{model}}"])}
+        assert rates["toy"] > 0
+        assert ask(prometheus, 'ALERTS{alertname!="TritoneMemoryNearLimit"}') == []
+    finally:
+        done.set()
+        thread.join()
+
+
+def ask(prometheus: str, query: str) -> list[tuple[dict[str, str], float]]:
+    """The labels and values that a query of the dashboard finds now; none while Prometheus starts."""
+    for variable, value in {"$__rate_interval": "10s", "$instance": ".*", "$model": ".*"}.items():
+        query = query.replace(variable, value)
+    url = f"{prometheus}/api/v1/query?{urllib.parse.urlencode({'query': query})}"
+    try:
+        with urllib.request.urlopen(url, timeout=30) as answer:
+            found: Any = json.load(answer)
+    except urllib.error.HTTPError as error:
+        if error.code == 503:
+            return []
+        raise AssertionError(f"{query}: {error.read().decode()}") from error
+    except urllib.error.URLError:
+        return []
+    return [(each["metric"], float(each["value"][1])) for each in found["data"]["result"]]
