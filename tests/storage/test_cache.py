@@ -184,6 +184,24 @@ def test_a_copy_serves_without_a_network(stored: ObjectServer, monkeypatch: pyte
     assert Bundle.open(ADDRESS).path == path
 
 
+def test_an_upload_in_parts_is_sent_again_as_a_whole(objects: ObjectServer, tmp_path: Path):
+    content = bytes(range(256)) * (object_store.PART // 256 * 2 + 1)
+    path, shown = tmp_path / "large", []
+    path.write_bytes(content)
+    objects.faults.append(Fault("PUT", "bucket/large", "drop", times=1))
+    open_store("s3://bucket").upload("large", path, sha256_of(path), shown.append)
+    assert objects.objects["bucket/large"].content == content
+    assert objects.objects["bucket/large"].metadata == {"x-amz-meta-sha256": sha256_of(path)}
+    assert sum(shown) == len(content)
+    assert objects.log.count("POST bucket/large") >= 2
+
+
+def test_an_environment_that_says_too_little_is_told_what_it_lacks(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
+    with pytest.raises(StorageError, match=r"az://models: the environment .* Set AZURE_STORAGE_ACCOUNT_NAME, and"):
+        open_store("az://models")
+
+
 def test_transfers_are_shown(stored: ObjectServer):
     class Bar(Silent):
         def __init__(self) -> None:

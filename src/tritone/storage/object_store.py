@@ -27,6 +27,7 @@ from tritone.storage.store import Advance
 
 Answer = TypeVar("Answer")
 
+PART = 8 * 2**20  # bytes of an upload in parts; S3 takes 10,000 of them
 CHUNK = 2**20  # bytes of a download that are written at once
 SHA256 = "sha256"  # metadata of what we wrote: x-amz-meta-sha256 and the like
 ATTEMPTS = 6  # without a byte between them
@@ -64,7 +65,9 @@ class ObjectStore:
                 f"{address.scheme}://{address.place}", config=options, client_options=client, retry_config=RETRY
             )
         except exceptions.BaseError as error:
-            raise self._explained(error, "open it") from error
+            raise StorageError(
+                f"{address}: the environment does not say how to reach it ({error}). Set {CREDENTIALS[address.scheme]}."
+            ) from error
 
     @property
     def title(self) -> str:
@@ -150,10 +153,27 @@ class ObjectStore:
 
     def upload(self, name: str, source: Path, sha256: str, advance: Advance) -> None:
         def put() -> None:
-            obstore.put(self._store, self._key(name), source, attributes={SHA256: sha256})
+            sent = 0
+
+            def blocks() -> Iterator[bytes]:
+                nonlocal sent
+                with source.open("rb") as file:
+                    while block := file.read(PART):
+                        yield block
+                        sent += len(block)
+                        advance(len(block))
+
+            try:
+                # A file of one part is one request; in parts it is shown how far it is.
+                small = source.stat().st_size <= PART
+                content = source.read_bytes() if small else blocks()
+                obstore.put(self._store, self._key(name), content, attributes={SHA256: sha256}, chunk_size=PART)
+            except BaseException:
+                advance(-sent)  # all of it is sent again
+                raise
+            advance(source.stat().st_size - sent)
 
         self._patiently(put, f"write {name}")
-        advance(source.stat().st_size)
 
     def write(self, name: str, content: bytes, *, new: bool = False) -> bool:
         def put() -> bool:
@@ -197,7 +217,7 @@ class ObjectStore:
     def _explained(self, error: Exception, task: str) -> Exception:
         if isinstance(error, StorageError):
             return error
-        told = " ".join(str(error).partition("Debug source:")[0].split())[:400]
+        told = _told(error)
         advice = f"Credentials and the server's address come from the environment: {CREDENTIALS[self.address.scheme]}."
         if isinstance(error, FORBIDDEN) or _status(error) in ("401", "403"):
             return StorageError(f"{self.title}: no permission to {task} ({told}). {advice}")
@@ -221,6 +241,11 @@ LASTING = (
     exceptions.NotSupportedError,
     exceptions.UnknownConfigurationKeyError,
 )
+
+
+def _told(error: Exception) -> str:
+    """The words of an error without what is for obstore's developers."""
+    return " ".join(str(error).partition("Debug source:")[0].split())[:400]
 
 
 def _passing(error: Exception) -> bool:
