@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from object_server import Fault, ObjectServer
-from tritone.errors import ServerSetupError, StorageUnreachableError
+from tritone.errors import ServerSetupError, ServerUnreachableError, StorageUnreachableError
 from tritone.repository import build_repository
 from tritone.repository.models import version_folder
 from tritone.repository.push import push, rollback
@@ -102,7 +102,10 @@ def test_a_push_that_is_under_way_loads_nothing(served: Served, objects: ObjectS
     assert served.look() == ["load toy 2"]
 
 
-def test_a_version_that_does_not_load_leaves_the_copy_as_it_was(served: Served):
+def test_a_version_that_does_not_load_leaves_the_copy_as_it_was(served: Served, monkeypatch: pytest.MonkeyPatch):
+    def end(model: str, timeout_s: float) -> None:
+        raise ServerUnreachableError("tritonserver does not answer")
+
     served.change("bad")
     assert served.look() == ["load toy 2"]
     assert "version 2 of model 'toy' does not load, what was served stays: no weights" in served.said
@@ -110,6 +113,10 @@ def test_a_version_that_does_not_load_leaves_the_copy_as_it_was(served: Served):
     assert served.look() == []
     served.change("# third")
     assert served.look() == ["load toy 3"]
+    monkeypatch.setattr(served.running, "load", end)  # it takes the server with it, which is started again
+    served.change("# fourth")
+    served.look()
+    assert version_folder(served.copy.folder / "toy").name == "3"
 
 
 def test_models_come_and_go(served: Served, objects: ObjectServer):

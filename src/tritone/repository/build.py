@@ -14,7 +14,6 @@ hotwords are copied into it as well.
 """
 
 import os
-import re
 import tempfile
 from collections.abc import Sequence, Set
 from pathlib import Path
@@ -34,10 +33,10 @@ from tritone.repository.fused import fused
 from tritone.repository.memory import check_sum, fitted, memory_needs
 from tritone.repository.models import is_ours, is_stage, steps_of
 from tritone.repository.search_files import check_files, check_kind, check_search
+from tritone.repository.stored import NAME
 from tritone.storage import parse
 
 STREAMING_SUFFIX = "-streaming"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file name has at most 255 bytes
 
 Modes = Literal["offline", "streaming", "both"]
 

@@ -3,12 +3,13 @@
 pull(store, folder)  ->  of each model the versions that it serves, checked; its configuration last
 """
 
+import fcntl
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -19,7 +20,7 @@ from tritone.errors import OperatorError, StorageError
 from tritone.paths import explained
 from tritone.repository.folder import CONFIG
 from tritone.repository.stored import INDEX, KEPT, NUMBER, SOURCE, StoredModel, StoredVersion, read_models
-from tritone.storage import Entry, Store, fetch, parse
+from tritone.storage import Entry, Store, parse
 from tritone.storage.transfer import download
 
 
@@ -54,9 +55,10 @@ def pull(store: Store, folder: Path, *, only: Sequence[str] = (), every_version:
     staging = folder.absolute().parent / f".{folder.absolute().name}.pull"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        staging.mkdir(exist_ok=True)  # beside the folder: a server would take what is in it for a model
-        found = [_pull(store, model, folder, staging, every_version=every_version) for model in models.values()]
-        shutil.rmtree(staging, ignore_errors=True)
+        with _alone(folder):
+            staging.mkdir(exist_ok=True)  # beside the folder: a server would take what is in it for a model
+            found = [_pull(store, model, folder, staging, every_version=every_version) for model in models.values()]
+            shutil.rmtree(staging, ignore_errors=True)
     except OSError as error:
         raise explained(error, f"cannot write the repository {folder}") from error
     return found
@@ -93,11 +95,6 @@ def is_bundle(store: Store) -> bool:
     return any(entry.name == "manifest.json" for entry in store.entries())
 
 
-def local_copy(repository: str | os.PathLike[str]) -> Path:
-    """A folder with the files of a repository: itself, or a local copy from storage, as it is now."""
-    return fetch(repository)
-
-
 def prune(folder: Path, name: str, keep: Sequence[int]) -> list[int]:
     """Remove versions of a model from a folder that were pulled and are not among `keep`; returns their numbers."""
     gone = []
@@ -106,6 +103,17 @@ def prune(folder: Path, name: str, keep: Sequence[int]) -> list[int]:
             shutil.rmtree(path)
             gone.append(int(path.name))
     return sorted(gone)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Inside, no other process pulls to the folder; waits for one that does."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _pull(store: Store, model: StoredModel, folder: Path, staging: Path, *, every_version: bool) -> Pulled:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO
 from urllib.parse import urlsplit
 
-from tritone.errors import InputError, ServerSetupError, TritoneError
+from tritone.errors import InputError, ServerSetupError, ServerUnreachableError, TritoneError
 from tritone.paths import cache_folder, explained
 from tritone.repository.folder import CONFIG
 from tritone.repository.pull import prune, pull
@@ -166,7 +166,7 @@ class Updates:
                 self._look_at(running)
                 self._silent = False
             except TritoneError as error:
-                if not self._silent:  # once, and not at every look
+                if not self._silent and not self._ended.is_set():  # once, and not at every look
                     self._say(f"{self._store.title} cannot be looked at, what is served stays: {error}")
                 self._silent = True
 
@@ -198,11 +198,11 @@ class Updates:
         folder = None if self._copy is None else self._copy.folder / name
         before = (folder / CONFIG).read_bytes() if folder is not None and (folder / CONFIG).is_file() else None
         kept = _numbers(folder) if folder is not None else []
+        if self._copy is not None:
+            pull(self._store, self._copy.folder, only=[name])
         try:
-            if self._copy is not None:
-                pull(self._store, self._copy.folder, only=[name])
             running.control.load(name, running.options.start_timeout_s)
-        except ServerSetupError as error:
+        except (ServerSetupError, ServerUnreachableError) as error:  # it may have taken the server with it
             if folder is not None and before is not None:
                 _write(folder / CONFIG, before)
             elif folder is not None:

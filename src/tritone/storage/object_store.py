@@ -66,7 +66,8 @@ class ObjectStore:
             )
         except exceptions.BaseError as error:
             raise StorageError(
-                f"{address}: the environment does not say how to reach it ({error}). Set {CREDENTIALS[address.scheme]}."
+                f"{address}: the environment does not say how to reach it ({_told(error)}). Set "
+                f"{CREDENTIALS[address.scheme]}."
             ) from error
 
     @property
