@@ -202,6 +202,26 @@ def test_a_repository_of_others_is_served_as_before_until_a_push_is_complete(
     assert outcomes(push(built, store)) == [(2, "updated")]
 
 
+def test_all_versions_that_a_repository_serves_are_pushed(built: Path, store: Store, objects: ObjectServer):
+    shutil.copytree(built / "toy" / "1", built / "toy" / "5")
+    (built / "toy" / "5" / "model.py").write_text("# fifth")
+    config = built / "toy" / "config.pbtxt"
+    config.write_text(config.read_text() + "version_policy { latest { num_versions: 2 } }")
+    assert outcomes(push(built, store)) == [(5, "new")]
+    assert objects.log[-1] == f"PUT {MODELS}toy/5/model.py"
+    assert served(store) == (1, 5)
+    (built / "toy" / "5" / "model.py").write_text("# sixth")
+    assert outcomes(push(built, store)) == [(6, "updated")]
+    assert served(store) == (1, 6)  # what the repository here serves
+    shutil.rmtree(built / "toy" / "1")
+    assert outcomes(push(built, store)) == [(6, "switched")]
+    assert served(store) == (5, 6)  # the two newest that are there
+    config.write_text(config.read_text().replace("num_versions: 2", "num_versions: 1"))
+    assert outcomes(push(built, store)) == [(6, "switched")]
+    assert served(store) == (6,)
+    assert outcomes(push(built, store)) == [(6, "unchanged")]
+
+
 def test_garbage_is_what_nobody_serves_or_goes_back_to(built: Path, store: Store, objects: ObjectServer):
     for _ in range(4):
         push(built, store)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from importlib.metadata import version as version_of
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.errors import OperatorError, StorageError
@@ -55,7 +55,7 @@ class Pushed:
 
 @dataclass(frozen=True, kw_only=True)
 class LocalModel:
-    """A model of a folder that is to be pushed: its stored form, where its files lie, and their list."""
+    """A version of a model that is to be pushed: the model, where the files lie, and their list."""
 
     stored: StoredModel
     version: int
@@ -65,7 +65,7 @@ class LocalModel:
 
 
 def push(folder: Path, store: Store, *, only: Sequence[str] = ()) -> list[Pushed]:
-    """Push the models of a repository on this machine; of each the newest version that it serves.
+    """Push the models of a repository on this machine; of each the versions that it serves.
 
     A model whose content is there is not sent again. Another push of the same content that broke is gone on with. What
     is served changes by the last write, that of the configuration; of a new model, that of its model file.
@@ -82,7 +82,7 @@ def push(folder: Path, store: Store, *, only: Sequence[str] = ()) -> list[Pushed
     if not local:
         raise OperatorError(f"{folder} is no repository: it has no models. `tritone build` makes one")
     there = read_models(store)
-    return [_push(model, there.get(model.stored.name), store) for model in local]
+    return [_push(versions, there.get(versions[0].stored.name), store) for versions in local]
 
 
 def push_bundle(folder: Path, store: Store, *, force: bool = False) -> int:
@@ -137,12 +137,15 @@ def rollback(store: Store, name: str, *, to: int | None = None) -> int:
     return to
 
 
-def _local(model: StoredModel, folder: Path) -> LocalModel:
+def _local(model: StoredModel, folder: Path) -> list[LocalModel]:
     if not model.served:
         raise OperatorError(
             f"{folder / model.name} has no version that its {CONFIG} serves; nothing could be loaded from it"
         )
-    number = max(model.served)
+    return [_version(model, number, folder) for number in model.served]
+
+
+def _version(model: StoredModel, number: int, folder: Path) -> LocalModel:
     names = [name for name in model.versions[number].files if not name.startswith(OURS)]
     paths = {name: folder / model.name / str(number) / name for name in names}
     model_paths = {name: folder / model.name / name for name in model.files if name != CONFIG}
@@ -157,47 +160,71 @@ def _local(model: StoredModel, folder: Path) -> LocalModel:
     return LocalModel(stored=model, version=number, paths=paths, model_paths=model_paths, index=index)
 
 
-def _push(local: LocalModel, there: StoredModel | None, store: Store) -> Pushed:
-    name, config = local.stored.name, local.stored.config
+def _push(versions: Sequence[LocalModel], there: StoredModel | None, store: Store) -> Pushed:
+    """Push versions of one model, the oldest first, and have them served together."""
+    newest = versions[-1]
+    name = newest.stored.name
     is_new = there is None or there.text is None
     there = there or StoredModel(name=name, files={}, versions={})
-    complete = [each.number for each in there.versions.values() if each.is_complete]
-    same = [
-        number
-        for number in complete
-        if (index := there.versions[number].index) is not None and index.content == local.index.content
-    ]
-    if same and not is_new:
-        number = max(same)
-        if number == max(there.served, default=0):
-            return Pushed(model=name, version=number, outcome="unchanged")
-        _commit(local, number, complete, there, store)
-        return Pushed(model=name, version=number, outcome="switched")
-    if not is_new and there.config.version_policy.WhichOneof("policy_choice") != "specific":
-        # As it is not ours, its policy would take a version that is half there for the latest.
-        store.write(f"{name}/{CONFIG}", serving(there.config, there.served).encode())
+    is_ours = not is_new and there.config.version_policy.WhichOneof("policy_choice") == "specific"
+    complete = [each for each in there.versions.values() if each.is_complete]
+    numbers: list[int] = []
+    sent, last = 0, None
+    for local in versions:
+        same = [each.number for each in complete if each.index and each.index.content == local.index.content]
+        if same:
+            numbers.append(max(same))
+            continue
+        if not is_new and not is_ours and not numbers:
+            # Its policy would take a version that is half there for the latest.
+            store.write(f"{name}/{CONFIG}", serving(there.config, there.served).encode())
+        # Without its model file Triton cannot load a version: of a new model it is the last to come.
+        last = key_file(local.stored.config, local.paths) if is_new and local is newest else None
+        number, files = _upload(local, there, store, without=last)
+        numbers.append(number)
+        sent += files
+    wanted = _wanted(newest.stored.config, numbers, [each.number for each in complete])
+    if not is_new and is_ours and wanted == there.served and not sent:
+        return Pushed(model=name, version=numbers[-1], outcome="unchanged")
+    _commit(newest, wanted, there, store)
+    if last is not None:
+        file = Upload(
+            name=f"{name}/{numbers[-1]}/{last}", source=newest.paths[last], sha256=newest.index.files[last].sha256
+        )
+        sent += upload(store, [file], {})
+    return Pushed(
+        model=name, version=numbers[-1], outcome="new" if is_new else "updated" if sent else "switched", files=sent
+    )
+
+
+def _wanted(config: Any, numbers: Sequence[int], complete: Sequence[int]) -> tuple[int, ...]:
+    """The versions that are to be served: those that were pushed, with older ones as far as the policy has room."""
+    count = how_many(config)
+    older = sorted(each for each in {*complete} - {*numbers} if each < max(numbers))
+    room = len(older) if count is None else max(0, count - len(numbers))
+    return tuple(sorted({*numbers, *older[max(0, len(older) - room) :]}))
+
+
+def _upload(local: LocalModel, there: StoredModel, store: Store, *, without: str | None) -> tuple[int, int]:
+    """Write a version, but for the file `without`; returns its number, and how many files were sent."""
+    name = local.stored.name
     number = _claim(local, there, store)
     prefix = f"{name}/{number}"
-    present = _entries(store, name)
-    last = key_file(config, local.paths) if is_new else None
-    uploads = [
+    files = [
         Upload(name=f"{prefix}/{each}", source=path, sha256=local.index.files[each].sha256)
         for each, path in local.paths.items()
+        if each != without
     ]
     with tempfile.TemporaryDirectory(prefix="tritone-push-") as folder:
-        kept = Path(folder, CONFIG)
-        kept.write_text(local.stored.text or "", encoding="utf-8")
-        keep = {CONFIG: kept, **local.model_paths}
-        uploads += [
-            Upload(name=f"{prefix}/{KEPT}/{each}", source=path, sha256=sha256_of(path)) for each, path in keep.items()
+        config = Path(folder, CONFIG)
+        config.write_text(local.stored.text or "", encoding="utf-8")
+        files += [
+            Upload(name=f"{prefix}/{KEPT}/{each}", source=path, sha256=sha256_of(path))
+            for each, path in {CONFIG: config, **local.model_paths}.items()
         ]
-        final = [each for each in uploads if each.name == f"{prefix}/{last}"]
-        task = f"{store.title}/{prefix}"
-        sent = upload(store, [each for each in uploads if each not in final], present, task=task)
+        sent = upload(store, files, _entries(store, name), task=f"{store.title}/{prefix}")
     store.write(f"{prefix}/{INDEX}", local.index.model_dump_json(indent=1).encode())
-    _commit(local, number, [*complete, number], there, store)
-    sent += upload(store, final, present, task=f"{task}/{last}")
-    return Pushed(model=name, version=number, outcome="new" if is_new else "updated", files=sent)
+    return number, sent
 
 
 def _claim(local: LocalModel, there: StoredModel, store: Store) -> int:
@@ -215,9 +242,9 @@ def _claim(local: LocalModel, there: StoredModel, store: Store) -> int:
     return number
 
 
-def _commit(local: LocalModel, number: int, complete: Sequence[int], there: StoredModel, store: Store) -> None:
+def _commit(local: LocalModel, numbers: Sequence[int], there: StoredModel, store: Store) -> None:
     """Write the model's own files, and at last the configuration that names the versions to be served."""
-    name, config = local.stored.name, local.stored.config
+    name = local.stored.name
     uploads = [
         Upload(name=f"{name}/{each}", source=path, sha256=local.index.model_files[each].sha256)
         for each, path in local.model_paths.items()
@@ -225,10 +252,7 @@ def _commit(local: LocalModel, number: int, complete: Sequence[int], there: Stor
     if uploads:
         present = {f"{name}/{each}": entry for each, entry in there.files.items()}
         upload(store, uploads, present, task=f"{store.title}/{name}")
-    count = how_many(config)
-    older = sorted(each for each in complete if each < number)
-    numbers = [*(older if count is None else older[len(older) - count + 1 :] if count > 1 else []), number]
-    store.write(f"{name}/{CONFIG}", serving(config, numbers).encode())
+    store.write(f"{name}/{CONFIG}", serving(local.stored.config, numbers).encode())
 
 
 def _entries(store: Store, model: str) -> dict[str, Entry]:
