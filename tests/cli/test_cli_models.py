@@ -63,9 +63,8 @@ def test_models_are_listed_and_described(server: TritonServer, protocol: str):
 
 
 @pytest.mark.usefixtures("with_key")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_version_that_does_not_load_leaves_the_one_before(server: TritonServer, repository: Path, protocol: str):
-    url = url_of(server, protocol)
+def test_a_version_that_does_not_load_leaves_the_one_before(server: TritonServer, repository: Path):
+    url = url_of(server, "grpc")
     code = repository / "count" / "1" / "model.py"
     good = code.read_text()
     try:
@@ -83,9 +82,8 @@ def test_a_version_that_does_not_load_leaves_the_one_before(server: TritonServer
 
 
 @pytest.mark.usefixtures("with_key")
-@pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_model_is_unloaded_and_loaded_again(server: TritonServer, protocol: str):
-    url = url_of(server, protocol)
+def test_a_model_is_unloaded_and_loaded_again(server: TritonServer):
+    url = url_of(server, "http")
     assert run("unload", "running", "--url", url)[0] == 0
     with Client(url) as client:
         assert [each.name for each in client.control.counts()] == ["count"]
