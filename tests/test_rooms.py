@@ -15,7 +15,8 @@ from tritone.pipelines import wire
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
-FOR_ALL = {"errors", "keys", "paths", "result", "transcript"}  # modules beside the rooms that every room may use
+# Modules beside the rooms that every room may use.
+FOR_ALL = {"bfloat16", "errors", "keys", "paths", "result", "transcript"}
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )
@@ -83,7 +84,7 @@ def test_imports_point_down_the_list_of_rooms() -> None:
 
 def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
-    public = {"load", "load_embedder", "Client", "Recognizer", "TritoneError"}
+    public = {"load", "load_embedder", "load_model", "Client", "Recognizer", "TritoneError"}
     beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
     assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 

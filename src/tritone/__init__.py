@@ -2,7 +2,8 @@
 
 tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
-tritone.Client("localhost:8001")                        either by a running server
+tritone.load_model("letters").infer({"image": array})   any other model, arrays by name
+tritone.Client("localhost:8001")                        each by a running server
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
+    from tritone.pipelines.generic.model import Model
     from tritone.pipelines.recognizer import Recognizer, Stream
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
@@ -32,6 +34,7 @@ __all__ = [
     "Embedder",
     "EndpointRules",
     "FrameScores",
+    "Model",
     "Recognizer",
     "SearchOptions",
     "Span",
@@ -42,6 +45,7 @@ __all__ = [
     "errors",
     "load",
     "load_embedder",
+    "load_model",
 ]
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
@@ -52,6 +56,7 @@ LAZY = {
     "Embedder": "tritone.pipelines.embedder",
     "EndpointRules": "tritone.search.endpoint",
     "FrameScores": "tritone.pipelines.frames",
+    "Model": "tritone.pipelines.generic.model",
     "Recognizer": "tritone.pipelines.recognizer",
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
@@ -197,6 +202,35 @@ def load_embedder(
         max_audio_s=max_audio_s,
         options=EmbedOptions(window_s=window_s, shift_s=shift_s),
     )
+
+
+def load_model(
+    bundle: "str | os.PathLike[str]",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
+) -> "Model":
+    """Load a bundle of a generic model, which takes and returns arrays by name, in this process.
+
+    Args:
+        bundle: a bundle folder.
+        device, threads, runtime, precision: as of `load`.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or too new, or of another kind.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
+
+    What the bundle or this machine does not have is told when the graph is first needed.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.generic.model import Model
+    from tritone.pipelines.graphs.placement import Placement
+
+    opened = Bundle.open(bundle)
+    opened.verify()
+    return Model(opened, placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision))
 
 
 def __getattr__(name: str) -> Any:

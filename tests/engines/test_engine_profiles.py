@@ -98,7 +98,7 @@ def test_an_encoder_takes_seconds_as_samples(ctc: Bundle) -> None:
 
 
 def changed(manifest: Manifest, **encoder: Any) -> Manifest:
-    return manifest.model_copy(update={"encoder": manifest.encoder.model_copy(update=encoder)})
+    return manifest.model_copy(update={"audio_encoder": manifest.encoder.model_copy(update=encoder)})
 
 
 def test_the_tail_of_every_utterance_has_room_and_nothing_is_below_what_the_graph_takes(ctc: Bundle) -> None:

@@ -192,7 +192,7 @@ def test_what_it_does_not_do_is_said_in_its_own_words(tmp_path: Path) -> None:
 def test_a_kind_that_is_not_installed_is_an_error_that_lists_those_that_are(tmp_path: Path) -> None:
     bundle = Bundle.open(write_loudness(tmp_path / "meter"))
     with pytest.raises(
-        BundleError, match=r"is of kind 'loudness'; known are ctc, embedding, transducer\..*tritone\.kinds"
+        BundleError, match=r"is of kind 'loudness'; known are ctc, .*embedding, .*transducer.*tritone\.kinds"
     ):
         kind_of(bundle)
 

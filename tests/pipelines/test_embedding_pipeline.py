@@ -225,7 +225,7 @@ class TestKinds:
 
     def test_silence_after_utterances_would_be_heard(self, bundle: Bundle) -> None:
         encoder = bundle.manifest.encoder.model_copy(update={"tail_samples": 100})
-        manifest = bundle.manifest.model_copy(update={"encoder": encoder})
+        manifest = bundle.manifest.model_copy(update={"audio_encoder": encoder})
         with pytest.raises(BundleError, match="tail_samples 100"):
             EmbeddingPipeline(Bundle(bundle.path, manifest))
 

@@ -10,7 +10,7 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, get_args, get_type_hints
+from typing import Any, Final, Literal, get_args, get_type_hints
 
 from tritone.errors import InputError
 from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
@@ -25,6 +25,7 @@ MEMORY_MB_A_THREAD = 600
 MACHINE_SHARE = 0.25  # several models share a machine
 MB = 10**6
 DRAINING = "TRITONE_DRAINING"  # environment variable: while the file that it names exists no stream may begin
+GENERIC: Final = "generic"  # the kind of models without audio
 ENSEMBLE = "ensemble"  # the model that clients ask, whose stages are models of their own
 
 
@@ -56,19 +57,21 @@ class ModelParameters(SearchParameters, EmbedParameters):
 class Settings(ModelParameters):
     """Settings of one served model.
 
-    `sample_rate`: Hz, of the bundle, for clients that read the model's configuration. `bundle`: its folder, relative to
-    the model's version folder, as are `lm` and `hotwords`. `threads`: of one instance, 0 shares the machine's cores
-    among the instances. `runtime`, `precision`: which of the bundle's graphs to run; empty takes the first that can.
-    `compile`: sizes of calls to compile the network for when the model is loaded, see `Placement.compile`; empty: what
-    was compiled before is used. `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks
-    may not. `max_streams`: open streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is
-    closed. `memory_mb`: what one process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`:
-    seconds of audio that may wait or be in work at once, for whoever admits requests; 0 is no limit. `stage`: which
-    part of an ensemble the model is, or `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at
-    least. `tensors`: what clients of an ensemble call WAV and WAV_LENS, with a comma between; empty: that.
+    `kind`: `generic` of a model without audio; empty of all others. `sample_rate`: Hz, of the bundle, for clients that
+    read the model's configuration. `bundle`: its folder, relative to the model's version folder, as are `lm` and
+    `hotwords`. `threads`: of one instance, 0 shares the machine's cores among the instances. `runtime`, `precision`:
+    which of the bundle's graphs to run; empty takes the first that can. `compile`: sizes of calls to compile the
+    network for when the model is loaded, see `Placement.compile`; empty: what was compiled before is used.
+    `max_audio_s`: the longest waveform of one request; a stream may be longer, its chunks may not. `max_streams`: open
+    streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `memory_mb`: what one
+    process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
+    be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an ensemble the model is, or
+    `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `tensors`: what clients of an
+    ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
-    sample_rate: int
+    kind: str = ""
+    sample_rate: int = 0
     stage: str = ""
     min_padded_s: float = 0.0
     tensors: str = ""
@@ -85,7 +88,9 @@ class Settings(ModelParameters):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("sample_rate", "max_audio_s", "max_streams", "idle_timeout_s"):
+        if self.kind not in ("", GENERIC):
+            raise ValueError(f"kind must be {GENERIC} or empty, got {self.kind!r}")
+        for name in (*(() if self.kind else ("sample_rate",)), "max_audio_s", "max_streams", "idle_timeout_s"):
             if not 0 < getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number above 0, got {getattr(self, name)}")
         if self.stage not in ("", ENSEMBLE, *STAGES):
@@ -108,6 +113,8 @@ class Settings(ModelParameters):
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
         usual |= {"min_padded_s", "tensors", "compile", "memory_mb", "max_queued_s"}
         usual |= {each.name for each in fields(EmbedFields)}
+        if self.kind:
+            usual = {each.name for each in fields(self)}
         told = [each for each in fields(self) if not (each.name in usual and getattr(self, each.name) == each.default)]
         return {each.name: text for each in told if (text := to_text(getattr(self, each.name)))}
 
@@ -129,7 +136,7 @@ class Settings(ModelParameters):
                 values[name] = from_text(known[name], text)
             except ValueError as error:
                 raise ValueError(f"model parameter {name} must be {error}, got {text!r}") from error
-        if "sample_rate" not in values:
+        if "sample_rate" not in values and not values.get("kind"):
             raise ValueError("model parameter sample_rate is missing; build the repository again")
         return cls(**values)
 

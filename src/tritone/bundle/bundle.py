@@ -20,7 +20,17 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from tritone.bundle.manifest import SCHEMA_VERSION, Artifact, Engine, Manifest, Precision, Role, Runtime, WeightStorage
+from tritone.bundle.manifest import (
+    SCHEMA_VERSION,
+    Artifact,
+    Engine,
+    GenericOutput,
+    Manifest,
+    Precision,
+    Role,
+    Runtime,
+    WeightStorage,
+)
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
 from tritone.paths import local
@@ -30,6 +40,7 @@ MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
 EVALUATION = "evaluation.json"  # and what was measured, see evaluation.py; both tell of one export
 MAX_MANIFEST_BYTES = 4 * 2**20
+MAX_LABEL_BYTES = 16 * 2**20
 EXPORTED_WITH = {"streaming_encoder": "--streaming", "features": "--stages", "acoustic": "--stages"}
 SHIPPED = Path(__file__).resolve().parent.parent / "bundles"  # package data
 
@@ -59,6 +70,9 @@ class Bundle:
             bundle.file(name)
         if bundle.manifest.vocabulary is not None:
             _ = bundle.vocabulary
+        if bundle.manifest.tensors is not None:
+            for output in bundle.manifest.tensors.outputs:
+                bundle.labels(output)
         return bundle
 
     @property
@@ -67,6 +81,8 @@ class Bundle:
         names = [MANIFEST]
         if self.manifest.vocabulary is not None:
             names.append(self.manifest.vocabulary.file)
+        if self.manifest.tensors is not None:
+            names += [each.labels for each in self.manifest.tensors.outputs if each.labels is not None]
         names += [name for artifact in self.manifest.artifacts for name in artifact.files]
         return tuple(dict.fromkeys(names))
 
@@ -80,6 +96,22 @@ class Bundle:
         if self.manifest.vocabulary is None:
             raise BundleError(f"{self.path} is of kind {self.manifest.kind}: it has no tokens and writes no text.")
         return Vocabulary.read(self.file(self.manifest.vocabulary.file), self.manifest.vocabulary)
+
+    def labels(self, output: GenericOutput) -> tuple[str, ...]:
+        """The names of the elements of an output of a generic model; none if it has no labels.
+
+        Raises:
+            BundleError: there are not as many as elements, or the file is no text.
+        """
+        if output.labels is None:
+            return ()
+        labels = read_labels(self.file(output.labels))
+        if len(labels) != output.num_classes:
+            raise BundleError(
+                f"{self.path}: {output.labels} has {len(labels)} labels, but output {output.name} has "
+                f"{output.num_classes} elements. Export the model again with one label on each line."
+            )
+        return labels
 
     def file(self, name: str) -> Path:
         """The path of a file that the manifest names.
@@ -200,6 +232,20 @@ def _needed(folder: Path) -> tuple[str, ...]:
 
 def _check_whole(folder: Path) -> None:
     Bundle.open(folder).verify()
+
+
+def read_labels(path: Path) -> tuple[str, ...]:
+    """The labels of a file, one on each line, as Triton reads them.
+
+    Raises:
+        BundleError: it is too large, or not UTF-8.
+    """
+    if (size := path.stat().st_size) > MAX_LABEL_BYTES:
+        raise BundleError(f"{path} has {size} bytes; labels are at most {MAX_LABEL_BYTES}")
+    try:
+        return tuple(path.read_text(encoding="utf-8").rstrip("\n").split("\n"))
+    except UnicodeDecodeError as error:
+        raise BundleError(f"{path} is not UTF-8 ({error}). Save the labels as UTF-8, one on each line.") from error
 
 
 class BundleWriter:

@@ -2,14 +2,25 @@
 
     manifest.json  <->  Manifest
 
+A bundle of speech has the parts `sample_rate`, `features` and `encoder`; one of any other model has `generic` instead.
+
 Units: samples are counts at `sample_rate`; an *encoder frame* is one output step of the network, i.e.
 `features.frame_shift * encoder.subsampling_rate` samples.
 """
 
 import math
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import InitErrorDetails
 
 SCHEMA_VERSION = 1
 """Raised whenever an older Tritone could misread a newer bundle."""
@@ -19,6 +30,7 @@ MAX_COUNT = 2**20  # of anything: samples of a window, frames, tokens, dimension
 MAX_STATE_BYTES = 2**28  # that one stream keeps from step to step
 GRAPH_INPUTS = ("waveform", "num_samples")  # names that a state cannot have
 ITEM_BYTES = {"float32": 4, "float16": 2, "int64": 8}
+MAX_ELEMENTS = 2**31  # of one row of a tensor; a request of gRPC has at most 2 GB
 LEFT_FRAMES: Literal["left_frames"] = "left_frames"  # stands in a state's shape for the past frames that a step sees
 ALL_LEFT = -1  # as `left_chunks`: all of the past
 
@@ -28,10 +40,25 @@ Bytes = Annotated[float, Field(ge=0, le=2**50)]
 Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 """A name; what a kind needs of a manifest is checked where kinds are known, in `tritone.pipelines.kinds`."""
 
-Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic"]
-Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt"]
+Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic", "model"]
+Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
+
+# fmt: off
+TensorType = Literal[
+    "BOOL", "UINT8", "UINT16", "UINT32", "UINT64", "INT8", "INT16", "INT32", "INT64",
+    "FP16", "BF16", "FP32", "FP64", "STRING",
+]
+# fmt: on
+"""Triton's names of the types of tensors."""
+TensorName = Annotated[str, Field(pattern=r"^[^\x00-\x1f\x7f]{1,256}$")]
+Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
+MAX_AXES = 32
+MAX_TENSORS = 1024
+SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
+SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding")
+Found = TypeVar("Found")
 
 
 class _Part(BaseModel):
@@ -228,6 +255,204 @@ class Engine(_Part):
     profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
 
 
+def _elements(dims: tuple[int, ...]) -> tuple[int, int]:
+    return math.prod(size for size in dims if size > 0), dims.count(-1)
+
+
+class GenericTensor(_Part):
+    """A tensor of a generic model: `type` is Triton's name of it, `dims` are without the batch axis, -1 for any size.
+
+    `reshape`: the shape that the graph has where clients see `dims`, in the same order of elements; () is a scalar.
+    """
+
+    name: TensorName
+    type: TensorType
+    dims: Annotated[tuple[Size, ...], Field(min_length=1, max_length=MAX_AXES)]
+    reshape: Annotated[tuple[Size, ...], Field(max_length=MAX_AXES)] | None = None
+
+    @model_validator(mode="after")
+    def _fit(self) -> "GenericTensor":
+        for shape in (self.dims, self.reshape or ()):
+            if (elements := math.prod(size for size in shape if size > 0)) > MAX_ELEMENTS:
+                raise ValueError(
+                    f"{self.name} has {elements} elements ({list(shape)}), at most {MAX_ELEMENTS} are allowed"
+                )
+        if self.reshape is not None and _elements(self.dims) != _elements(self.reshape):
+            raise ValueError(
+                f"{self.name}: reshape {list(self.reshape)} must have as many elements and as many sizes -1 as dims "
+                f"{list(self.dims)}"
+            )
+        return self
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """What the graph has, without the batch axis."""
+        return self.dims if self.reshape is None else self.reshape
+
+
+class GenericInput(GenericTensor):
+    """An input. `format`: of images, the order of their three axes. `optional`: the graph has a value of its own.
+
+    `sample`: dims that the graph was tried with, for warm-ups and examples.
+    """
+
+    format: Literal["none", "nhwc", "nchw"] = "none"
+    optional: bool = False
+    sample: Annotated[tuple[Positive, ...], Field(max_length=MAX_AXES)] | None = None
+
+    @model_validator(mode="after")
+    def _is_image(self) -> "GenericInput":
+        if self.sample is not None and (
+            len(self.sample) != len(self.dims)
+            or any(size not in (-1, tried) for size, tried in zip(self.dims, self.sample, strict=True))
+        ):
+            raise ValueError(f"{self.name}: sample {list(self.sample)} does not fit dims {list(self.dims)}")
+        if self.format != "none" and len(self.dims) != 3:
+            raise ValueError(f"{self.name}: format {self.format} is of images with 3 axes, dims are {list(self.dims)}")
+        return self
+
+
+class GenericOutput(GenericTensor):
+    """An output. `labels`: a file of the bundle with a name for each of its elements, one on each line."""
+
+    labels: Annotated[str, Field(min_length=1, max_length=255)] | None = None
+
+    @model_validator(mode="after")
+    def _is_counted(self) -> "GenericOutput":
+        if self.labels is not None and (min(self.dims) < 0 or self.type == "STRING"):
+            raise ValueError(
+                f"{self.name}: labels name the elements of numbers with fixed dims, got {self.type} {list(self.dims)}"
+            )
+        return self
+
+    @property
+    def num_classes(self) -> int:
+        """How many elements a row has, which is how many labels there must be."""
+        return math.prod(self.dims)
+
+
+class SequenceState(_Part):
+    """A tensor that a generic model passes from one request of a sequence to the next: graph `output` to `input`.
+
+    `dims` are without the batch axis and fixed. `initial`: the value of all elements when a sequence starts.
+    """
+
+    input: TensorName
+    output: TensorName
+    type: TensorType
+    dims: Annotated[tuple[Positive, ...], Field(min_length=1, max_length=MAX_AXES)]
+    initial: float = 0.0
+
+    @model_validator(mode="after")
+    def _fit(self) -> "SequenceState":
+        if self.type == "STRING":
+            raise ValueError(f"state {self.input} is of type STRING; states are numbers")
+        if (size := math.prod(self.dims) * 8) > MAX_STATE_BYTES:
+            raise ValueError(
+                f"state {self.input} of a sequence takes {size} bytes, at most {MAX_STATE_BYTES} are allowed"
+            )
+        return self
+
+
+class SequenceControl(_Part):
+    """An input of the graph that says where in its sequence a request is: 1 or 0, of shape (batch, 1); or its id."""
+
+    input: TensorName
+    kind: Literal["start", "end", "ready", "corrid"]
+    type: Literal["BOOL", "INT32", "FP32", "UINT32", "INT64", "UINT64"]
+
+    @model_validator(mode="after")
+    def _fit(self) -> "SequenceControl":
+        known = ("INT32", "UINT32", "INT64", "UINT64") if self.kind == "corrid" else ("BOOL", "INT32", "FP32")
+        if self.type not in known:
+            raise ValueError(f"control {self.input}: {self.kind} is of type {', '.join(known)}, got {self.type}")
+        return self
+
+
+class PythonFunction(_Part):
+    """A model that is a Python function: `function` of the file that the artifact of runtime `python` names first.
+
+    `requirements`: what pip has to install for it. `decoupled`: it may answer a request any number of times.
+    """
+
+    function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}(\.[A-Za-z_][A-Za-z0-9_]{0,127})?$")]
+    requirements: tuple[Annotated[str, Field(max_length=512)], ...] = ()
+    decoupled: bool = False
+
+
+class RateLimit(_Part):
+    """A resource that an instance takes while it runs: `count` of `name`, on each device or of the whole server."""
+
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    count: Positive
+    everywhere: bool = False
+
+
+class Serving(_Part):
+    """How a generic model is served unless its repository is built otherwise; None leaves it to `tritone build`.
+
+    `version`: the version folder. `version_policy`: `latest:N`, `all` or `specific:1,3`. `instances`: `COUNT[@PLACE]`.
+    `timeout_ms`: how long a request may wait; `timeout_action`: what happens then. `priority_timeouts_ms`: the same of
+    each priority, the highest first, as many as `priorities`; 0 is never.
+    `max_idle_s`: a sequence without a request for so long is closed. `strategy`: how sequences share batches.
+    """
+
+    version: Annotated[int, Field(gt=0, le=2**31)] = 1
+    version_policy: Annotated[str, Field(pattern=r"^(all|latest:\d{1,9}|specific:\d{1,9}(,\d{1,9})*)$")] | None = None
+    instances: Annotated[str, Field(max_length=64)] | None = None
+    queue_delay_ms: Annotated[float, Field(ge=0, le=MAX_COUNT)] | None = None
+    preferred_batch_sizes: tuple[Positive, ...] | None = None
+    queue_limit: NonNegative | None = None
+    timeout_ms: Annotated[float, Field(ge=0, le=2**40)] | None = None
+    timeout_action: Literal["reject", "delay"] | None = None
+    timeout_override: bool | None = None
+    priorities: Annotated[int, Field(ge=0, le=1000)] | None = None
+    default_priority: Annotated[int, Field(ge=0, le=1000)] | None = None
+    priority_timeouts_ms: tuple[Annotated[float, Field(ge=0, le=2**40)], ...] | None = None
+    preserve_order: bool | None = None
+    response_cache: bool | None = None
+    resources: tuple[RateLimit, ...] | None = None
+    resource_priority: Annotated[int, Field(ge=0, le=1000)] | None = None
+    max_idle_s: Annotated[float, Field(gt=0, le=2**31)] | None = None
+    strategy: Literal["direct", "oldest"] | None = None
+    warmup: bool | None = None
+
+
+class Generic(_Part):
+    """A model of any use: its tensors as clients see them, and the graph's that Tritone feeds itself.
+
+    `max_batch_size` 0: tensors have no batch axis; otherwise it is the first axis of all of them, clients may send up
+    to so many rows, and rows do not depend on each other.
+    """
+
+    inputs: Annotated[tuple[GenericInput, ...], Field(max_length=MAX_TENSORS)]
+    outputs: Annotated[tuple[GenericOutput, ...], Field(min_length=1, max_length=MAX_TENSORS)]
+    max_batch_size: Annotated[int, Field(ge=0, le=65536)] = 0
+    states: Annotated[tuple[SequenceState, ...], Field(max_length=MAX_TENSORS)] = ()
+    controls: Annotated[tuple[SequenceControl, ...], Field(max_length=8)] = ()
+    python: PythonFunction | None = None
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> "Generic":
+        fed = [*(each.name for each in self.inputs), *(each.input for each in self.states)]
+        fed += [each.input for each in self.controls]
+        for what, names in (
+            ("inputs, states and controls", fed),
+            ("outputs", [each.name for each in self.outputs]),
+            ("states' outputs", [each.output for each in self.states]),
+        ):
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ValueError(f"{what} need names of their own; {', '.join(twice)} occurs twice")
+        if not fed:
+            raise ValueError("a model needs at least one input")
+        return self
+
+    @property
+    def is_sequence(self) -> bool:
+        """Whether requests belong to sequences."""
+        return bool(self.states or self.controls)
+
+
 class CallSize(_Part):
     """A call of one row of `seconds`, and the `bytes` that the network took for it, its runtime's waste included."""
 
@@ -319,14 +544,20 @@ class Provenance(_Part):
 
 
 class Manifest(_Part):
-    """The whole description; see the classes above for its parts."""
+    """The whole description; see the classes above for its parts.
+
+    A part that one of speech and generic bundles has is a property that raises for the other, since asking for it is a
+    mistake of the program: `sample_rate`, `features`, `encoder` and `generic`.
+    """
 
     schema_version: Literal[1] = 1
     name: Annotated[str, Field(min_length=1, max_length=128)]
     kind: Kind
-    sample_rate: Annotated[int, Field(ge=1000, le=768_000)]
-    features: Features
-    encoder: Encoder
+    audio_rate: Annotated[int, Field(ge=1000, le=768_000)] | None = Field(default=None, alias="sample_rate")
+    audio_features: Features | None = Field(default=None, alias="features")
+    audio_encoder: Encoder | None = Field(default=None, alias="encoder")
+    tensors: Generic | None = Field(default=None, alias="generic")
+    serving: Serving | None = None
     vocabulary: Vocabulary | None = None
     streaming: Streaming | None = None
     decoder: Decoder | None = None
@@ -334,6 +565,56 @@ class Manifest(_Part):
     embedding: Embedding | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
+
+    @model_validator(mode="after")
+    def _is_of_speech_or_generic(self) -> "Manifest":
+        speech = {"sample_rate": self.audio_rate, "features": self.audio_features, "encoder": self.audio_encoder}
+        if self.tensors is None:
+            if self.serving is not None:
+                raise ValueError("`serving` is of bundles with the part `generic`")
+            missing = [
+                InitErrorDetails(type="missing", loc=(name,), input={}) for name, part in speech.items() if not part
+            ]
+            if missing:
+                raise ValidationError.from_exception_data("Manifest", missing)
+            return self
+        speech |= {name: getattr(self, name) for name in SPEECH_PARTS}
+        if found := [name for name, part in speech.items() if part is not None]:
+            raise ValueError(f"a bundle with the part `generic` has none of speech, got {', '.join(found)}")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """The fields by the names that files have, without parts of the other of speech and generic bundles."""
+        found: dict[str, Any] = write(self)
+        names = {name: each.alias or name for name, each in type(self).model_fields.items()}
+        other = {"tensors", "serving"} if self.tensors is None else {*SPEECH_FIELDS, *SPEECH_PARTS}
+        return {names.get(name, name): value for name, value in found.items() if name not in other}
+
+    @property
+    def sample_rate(self) -> int:
+        """Hz, of a model of speech."""
+        return self._part(self.audio_rate, "sample rate")
+
+    @property
+    def features(self) -> Features:
+        """What the graph makes of waveforms first, of a model of speech."""
+        return self._part(self.audio_features, "features")
+
+    @property
+    def encoder(self) -> Encoder:
+        """The network's sizes, of a model of speech."""
+        return self._part(self.audio_encoder, "encoder")
+
+    @property
+    def generic(self) -> Generic:
+        """The tensors of a generic model."""
+        return self._part(self.tensors, "part `generic`")
+
+    def _part(self, part: "Found | None", name: str) -> "Found":
+        if part is None:
+            raise RuntimeError(f"a model of kind {self.kind} has no {name}")
+        return part
 
     @model_validator(mode="after")
     def _window_gives_a_frame(self) -> "Manifest":
@@ -359,9 +640,7 @@ class Manifest(_Part):
     @property
     def tokens(self) -> Vocabulary:
         """The vocabulary of a model that writes text; asking any other kind for it is a mistake of the program."""
-        if self.vocabulary is None:
-            raise RuntimeError(f"a model of kind {self.kind} has no vocabulary")
-        return self.vocabulary
+        return self._part(self.vocabulary, "vocabulary")
 
     @property
     def frame_s(self) -> float:

@@ -1,20 +1,29 @@
 """`tritone build`: bundles to a Triton model repository."""
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
+from tritone.backend.settings import GENERIC
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.errors import ServerSetupError
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import ModelOptions, build_repository, compiled_searches
 from tritone.repository.build import Modes
 from tritone.repository.ensemble import TensorNames
+from tritone.repository.folder import ModelFolder
+from tritone.repository.generic import Platform
 from tritone.repository.memory import facts
 from tritone.repository.push import push
+from tritone.repository.serving import ServingOptions
 from tritone.search.options import used_by
+from tritone.server.installation import find_installation
 from tritone.server.layout import Acoustic, Layout, ensemble_options
+from tritone.server.trial import try_to_load
 from tritone.storage import open_store, parse
 
 
@@ -36,6 +45,14 @@ def build(
         typer.Option(help="Models: NAME offline, NAME-streaming streaming. With streaming only, --name is exact."),
     ] = "both",
     options: ModelOptions,
+    serving: ServingOptions,
+    platform: Annotated[
+        Platform,
+        typer.Option(
+            help="Generic: who runs the graph, Tritone or Triton's own backend for it (native: onnxruntime_onnx, "
+            "pytorch_libtorch, tensorrt_plan), which NVIDIA's image has."
+        ),
+    ] = "tritone",
     layout: Annotated[
         Layout,
         typer.Option(
@@ -70,6 +87,14 @@ def build(
     overcommit: Annotated[
         bool, typer.Option("--overcommit", help="Build also what needs more memory than this machine has.")
     ] = False,
+    check: Annotated[
+        bool | None,
+        typer.Option(
+            "--check/--no-check",
+            help="Load the models in a Triton before they are put into the repository. Default: generic models, if "
+            "there is a tritonserver here.",
+        ),
+    ] = None,
 ) -> None:
     """Turn bundles into a Triton model repository.
 
@@ -97,10 +122,13 @@ def build(
             modes=mode,
             options=options,
             layout=stages,
+            serving=serving,
+            platform=platform,
             link=link,
             force=force,
             measure=True,
             overcommit=overcommit,
+            check=partial(_try, check=check),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -123,3 +151,19 @@ def build(
         for done in push(output, store):
             typer.echo(f"{done.model}: version {done.version}, {done.outcome}", err=True)
     typer.echo(f"Serve it with: tritone serve {address or output}", err=True)
+
+
+def _try(folder: Path, models: Sequence[ModelFolder], *, check: bool | None) -> None:
+    """Load models as `--check` says; without it only generic ones, whose configurations are their users' own."""
+    chosen = models if check else [model for model in models if model.mode == GENERIC]
+    if check is False or not chosen:
+        return
+    if check is None:
+        try:
+            find_installation()
+        except ServerSetupError:
+            typer.echo("note: not loaded for a check, since there is no tritonserver here; --check wants one", err=True)
+            return
+    typer.echo(f"loading {', '.join(model.name for model in chosen)} in a Triton, for a check ...", err=True)
+    for note in try_to_load(folder, chosen):
+        typer.echo(f"note: {note}", err=True)

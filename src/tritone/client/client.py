@@ -9,8 +9,12 @@ with Client("localhost:8001") as client:
         print(result.get()["OUTPUT"])
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypedDict, overload
@@ -24,10 +28,10 @@ from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
 from tritone.client.replies import EmbeddingReply, Reply, TensorReply, TextReply
-from tritone.client.requests import ModelInput, Requests
+from tritone.client.requests import LOST_AFTER_S, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
-from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream
-from tritone.client.transport import Transport, connect
+from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream, new_sequence_id
+from tritone.client.transport import WAVEFORM, Call, Transport, connect
 from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
 from tritone.result import AnyResult, EmbeddingResult, Result, TranscriptResult
@@ -40,6 +44,7 @@ if TYPE_CHECKING:
 DEFAULT_TIMEOUT_S = 60.0
 DEFAULT_CONCURRENCY = 8
 DEFAULT_RETRIES = 0
+GOODBYE_S = 5.0  # for the end of a sequence that nobody wants any more
 
 
 class SendOptions(TypedDict, total=False):
@@ -270,6 +275,7 @@ class Client:
         *,
         parameters: Mapping[str, Any] | None = None,
         outputs: Sequence[str] | None = None,
+        classes: int = 0,
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
     ) -> list[Result[dict[str, npt.NDArray[Any]]]]:
@@ -283,6 +289,8 @@ class Client:
             model: which model; None takes the only one there is.
             parameters: request parameters, by name.
             outputs: names of the outputs to return; None returns all.
+            classes: return so many classes in place of each output, the likeliest first: text "score:index:label" as
+                bytes, the label where the model has labels. 0 returns the outputs themselves.
             concurrency, sample_rate: see `SendOptions`.
 
         Returns:
@@ -295,7 +303,13 @@ class Client:
             ValueError: `concurrency` is below 1, or a parameter cannot be sent.
         """
         results = self.infer_iter(
-            inputs, model, parameters=parameters, outputs=outputs, concurrency=concurrency, sample_rate=sample_rate
+            inputs,
+            model,
+            parameters=parameters,
+            outputs=outputs,
+            classes=classes,
+            concurrency=concurrency,
+            sample_rate=sample_rate,
         )
         return sorted(results, key=lambda result: result.index)
 
@@ -306,21 +320,83 @@ class Client:
         *,
         parameters: Mapping[str, Any] | None = None,
         outputs: Sequence[str] | None = None,
+        classes: int = 0,
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
     ) -> Iterator[Result[dict[str, npt.NDArray[Any]]]]:
         """Like `infer`, but yields each result as it completes, as `transcribe_iter` does."""
         info = self.model(model, kind=None)
         if info.is_sequence:
-            raise InputError(f"{self.endpoint}: model '{info.name}' is for streams; use Client.stream")
+            advice = "Client.stream" if WAVEFORM in info.inputs else "Client.infer_sequence"
+            raise InputError(f"{self.endpoint}: model '{info.name}' is for streams; use {advice}")
+        if classes < 0:
+            raise ValueError(f"classes must be 0 or more, got {classes}")
+        reply = self._reply(info, outputs, classes)
+        given = request_parameters(parameters)
+        return self._run(inputs, info, reply, Result, given, concurrency, sample_rate, classes)
+
+    def infer_sequence(
+        self,
+        inputs: Iterable[Mapping[str, npt.ArrayLike]],
+        model: str | None = None,
+        *,
+        parameters: Mapping[str, Any] | None = None,
+        outputs: Sequence[str] | None = None,
+    ) -> Generator[dict[str, npt.NDArray[Any]], None, None]:
+        """Send one sequence to a model that keeps states for it, and yield the outputs of each request.
+
+        A request is sent when the answer to the one before it has come. Leaving the loop early ends the sequence.
+
+        Args:
+            inputs: the requests in their order, each a mapping of the model's inputs to arrays of one row.
+            model, parameters, outputs: as for `infer`.
+
+        Raises:
+            InputError: no such model or output, or an input does not fit; the sequence is over then.
+            RetryError: the server could not take a request, or forgot the sequence.
+        """
+        info = self.model(model, kind=None)
+        if not info.is_sequence:
+            raise InputError(f"{self.endpoint}: model '{info.name}' keeps no states; use Client.infer")
+        reply, given = self._reply(info, outputs, 0), request_parameters(parameters)
+        id_, waiting, started = new_sequence_id(), deque[Mapping[str, npt.ArrayLike]](), False
+        source, ended = iter(inputs), False
+        last: dict[str, npt.NDArray[Any]] = {}
+        try:
+            waiting.extend(islice(source, 1))
+            while waiting:
+                tensors = info.tensors(waiting.popleft())
+                last = tensors
+                waiting.extend(islice(source, 1))  # only the next one tells whether this is the last
+                ended = not waiting
+                call = Call(
+                    model=info.name,
+                    tensors=tensors,
+                    timeout_s=self.timeout_s,
+                    reply=reply,
+                    sequence_id=id_,
+                    start=not started,
+                    end=ended,
+                    parameters=given,
+                )
+                started = True
+                yield self._transport.infer(call).result(self.timeout_s + LOST_AFTER_S)
+        finally:
+            if started and not ended:
+                goodbye = Call(
+                    model=info.name, tensors=last, timeout_s=GOODBYE_S, reply=reply, sequence_id=id_, end=True
+                )
+                with suppress(TritoneError, FutureTimeoutError):
+                    self._transport.infer(goodbye).result(GOODBYE_S + LOST_AFTER_S)
+
+    def _reply(self, info: ModelInfo, outputs: Sequence[str] | None, classes: int) -> TensorReply:
         wanted = list(info.outputs) if outputs is None else outputs
         if unknown := [name for name in wanted if name not in info.outputs]:
             raise InputError(
                 f"{self.endpoint}: model '{info.name}' has no output {', '.join(unknown)}; it has "
                 f"{', '.join(info.outputs)}"
             )
-        reply = TensorReply({name: len(info.outputs[name].dims) for name in wanted})
-        return self._run(inputs, info, reply, Result, request_parameters(parameters), concurrency, sample_rate)
+        return TensorReply({name: 1 if classes else len(info.outputs[name].dims) for name in wanted})
 
     def stream(
         self,
@@ -415,6 +491,7 @@ class Client:
         parameters: Mapping[str, Parameter],
         concurrency: int,
         sample_rate: int | None,
+        classes: int = 0,
     ) -> Iterator[AnyResult]:
         """The one request underneath all: send inputs to a model, yield results as they complete."""
         if is_single(inputs) or isinstance(inputs, np.ndarray):
@@ -432,6 +509,7 @@ class Client:
             timeout_s=self.timeout_s,
             pcm=self._prepare(model),
             takes_gpu=self._shared is not None and self._shared.is_on_gpu,
+            classes=classes,
         ).run(inputs)
 
 

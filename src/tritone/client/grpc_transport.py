@@ -10,11 +10,11 @@ from google.protobuf.json_format import MessageToDict
 from tritonclient import grpc as triton
 from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
-from tritonclient.utils import np_to_triton_dtype, serialize_byte_tensor
+from tritonclient.utils import serialize_byte_tensor
 
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain, seconds_of
-from tritone.client.transport import Call
+from tritone.client.transport import Call, datatype_of
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region
@@ -158,7 +158,7 @@ class GrpcTransport:
 def _message(call: Call[Any]) -> pb.ModelInferRequest:
     message = pb.ModelInferRequest(model_name=call.model)
     for name, tensor in call.tensors.items():
-        datatype = np_to_triton_dtype(tensor.dtype)
+        datatype = datatype_of(tensor)
         added = message.inputs.add(name=name, datatype=datatype, shape=tensor.shape)
         if name in call.placed:
             for key, value in call.placed[name].parameters.items():
@@ -168,7 +168,9 @@ def _message(call: Call[Any]) -> pb.ModelInferRequest:
             serialize_byte_tensor(tensor).item() if datatype == "BYTES" and tensor.size else tensor.tobytes()
         )
     for name in call.reply.outputs:
-        message.outputs.add(name=name)
+        wanted = message.outputs.add(name=name)
+        if call.classes:
+            wanted.parameters["classification"].int64_param = call.classes
     parameters = dict(call.parameters) | {"timeout": call.timeout_us}
     if call.sequence_id:
         parameters |= {"sequence_id": call.sequence_id, "sequence_start": call.start, "sequence_end": call.end}

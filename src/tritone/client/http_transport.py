@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
+import numpy as np
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
-from tritonclient.utils import np_to_triton_dtype
 
+from tritone.bfloat16 import BITS, from_bfloat16
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.loop_thread import LoopThread
-from tritone.client.transport import Call
+from tritone.client.transport import Call, datatype_of
 from tritone.errors import OperatorError, ServerUnreachableError
 
 if TYPE_CHECKING:
@@ -61,14 +62,15 @@ class HttpTransport:
     async def _infer(self, call: Call[Answer]) -> Answer:
         inputs = []
         for name, tensor in call.tensors.items():
-            inputs.append(InferInput(name, tensor.shape, np_to_triton_dtype(tensor.dtype)))
+            inputs.append(InferInput(name, tensor.shape, datatype_of(tensor)))
             if place := call.placed.get(name):
                 inputs[-1].set_shared_memory(place.region, place.num_bytes, place.offset)
             else:
-                inputs[-1].set_data_from_numpy(tensor)
+                is_bfloat16 = tensor.dtype == BITS  # which tritonclient makes of float32 itself
+                inputs[-1].set_data_from_numpy(from_bfloat16(tensor.view(np.uint16)) if is_bfloat16 else tensor)
         content, json_length = InferenceServerClient.generate_request_body(
             inputs,
-            outputs=[InferRequestedOutput(name) for name in call.reply.outputs],
+            outputs=[InferRequestedOutput(name, class_count=call.classes) for name in call.reply.outputs],
             sequence_id=call.sequence_id,
             sequence_start=call.start,
             sequence_end=call.end,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from tritonclient.utils import triton_to_np_dtype
 
 from tritone.audio.waveform import Samples, widened
+from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
 from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
@@ -98,6 +99,8 @@ class ModelInfo:
                     f"model '{self.name}': {name} has shape {array.shape}, {list(declared.dims)} is needed (-1 is any)"
                 )
             array = np.ascontiguousarray(array, dtype=wanted)
+            if declared.dtype == "BF16":
+                array = to_bfloat16(array).view(BITS)
             tensors[name] = array[None] if self.batched else array
         return tensors
 

@@ -111,6 +111,8 @@ class TensorReply:
             if array is None:
                 raise _unexpected(model, name, array, "an array", endpoint)
             # A copy: tritonclient returns a view of the whole message.
+            if array.dtype.name == "bfloat16":  # of ml_dtypes; without it tritonclient returns float32
+                array = array.astype(np.float32)
             found[name] = np.array(array[0] if array.ndim == axes + 1 and len(array) == 1 else array)
         return found
 

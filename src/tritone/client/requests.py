@@ -42,6 +42,7 @@ class Requests(Generic[AnyResult]):
     timeout_s: float
     pcm: bool | None = False  # as of `audio.inputs.load_samples`
     takes_gpu: bool = False  # whether arrays on a GPU can be sent
+    classes: int = 0  # as of `Call`
 
     def run(self, inputs: Iterable[ModelInput]) -> Generator[AnyResult, None, None]:
         """Send the inputs; see `Client.infer_iter`."""
@@ -126,6 +127,7 @@ class Requests(Generic[AnyResult]):
             timeout_s=self.timeout_s,
             reply=self.reply,
             parameters=self.parameters,
+            classes=self.classes,
         )
         sent = time.perf_counter()
         request = _Request(source, index, audio_s, sent, self.transport.infer(call))

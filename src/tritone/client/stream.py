@@ -80,7 +80,7 @@ class ClientStream:
         self._chunk_samples = round(chunk_ms / 1000 * model.sample_rate)
         if self._chunk_samples < 1:
             raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
-        self.id = _new_id()
+        self.id = new_sequence_id()
         self.answered_s = 0.0
         """Seconds of audio that the server has answered."""
         self._pending: list[Samples] = []
@@ -199,7 +199,7 @@ class ClientStream:
                 if not isinstance(error, ServerBusyError):
                     self._say_goodbye()  # the server may have heard it
                 time.sleep(wait_s)
-                self.id, self._started = _new_id(), False
+                self.id, self._started = new_sequence_id(), False
 
     def _lost(self, error: TritoneError) -> StreamLostError | None:
         """The error of a stream that the server does not have any more; None if `error` is about something else."""
@@ -242,6 +242,7 @@ class ClientStream:
             raise
 
 
-def _new_id() -> int:
+def new_sequence_id() -> int:
+    """An id for a new sequence."""
     # Ids live in one space per server: those that nobody can guess keep clients apart. 0 means "no sequence".
     return secrets.randbelow(2**63 - 1) + 1

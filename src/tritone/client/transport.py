@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import numpy.typing as npt
+from tritonclient.utils import np_to_triton_dtype
 
+from tritone.bfloat16 import BITS
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
 from tritone.client.replies import DETAILS, EMBEDDING, TEXT, Reply
@@ -25,6 +27,7 @@ __all__ = [
     "Placement",
     "Transport",
     "connect",
+    "datatype_of",
 ]
 
 WAVEFORM = "WAV"
@@ -59,6 +62,7 @@ class Call(Generic[Answer]):
 
     `tensors`: the arrays as they travel, by their names. `reply`: which outputs are asked for, and how they are read.
     `parameters`: of the request; of a stream, with its first chunk. `placed`: which tensors lie in shared memory.
+    `classes`: how many classes to return in place of each output, the likeliest first; 0 returns the output itself.
     """
 
     model: str
@@ -70,6 +74,7 @@ class Call(Generic[Answer]):
     end: bool = False
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     placed: Mapping[str, Placement] = field(default_factory=dict)
+    classes: int = 0
 
     @property
     def timeout_us(self) -> int:
@@ -79,6 +84,11 @@ class Call(Generic[Answer]):
     def read(self, reply: Any, endpoint: Endpoint) -> Answer:
         """Turn a tritonclient `InferResult` into the answer; raises `OperatorError` as `Reply.read` does."""
         return self.reply.read(self.model, reply, endpoint, is_final=self.end or not self.sequence_id)
+
+
+def datatype_of(array: npt.NDArray[Any]) -> str:
+    """The type of a tensor on the wire, such as FP32."""
+    return "BF16" if array.dtype == BITS else str(np_to_triton_dtype(array.dtype))
 
 
 class Transport(Protocol):

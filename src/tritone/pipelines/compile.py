@@ -74,6 +74,10 @@ def compile_bundle(
         ValueError: an argument is out of its range.
     """
     kind = kind_of(bundle)
+    if bundle.manifest.tensors is not None:
+        raise BundleError(
+            f"{bundle.path} is {kind.noun}; only networks that take audio are compiled for sizes of calls."
+        )
     had = {artifact.role for artifact in bundle.manifest.artifacts}
     wanted = [
         mode

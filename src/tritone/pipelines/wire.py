@@ -1,7 +1,8 @@
 """The tensors of served models by name, the same as in the deployments that this project replaces."""
 
 from dataclasses import dataclass
-from typing import Literal
+
+from tritone.bundle.manifest import TensorType
 
 WAV = "WAV"  # FP32 (samples,) in [-1, 1]
 WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV or PCM
@@ -19,7 +20,7 @@ class Tensor:
     """An input or output of a served model, as its configuration declares it."""
 
     name: str
-    type: Literal["FP32", "INT16", "INT32", "INT64", "STRING"]
+    type: TensorType
     dims: tuple[int, ...]  # without the axis of rows; -1 is any size
     ragged: bool = False  # rows of different sizes may share a batch
     optional: bool = False

@@ -8,6 +8,7 @@ from tritone.repository.instances import AUTO, Instances
 from tritone.repository.models import (
     backends_of,
     compiled_searches,
+    features_of,
     is_all_ours,
     read_repository,
     runtimes_of,
@@ -23,6 +24,7 @@ __all__ = [
     "backends_of",
     "build_repository",
     "compiled_searches",
+    "features_of",
     "is_all_ours",
     "parse_stages",
     "read_repository",

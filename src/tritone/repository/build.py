@@ -14,12 +14,13 @@ hotwords are copied into it as well.
 """
 
 import os
+import shutil
 import tempfile
-from collections.abc import Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 from typing import Literal
 
-from tritone.backend.settings import STAGES
+from tritone.backend.settings import GENERIC, STAGES
 from tritone.bundle.bundle import Bundle
 from tritone.errors import BundleError, OperatorError
 from tritone.paths import explained, local
@@ -28,17 +29,20 @@ from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.memory import measured
 from tritone.repository.config import ModelOptions
 from tritone.repository.ensemble import EnsembleOptions, ensemble
-from tritone.repository.folder import BuiltModel, FolderWriter, ModelFolder
+from tritone.repository.folder import BuiltModel, FolderWriter, ModelFolder, versions_of
 from tritone.repository.fused import fused
+from tritone.repository.generic import Platform, generic
 from tritone.repository.memory import check_sum, fitted, memory_needs
 from tritone.repository.models import is_ours, is_stage, steps_of
 from tritone.repository.search_files import check_files, check_kind, check_search
+from tritone.repository.serving import ServingOptions
 from tritone.repository.stored import NAME
 from tritone.storage import parse
 
 STREAMING_SUFFIX = "-streaming"
 
 Modes = Literal["offline", "streaming", "both"]
+Check = Callable[[Path, Sequence[ModelFolder]], None]
 
 
 def build_repository(
@@ -49,10 +53,13 @@ def build_repository(
     modes: Modes = "both",
     options: ModelOptions | None = None,
     layout: EnsembleOptions | None = None,
+    serving: ServingOptions | None = None,
+    platform: Platform = "tritone",
     link: bool = False,
     force: bool = False,
     measure: bool = False,
     overcommit: bool = False,
+    check: Check | None = None,
 ) -> list[BuiltModel]:
     """Write the models of some bundles into a repository; other models in it stay as they are.
 
@@ -65,10 +72,14 @@ def build_repository(
         modes: "both" builds what each bundle has graphs for; the others insist. Speaker models count as offline.
         options: how to serve them, the same for all.
         layout: serve whole utterances as ensembles of stages; None makes one model of each. Streams are always that.
+        serving: how generic models are served; None as their exports fixed it.
+        platform: who runs generic models: Tritone, or Triton's own backends.
         link: point at the bundles instead of copying them.
         force: replace folders that Tritone did not write.
         measure: first measure what calls of a bundle take of memory, where its export did not; copies keep it.
         overcommit: write also models that need more memory than this machine has.
+        check: is called with a folder of all models, complete, and what they are, before they take their places; what
+            it raises leaves the repository as it was.
 
     Returns:
         The models written.
@@ -105,6 +116,16 @@ def build_repository(
     for name, bundle in zip(names, opened, strict=True):
         for mode in _modes(bundle, modes):
             check_search(options, bundle, mode)
+            if mode == GENERIC:
+                if layout is not None:
+                    raise BundleError(f"{bundle.path} is {kind_of(bundle).noun}, of which there are no ensembles.")
+                folders += generic(name, bundle, options, serving or ServingOptions(), platform)
+                continue
+            if platform != "tritone" or (serving or ServingOptions()).told():
+                raise BundleError(
+                    f"{bundle.path} is {kind_of(bundle).noun}; --platform {platform} and options of generic models are "
+                    "for others. Leave them out; --layout ensemble runs networks of speech on Triton's own backends."
+                )
             if mode != "streaming" and layout is not None:
                 folders += ensemble(name, bundle, fitted(options, bundle, mode), layout)
             else:
@@ -116,17 +137,24 @@ def build_repository(
     except OSError as error:
         raise OperatorError(f"cannot make the folder {output}: {error.strerror}. Choose another one.") from error
     try:
-        return _write(folders, output, FolderWriter(link=link), overcommit=overcommit)
+        return _write(folders, output, FolderWriter(link=link), overcommit=overcommit, check=check)
     except OSError as error:
         raise explained(error, f"cannot write the repository {output}") from error
 
 
-def _write(folders: Sequence[ModelFolder], output: Path, writer: FolderWriter, *, overcommit: bool) -> list[BuiltModel]:
+def _write(
+    folders: Sequence[ModelFolder], output: Path, writer: FolderWriter, *, overcommit: bool, check: Check | None
+) -> list[BuiltModel]:
     built = []
     # Everything is written beside its place first: a failure leaves the repository as it was.
     with tempfile.TemporaryDirectory(prefix=".tritone-build-", dir=output) as temporary:
         for folder in folders:
             writer.write(folder, Path(temporary) / folder.name)
+            if folder.mode == GENERIC:
+                _keep_versions(output / folder.name, Path(temporary) / folder.name)
+                _check_versions(folder, Path(temporary) / folder.name)
+        if check is not None:
+            check(Path(temporary), folders)
         if not overcommit:
             check_sum(memory_needs(temporary))
         for name in _orphans({folder.name for folder in folders}, output):
@@ -137,6 +165,32 @@ def _write(folders: Sequence[ModelFolder], output: Path, writer: FolderWriter, *
             _replace(Path(temporary) / folder.name, path, Path(temporary) / f".old.{folder.name}")
             built.append(BuiltModel(folder.name, folder.mode, path))
     return built
+
+
+def _keep_versions(before: Path, new: Path) -> None:
+    """Take over the versions of a model that its new folder does not have."""
+    if is_ours(before):
+        written = {path.name for path in versions_of(new)}
+        for version in versions_of(before):
+            if version.name not in written:
+                shutil.copytree(version, new / version.name, symlinks=True, copy_function=_linked)
+
+
+def _check_versions(model: ModelFolder, folder: Path) -> None:
+    there = sorted(int(path.name) for path in versions_of(folder))
+    if missing := [each for each in model.config.version_policy.specific.versions if each not in there]:
+        raise OperatorError(
+            f"{model.name}: --version-policy names version {', '.join(map(str, missing))}, but there "
+            f"{'is' if len(there) == 1 else 'are'} {', '.join(map(str, there))}. Build the others first (--version N), "
+            "or choose latest:N or all."
+        )
+
+
+def _linked(source: str, target: str) -> None:
+    try:
+        os.link(source, target)
+    except OSError:  # not every file system can
+        shutil.copyfile(source, target)
 
 
 def _modes(bundle: Bundle, modes: Modes) -> list[Mode]:

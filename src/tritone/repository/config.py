@@ -13,9 +13,9 @@ from typing import Any, get_args
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend.settings import STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
+from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Precision, Runtime
+from tritone.bundle.manifest import Precision, Runtime, TensorType
 from tritone.errors import OperatorError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
@@ -42,13 +42,7 @@ PARTS: Mapping[type, tuple[type, str]] = {
     SearchOptions: (SearchParameters, "models that write text"),
     EmbedOptions: (EmbedParameters, "speaker models"),
 }
-TYPES = {
-    "FP32": pb.TYPE_FP32,
-    "INT16": pb.TYPE_INT16,
-    "INT32": pb.TYPE_INT32,
-    "INT64": pb.TYPE_INT64,
-    "STRING": pb.TYPE_STRING,
-}
+TYPES = {name: getattr(pb, f"TYPE_{name}") for name in get_args(TensorType)}
 # Search options without a meaning for whole utterances.
 OF_STREAMS = (
     "chunk_size",
@@ -263,10 +257,12 @@ def parameter(config: Any, name: str) -> str:
 
 
 def mode_of(config: Any) -> Mode | Stage:
-    """Whether a configuration is of an offline, a streaming or an embedding model, or which stage of one."""
+    """How a configuration's model is served: offline, streaming, for embeddings, generic; or which stage it is."""
     for stage in STAGES:
         if parameter(config, "stage") == stage:
             return stage
+    if parameter(config, "kind") == GENERIC:
+        return GENERIC
     if any(output.name == EMBEDDINGS for output in config.output):
         return "embedding"
     return "streaming" if config.HasField("sequence_batching") else "offline"
@@ -280,7 +276,7 @@ def device_of(config: Any) -> Device:
 
 def warmup_files(config: Any) -> dict[str, bytes]:
     """The files that the configuration's warm-up reads, by their name in the model's folder `warmup`."""
-    if not config.model_warmup:
+    if not config.model_warmup or WAV_LENS not in config.model_warmup[0].inputs:
         return {}
     (sample,) = config.model_warmup
     (num_samples,) = sample.inputs[WAV].dims
@@ -302,7 +298,7 @@ def dynamic_batching(options: ModelOptions) -> Any:
     """How requests become batches."""
     batching = pb.ModelDynamicBatching(
         preferred_batch_size=options.preferred_batch_sizes,
-        max_queue_delay_microseconds=_microseconds(options.queue_delay_ms),
+        max_queue_delay_microseconds=microseconds(options.queue_delay_ms),
     )
     # Only on request: with any limit Triton 2.51 stops preparing the next batch while one runs, and a model with one
     # instance then now and then sleeps 0.5 s under load. Of bursts of 16 requests that was 10 to 26 in 60 on a busy
@@ -310,21 +306,22 @@ def dynamic_batching(options: ModelOptions) -> Any:
     if options.queue_limit or options.queue_timeout_ms:
         batching.default_queue_policy.timeout_action = pb.ModelQueuePolicy.REJECT
         batching.default_queue_policy.max_queue_size = options.queue_limit
-        batching.default_queue_policy.default_timeout_microseconds = _microseconds(options.queue_timeout_ms)
+        batching.default_queue_policy.default_timeout_microseconds = microseconds(options.queue_timeout_ms)
     return batching
 
 
 def _sequence_batching(options: ModelOptions) -> Any:
     # No control inputs: flags and stream id come with the request itself, four tensors a chunk cheaper.
     return pb.ModelSequenceBatching(
-        max_sequence_idle_microseconds=_microseconds((options.stream_idle_timeout_s + IDLE_GRACE_S) * 1000),
+        max_sequence_idle_microseconds=microseconds((options.stream_idle_timeout_s + IDLE_GRACE_S) * 1000),
         oldest=pb.ModelSequenceBatching.StrategyOldest(
             max_candidate_sequences=options.streams_per_instance + SPARE_CANDIDATES,
             preferred_batch_size=options.preferred_batch_sizes,
-            max_queue_delay_microseconds=_microseconds(options.queue_delay_ms),
+            max_queue_delay_microseconds=microseconds(options.queue_delay_ms),
         ),
     )
 
 
-def _microseconds(milliseconds: float) -> int:
+def microseconds(milliseconds: float) -> int:
+    """A time in Triton's unit."""
     return round(milliseconds * 1000)

@@ -23,6 +23,12 @@ CONFIG = "config.pbtxt"
 SHIM = '"""Written by `tritone build`."""\n\nfrom tritone.backend.{module} import TritonPythonModel\n'
 
 
+def versions_of(folder: Path) -> list[Path]:
+    """The version folders of a model, the newest first."""
+    found = [path for path in folder.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+
 @dataclass(frozen=True)
 class BuiltModel:
     """A model of a repository: its name, how it is served or which stage of an ensemble it is, its folder."""
@@ -38,7 +44,9 @@ class ModelFolder:
 
     `mode`: see `BuiltModel`. `module`: of `tritone.backend`, which runs it; None if it is not ours to run. `bundle`:
     what it runs. `artifacts`: those of the bundle that it needs, None for all. `search`: the options whose files it
-    reads. `files`: others that it has, by their names.
+    reads. `files`: others that it has, by their names. `version`: the folder of all these. `beside`, `written`: files
+    beside `config.pbtxt`, by their names: those that exist, and others by their content. `stand_in`: the same
+    model, run by us, for trying it where Triton's own backend is not at hand.
     """
 
     name: str
@@ -49,6 +57,10 @@ class ModelFolder:
     artifacts: tuple[Artifact, ...] | None = None
     search: ModelOptions | None = None
     files: Mapping[str, Path] = field(default_factory=dict)
+    version: str = VERSION
+    beside: Mapping[str, Path] = field(default_factory=dict)
+    written: Mapping[str, bytes] = field(default_factory=dict)
+    stand_in: "ModelFolder | None" = None
 
 
 class FolderWriter:
@@ -61,7 +73,7 @@ class FolderWriter:
 
     def write(self, model: ModelFolder, folder: Path) -> None:
         """Write a model to `folder`, which is made."""
-        version = folder / VERSION
+        version = folder / model.version
         version.mkdir(parents=True)
         if model.search is not None:
             copy_files(model.search, version, link=self._link)
@@ -76,6 +88,11 @@ class FolderWriter:
             self._place_bundle(model.bundle, model.artifacts, version / "bundle")
         for name, source in model.files.items():
             self._place(source, version / name)
+        for name, source in model.beside.items():
+            shutil.copyfile(source, folder / name)  # Triton follows no link out of a model's folder
+        for name, content in model.written.items():
+            (folder / name).parent.mkdir(exist_ok=True)
+            (folder / name).write_bytes(content)
 
     def _place_bundle(self, bundle: Bundle, artifacts: tuple[Artifact, ...] | None, target: Path) -> None:
         if self._link:

@@ -13,15 +13,15 @@ from typing import Any
 import numpy as np
 from tritonclient.grpc import model_config_pb2 as pb
 
-from tritone.backend.settings import ENSEMBLE, STAGES, Settings
+from tritone.backend.settings import ENSEMBLE, GENERIC, STAGES, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError, TritoneError
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
-from tritone.repository.folder import CONFIG, VERSION, BuiltModel
+from tritone.repository.folder import CONFIG, VERSION, BuiltModel, versions_of
 from tritone.repository.instances import Device
-from tritone.repository.stored import NUMBER, served_versions
+from tritone.repository.stored import served_versions
 from tritone.search.options import SearchMode
 
 MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
@@ -42,7 +42,7 @@ def read_repository(path: str | Path) -> list[BuiltModel]:
     if (path / CONFIG).is_file():
         raise OperatorError(f"{path} is a single model; the repository is the folder that holds it: {path.parent}")
     folders = [folder for folder in sorted(path.iterdir()) if folder.is_dir() and not folder.name.startswith(".")]
-    if not any((folder / CONFIG).is_file() or version_folder(folder).is_dir() for folder in folders):
+    if not any((folder / CONFIG).is_file() or versions_of(folder) for folder in folders):
         raise OperatorError(f"{path} is not a model repository: no folder in it has a {CONFIG}. See `tritone build`.")
     models = []
     for folder in folders:
@@ -59,23 +59,25 @@ def is_ours(folder: Path) -> bool:
     """Whether `folder` is a model that `tritone build` wrote."""
     if not (folder / CONFIG).is_file():
         return False
-    shim = version_folder(folder) / "model.py"
-    if shim.is_file():
+    shims = [shim for version in versions_of(folder) if (shim := version / "model.py").is_file()]
+    if shims:
+        (shim, *_) = shims
         return bool(MODEL_IN_SHIM.search(shim.read_text(encoding="utf-8", errors="replace")))
     try:
-        return parameter(_config(folder), "stage") in (ENSEMBLE, *STAGES)
+        config = _config(folder)
+        return parameter(config, "stage") in (ENSEMBLE, *STAGES) or parameter(config, "kind") == GENERIC
     except (OperatorError, UnicodeDecodeError):
         return False
 
 
 def version_folder(folder: Path) -> Path:
     """The folder of the newest version that a server loads of a model; of one without versions where it would be."""
-    numbers = [int(path.name) for path in folder.iterdir() if NUMBER.fullmatch(path.name) and path.is_dir()]
-    served = numbers
-    if len(numbers) > 1:
+    found = {int(path.name): path for path in versions_of(folder)}
+    served = list(found)
+    if len(found) > 1:
         with suppress(OSError, OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
-            served = list(served_versions(_config(folder), numbers))
-    return folder / (str(max(served)) if served else VERSION)
+            served = list(served_versions(_config(folder), found))
+    return found[max(served)] if served else folder / VERSION
 
 
 def is_all_ours(path: str | Path) -> bool:
@@ -138,12 +140,23 @@ def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
 
 
 def backends_of(path: str | Path) -> set[str]:
-    """Triton's own backends that stages of our ensembles are for, by the names of their folders."""
+    """Triton's own backends that generic models and stages of our ensembles are for, by the names of their folders."""
     return {
         config.backend or config.platform
         for _, config in _configs(path)
-        if mode_of(config) in STAGES and config.backend != "python"
+        if mode_of(config) in (*STAGES, GENERIC) and config.backend != "python"
     }
+
+
+def features_of(path: str | Path) -> set[str]:
+    """What models of a repository want of their server beside backends: `response_cache`, `rate_limiter`."""
+    found = set()
+    for _, config in _configs(path):
+        if config.response_cache.enable:
+            found.add("response_cache")
+        if any(group.HasField("rate_limiter") for group in config.instance_group):
+            found.add("rate_limiter")
+    return found
 
 
 def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
@@ -164,7 +177,7 @@ def compiled_searches(path: str | Path) -> set[tuple[str, SearchMode]]:
 def _bytes_per_second(folder: Path, config: Any, settings: Settings) -> float:
     """Bytes that audio needs on its way into a model and, for a stage, out of it."""
     if mode_of(config) not in STAGES:
-        return settings.sample_rate * BYTES_PER_SAMPLE
+        return settings.sample_rate * BYTES_PER_SAMPLE  # 0 of a generic model, whose sizes are its clients' matter
     bundle = _bundle(folder, settings)
     manifest = bundle.manifest
     rates = {WAV: float(settings.sample_rate), "features": settings.sample_rate / manifest.features.frame_shift}

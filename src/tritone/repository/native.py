@@ -27,6 +27,10 @@ class NativeBackend:
     file: str
     numbered: bool = False
 
+    def output(self, name: str, place: int) -> str:
+        """What the backend calls an output of a generic model, whose inputs keep their names everywhere."""
+        return name if re.search(r"__\d+$", name) else self.tensor(name, place)
+
     def tensor(self, name: str, place: int) -> str:
         """What the backend calls a tensor that is in this place among the inputs, or the outputs."""
         return f"{name}__{place}" if self.numbered else name

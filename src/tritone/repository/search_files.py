@@ -70,8 +70,10 @@ def check_kind(options: ModelParameters, bundle: Bundle) -> None:
         given = [each.flag for each in described(part).values() if getattr(options, each.field) != each.default]
         if given and kind.options is not owner:
             raise BundleError(f"{bundle.path} is {kind.noun}, and {', '.join(given)} is for {owners}; leave it out.")
+    if options.window_s <= 0:
+        return
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate
-    if 0 < options.window_s < least_s:
+    if options.window_s < least_s:
         raise BundleError(
             f"{bundle.path} needs at least {least_s:.3f} s of audio; --window-s {options.window_s:g} is less."
         )

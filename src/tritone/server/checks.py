@@ -253,7 +253,8 @@ def check_backend(installation: Installation, name: str) -> Check:
         f"backend {name}",
         "broken",
         f"{installation.executable} has none",
-        "Build the models again with --acoustic python, or serve them with NVIDIA's container.",
+        "Build the models again with --platform tritone (stages: --acoustic python), or serve them with NVIDIA's "
+        "container.",
     )
 
 

@@ -34,6 +34,9 @@ class ServerOptions:
     overcommit: bool = field(
         default=False, metadata={"help": "Start also if the models may need more memory than there is."}
     )
+    cache_mb: int = field(
+        default=64, metadata={"help": "Memory of the response cache, in MB, where a model has been built with one."}
+    )
     drain_s: int = field(
         default=10, metadata={"help": "How long requests in flight and open streams may go on after SIGTERM."}
     )
@@ -47,6 +50,8 @@ class ServerOptions:
                 raise ValueError(f"{name} port must be 1 to 65535, got {port}")
         if len(set(self.ports.values())) < len(self.ports):
             raise ValueError(f"the ports must differ, got {', '.join(f'{k} {v}' for k, v in self.ports.items())}")
+        if not 1 <= self.cache_mb <= 2**20:
+            raise ValueError(f"cache_mb must be 1 to {2**20}, got {self.cache_mb}")
         if self.log_level not in ("error", "warning", "info", "verbose"):
             raise ValueError(f"log_level must be error, warning, info or verbose, got {self.log_level!r}")
         if unknown := set(self.open_doors) - set(DOORS):

@@ -31,9 +31,9 @@ import psutil
 from tritone import errors
 from tritone.backend.settings import DRAINING
 from tritone.errors import ServerSetupError, ServerUnreachableError
-from tritone.repository import backends_of, is_all_ours, runtimes_of, shared_memory_bytes
+from tritone.repository import backends_of, features_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
-from tritone.server.checks import GPU, MIN_SHARED_MEMORY, SHARED_MEMORY, require
+from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.control import UNREADY, Control
 from tritone.server.guard import Guard
 from tritone.server.installation import Installation
@@ -270,6 +270,8 @@ class TritonServer:
             f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
             *self.options.arguments(),
         ]
+        if self._address is None:
+            command += serving_arguments(self.repository, installation, self.options)
         if self._address is None and is_all_ours(self.repository):
             # Our configurations are complete; asking each model for what is missing starts every one of them twice.
             command.insert(1, "--disable-auto-complete-config")
@@ -401,6 +403,18 @@ class LineLimit:
         self._count += 1
         if self._count <= self._most:
             yield line
+
+
+def serving_arguments(repository: Path, installation: Installation, options: ServerOptions) -> list[str]:
+    """What a server needs to be told for models that want a response cache or its rate limiter."""
+    needs, found = features_of(repository), []
+    if "response_cache" in needs and not any(each.startswith("--cache-") for each in options.extra):
+        found.append(f"--cache-config=local,size={options.cache_mb * MB}")
+        if (folder := installation.root / "caches").is_dir():
+            found.append(f"--cache-directory={folder}")
+    if "rate_limiter" in needs and not any(each.startswith("--rate-limit") for each in options.extra):
+        found.append("--rate-limit=execution_count")
+    return found
 
 
 def _raise_file_limit() -> None:

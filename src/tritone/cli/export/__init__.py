@@ -1,9 +1,10 @@
-"""`tritone export FAMILY`: a trained checkpoint becomes a bundle."""
+"""`tritone export FAMILY`: a trained checkpoint, or any graph, becomes a bundle."""
 
 from typing import Annotated
 
 import typer
 
+from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
@@ -17,7 +18,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 
 @app.callback()
 def commands() -> None:
-    """Turn a trained checkpoint into a bundle. One command per upstream toolkit."""
+    """Turn a trained checkpoint, or any model, into a bundle."""
 
 
 @app.command()
@@ -55,6 +56,7 @@ def jasper(values: Values) -> None:
     export("jasper", values, "log probability")
 
 
+app.command()(onnx)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(wespeaker)
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from tritone.audio.waveform import Samples, widened
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Manifest, Role
+from tritone.bundle.manifest import SPEECH_PARTS, Manifest, Role
 from tritone.errors import BundleError, InputError, TritoneError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.graphs.work_log import WorkLog
@@ -24,7 +24,7 @@ from tritone.pipelines.kinds.audio import read_waveforms
 from tritone.pipelines.wire import Tensor, audio_inputs
 from tritone.runtime.graph import Array, TensorSpec
 
-Mode = Literal["offline", "streaming", "embedding"]
+Mode = Literal["offline", "streaming", "embedding", "generic"]
 Stage = Literal["features", "acoustic", "decoder"]
 Specs = dict[str, TensorSpec]
 
@@ -68,9 +68,9 @@ class Kind(ABC):
 
     def fault(self, manifest: Manifest) -> str | None:
         """What the manifest has too much or too little for a model of this kind; None if nothing."""
-        for part in ("vocabulary", "streaming", "decoder", "transducer", "embedding"):
+        for part in (*SPEECH_PARTS, "tensors"):
             if getattr(manifest, part) is not None:
-                return f"kind is {self.name!r}, which has no part `{part}`"
+                return f"kind is {self.name!r}, which has no part `{part.replace('tensors', 'generic')}`"
         return None
 
     @abstractmethod

@@ -5,6 +5,8 @@ every call.
 Weights in a file beside the graph are found by onnxruntime; names that lead out of the graph's folder are refused here.
 """
 
+import ctypes
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,22 +17,31 @@ import numpy as np
 import numpy.typing as npt
 import onnxruntime
 
-from tritone.errors import BundleError, OperatorError
+from tritone.bfloat16 import from_bfloat16, to_bfloat16
+from tritone.errors import BundleError, InputError, OperatorError
 from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.slots import HostSlots
 
+BFLOAT16 = "tensor(bfloat16)"
+BFLOAT16_OF_ONNX = 16  # onnx.TensorProto.BFLOAT16
 DTYPES = {
     "tensor(float)": np.float32,
     "tensor(float16)": np.float16,
     "tensor(double)": np.float64,
     "tensor(int64)": np.int64,
     "tensor(int32)": np.int32,
+    "tensor(int16)": np.int16,
     "tensor(int8)": np.int8,
+    "tensor(uint64)": np.uint64,
+    "tensor(uint32)": np.uint32,
+    "tensor(uint16)": np.uint16,
     "tensor(uint8)": np.uint8,
     "tensor(bool)": np.bool_,
+    "tensor(string)": np.object_,
+    BFLOAT16: np.float32,  # numpy has no such type: rounded on the way in, exact on the way out
 }
 # Calls at once each read all weights. Those of a network beyond this are no longer in the caches by then, and two such
 # calls take longer at once than one after the other (docs/performance/notes.md).
@@ -38,6 +49,7 @@ ALONE_BYTES = 64 * 2**20
 # A call of a graph with loops ends after so long, and a second more for so many numbers: as long as audio lasts.
 LOOP_LIMIT_S = 8.0
 LOOP_SAMPLES_PER_S = 16_000
+FATAL_ONLY = 4
 ERRORS_ONLY = 3  # onnxruntime's severity; its warnings are about graph rewrites nobody can act on
 
 
@@ -45,7 +57,13 @@ class OnnxGraph:
     """One onnxruntime session."""
 
     def __init__(
-        self, path: Path, device: str = "cpu", threads: int | None = None, *, split_calls: bool = True
+        self,
+        path: Path,
+        device: str = "cpu",
+        threads: int | None = None,
+        *,
+        split_calls: bool = True,
+        quiet: bool = False,
     ) -> None:
         """Open a graph.
 
@@ -55,6 +73,7 @@ class OnnxGraph:
             threads: CPU threads; None takes every CPU this process may use.
             split_calls: spread each call over all threads. Without it a call stays on its caller's thread, which wastes
                 nothing, and `concurrency` calls at once use them all; right for many small calls.
+            quiet: calls that fail write nothing to stderr, where failing is no surprise.
 
         Raises:
             OperatorError: CUDA was asked for and is not there. There is no silent fall-back to the CPU.
@@ -62,6 +81,8 @@ class OnnxGraph:
             ValueError: the device name or the number of threads makes no sense.
         """
         providers, options = _providers(device), _options(threads)
+        if quiet:
+            options.log_severity_level = FATAL_ONLY
         weights, self._loops = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.widens = False
@@ -87,10 +108,35 @@ class OnnxGraph:
         self.device = device
         self.inputs: Mapping[str, TensorSpec] = {node.name: _spec(node) for node in self._session.get_inputs()}
         self.outputs: Mapping[str, TensorSpec] = {node.name: _spec(node) for node in self._session.get_outputs()}
+        nodes = (*self._session.get_inputs(), *self._session.get_outputs())
+        self._types = {node.name: node.type for node in nodes}
+        self._has_bfloat16 = BFLOAT16 in self._types.values()
+        self._texts = [name for name, spec in self.inputs.items() if spec.dtype == object]
+        if self._has_bfloat16 and "tensor(string)" in self._types.values():
+            raise BundleError(
+                f"{path} has both text and bfloat16 among its inputs and outputs, which onnxruntime cannot take from "
+                "Python. Cast bfloat16 to float32 in the graph."
+            )
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
-        """Run the graph on host arrays and return the named outputs, in the order asked for."""
-        return self._run(inputs, list(outputs))
+        """Run the graph on host arrays and return the named outputs, in the order asked for.
+
+        Raises:
+            InputError: text is not UTF-8, which is all that onnxruntime takes.
+        """
+        return self._run(self._with_text(inputs) if self._texts else inputs, list(outputs))
+
+    def _with_text(self, inputs: Mapping[str, Array]) -> dict[str, Array]:
+        """The inputs, strings as str: of bytes onnxruntime would take what Python prints for them."""
+        found = dict(inputs)
+        for name in (each for each in self._texts if each in found):
+            found[name] = np.empty(inputs[name].shape, object)
+            for index, value in enumerate(inputs[name].flat):
+                try:
+                    found[name].flat[index] = value.decode() if isinstance(value, bytes) else str(value)
+                except UnicodeDecodeError as error:
+                    raise InputError(f"input {name}, element {index}: {error}; send text in UTF-8") from error
+        return found
 
     def _run(
         self,
@@ -100,15 +146,14 @@ class OnnxGraph:
     ) -> list[Array]:
         """A call; that of a graph with loops, of which a tensor says how long they are, has a time limit."""
         if not self._loops:
-            results: list[Array] = self._session.run(outputs, dict(inputs), options)
-            return results
+            return self._computed(inputs, outputs, options)
         limit_s = LOOP_LIMIT_S + sum(array.size for array in inputs.values()) / LOOP_SAMPLES_PER_S
         options = options or onnxruntime.RunOptions()
         clock = threading.Timer(limit_s, setattr, (options, "terminate", True))
         clock.daemon = True
         clock.start()
         try:
-            return list(self._session.run(outputs, dict(inputs), options))
+            return self._computed(inputs, outputs, options)
         except Exception as error:
             if not options.terminate:
                 raise
@@ -118,6 +163,27 @@ class OnnxGraph:
             ) from error
         finally:
             clock.cancel()
+
+    def _computed(
+        self, inputs: Mapping[str, Array], outputs: list[str] | None, options: onnxruntime.RunOptions | None
+    ) -> list[Array]:
+        if not self._has_bfloat16:
+            results: list[Array] = self._session.run(outputs, dict(inputs), options)
+            return results
+        names = list(self.outputs) if outputs is None else outputs
+        binding = self._session.io_binding()
+        for name, array in inputs.items():
+            if self._types[name] == BFLOAT16:
+                bits = to_bfloat16(array)
+                value = onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, BFLOAT16_OF_ONNX)
+                binding.bind_ortvalue_input(name, value)
+            else:
+                binding.bind_cpu_input(name, array)
+        for name in names:
+            binding.bind_output(name, "cpu")
+        self._session.run_with_iobinding(binding, options)
+        values = zip(names, binding.get_outputs(), strict=True)
+        return [_from_bfloat16(value) if self._types[name] == BFLOAT16 else value.numpy() for name, value in values]
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; on the CPU alone, where the arena keeps whatever its largest calls took."""
@@ -134,6 +200,15 @@ class OnnxGraph:
     def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
         """See `Graph.slots`; the rows are kept in host memory."""
         return HostSlots(self, states, capacity)
+
+
+def _from_bfloat16(value: Any) -> npt.NDArray[np.float32]:
+    """An `OrtValue` of bfloat16 on the host, which onnxruntime returns as no array."""
+    shape = tuple(value.shape())
+    if not math.prod(shape):
+        return np.empty(shape, np.float32)
+    memory = (ctypes.c_uint16 * math.prod(shape)).from_address(value.data_ptr())
+    return from_bfloat16(np.frombuffer(memory, np.uint16).reshape(shape))
 
 
 def obstacle(device: str) -> str | None:

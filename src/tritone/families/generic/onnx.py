@@ -1,0 +1,345 @@
+"""ONNX graphs of any use: what one declares, and a bundle of it.
+
+    model.onnx, its weights beside it  ->  GraphFacts  ->  manifest.json, model.onnx, weights, labels
+
+The graph stays as it is, but for tensors that are renamed, another opset, and shapes of outputs that it did not
+declare. It comes from anywhere: what it names is checked, and nothing of it is run but by onnxruntime.
+"""
+
+import math
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import onnx
+from google.protobuf.message import DecodeError
+from onnx import TensorProto, version_converter
+
+from tritone.bundle.bundle import MANIFEST, MODEL_CARD, Bundle, BundleWriter
+from tritone.bundle.manifest import Manifest, Precision, Serving, TensorType
+from tritone.errors import BundleError, ExportError
+from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
+from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
+from tritone.pipelines.graphs.contract import check_graph
+from tritone.runtime.graph import Array
+from tritone.runtime.onnx.external_data import inspect
+from tritone.runtime.onnx.graph import OnnxGraph
+
+GRAPH = "model.onnx"
+MAX_GRAPH_BYTES = 2**31 - 1  # of a protobuf message
+TYPES: Mapping[int, TensorType] = {
+    TensorProto.BOOL: "BOOL",
+    TensorProto.UINT8: "UINT8",
+    TensorProto.UINT16: "UINT16",
+    TensorProto.UINT32: "UINT32",
+    TensorProto.UINT64: "UINT64",
+    TensorProto.INT8: "INT8",
+    TensorProto.INT16: "INT16",
+    TensorProto.INT32: "INT32",
+    TensorProto.INT64: "INT64",
+    TensorProto.FLOAT16: "FP16",
+    TensorProto.BFLOAT16: "BF16",
+    TensorProto.FLOAT: "FP32",
+    TensorProto.DOUBLE: "FP64",
+    TensorProto.STRING: "STRING",
+}
+
+
+@dataclass(frozen=True)
+class GenericReport:
+    """What was written, of which proposal."""
+
+    bundle: Bundle
+    proposal: Proposal
+    bytes: int
+
+
+@dataclass(frozen=True)
+class OnnxSource:
+    """An ONNX file that was read: the graph without its external weights, and the files that hold those."""
+
+    path: Path
+    model: Any  # onnx.ModelProto
+    weights: tuple[Path, ...]
+
+    @property
+    def facts(self) -> GraphFacts:
+        """What the graph declares.
+
+        Raises:
+            ExportError: a tensor has a type that Triton does not know, or names occur twice.
+        """
+        graph = self.model.graph
+        constants = {each.name for each in (*graph.initializer, *(each.values for each in graph.sparse_initializer))}
+        inputs = [each for each in graph.input if each.name not in constants]
+        for what, values in (("input", inputs), ("output", graph.output)):
+            names = [each.name for each in values]
+            if twice := sorted({name for name in names if names.count(name) > 1}):
+                raise ExportError(f"{self.path}: {what} {', '.join(twice)} occurs twice; the graph is damaged")
+        size = sum(path.stat().st_size for path in (self.path, *self.weights))
+        about: tuple[str, ...] = (self.path.name, f"opset {self.opset}", f"{size / 1e6:.2f} MB")
+        if self.weights:
+            about += (f"weights in {len(self.weights)} file{'s' if len(self.weights) > 1 else ''} beside it",)
+        return GraphFacts(
+            name=self.path.stem if self.path.stem != "model" else self.path.absolute().parent.name,
+            inputs=tuple(self._tensor(each) for each in inputs),
+            outputs=tuple(self._tensor(each) for each in graph.output),
+            about=about,
+        )
+
+    @property
+    def opset(self) -> int:
+        """Of ONNX's own operators."""
+        return max((each.version for each in self.model.opset_import if each.domain in ("", "ai.onnx")), default=0)
+
+    def _tensor(self, value: Any) -> TensorFacts:
+        kind = value.type.WhichOneof("value")
+        if kind != "tensor_type":
+            raise ExportError(
+                f"{self.path}: {value.name} is a {(kind or 'value without a type').removesuffix('_type')}, and Triton "
+                "knows tensors alone. Export the graph with tensors in their place."
+            )
+        tensor = value.type.tensor_type
+        if tensor.elem_type not in TYPES:
+            name = TensorProto.DataType.Name(tensor.elem_type) if tensor.elem_type in _known() else tensor.elem_type
+            raise ExportError(
+                f"{self.path}: {value.name} is of type {name}, which Triton does not know; cast it in the graph"
+            )
+        shape = None
+        if tensor.HasField("shape"):
+            shape = tuple(self._axis(value.name, axis) for axis in tensor.shape.dim)
+        return TensorFacts(value.name, TYPES[tensor.elem_type], shape)
+
+    def _axis(self, name: str, axis: Any) -> int | str | None:
+        if axis.HasField("dim_value"):
+            if axis.dim_value < 1:
+                raise ExportError(f"{self.path}: {name} has an axis of {axis.dim_value} elements; sizes start at 1")
+            return int(axis.dim_value)
+        return str(axis.dim_param) or None
+
+
+def read_onnx(path: str | Path) -> OnnxSource:
+    """Read an ONNX file; weights beside it are not.
+
+    Raises:
+        ExportError: there is no such file, it is no valid ONNX graph, or it takes weights from outside its folder.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise ExportError(f"there is no file {path}; give the path of an ONNX graph")
+    if path.stat().st_size > MAX_GRAPH_BYTES:
+        raise ExportError(
+            f"{path} has more than 2 GB, which no ONNX graph has; its weights belong into a file beside it"
+        )
+    try:
+        model = onnx.load(path, load_external_data=False)
+        weights = tuple(inspect(path).weights)
+    except (DecodeError, OSError) as error:
+        raise ExportError(f"{path} is no ONNX graph: {error}") from error
+    except BundleError as error:
+        raise ExportError(str(error).replace("bundle", "graph")) from error
+    if not model.graph.output:
+        raise ExportError(f"{path} is no ONNX graph: it has no outputs")
+    for each in weights:
+        if not each.is_file():
+            raise ExportError(f"{path} has weights in {each.name}, which is not beside it. Copy that file there, too.")
+        if each.name in (MANIFEST, MODEL_CARD, GRAPH) or each.name.startswith("labels"):
+            raise ExportError(f"{path} has weights in a file called {each.name}, a name that a bundle has for others")
+    return OnnxSource(path, model, weights)
+
+
+def renamed(source: OnnxSource, names: Mapping[str, str]) -> Any:
+    """A copy of a graph whose inputs and outputs have other names.
+
+    Raises:
+        ExportError: there is no such tensor, or the new name is taken.
+    """
+    model = onnx.ModelProto()
+    model.CopyFrom(source.model)
+    values = [*model.graph.input, *model.graph.output]
+    known = {each.name for each in values}
+    taken = known | {name for node in model.graph.node for name in (*node.input, *node.output)}
+    taken |= {each.name for each in model.graph.initializer}
+    for old, new in names.items():
+        if old not in known:
+            raise ExportError(
+                f"--rename {old}={new}: there is no tensor {old}; the graph has {', '.join(sorted(known))}"
+            )
+        if new in taken or not new:
+            raise ExportError(f"--rename {old}={new}: the graph has a tensor {new!r} already; choose another name")
+        taken.add(new)
+    for each in values:
+        each.name = names.get(each.name, each.name)
+    _rename_nodes(model.graph, names)
+    return model
+
+
+def export_onnx(
+    *,
+    model: str | Path,
+    output: str | Path | None,
+    name: str | None = None,
+    options: TensorOptions | None = None,
+    rename: Mapping[str, str] | None = None,
+    opset: int | None = None,
+    serving: Serving | None = None,
+    propose_only: Callable[[Proposal], None] = lambda proposal: None,
+) -> GenericReport | Proposal:
+    """Make a bundle of an ONNX graph.
+
+    Args:
+        model: the file.
+        output: the bundle's folder, a bundle there is replaced; None returns the proposal and writes nothing.
+        name: of the model; None takes the file's.
+        options: what is other than the graph declares.
+        rename: new names of inputs and outputs.
+        opset: to convert the graph to.
+        serving: how the model is served unless its repository is built otherwise.
+        propose_only: told the proposal before anything is written.
+
+    Raises:
+        ExportError: the graph or an option cannot be used; nothing is written then.
+        BundleError: the output is in the way.
+    """
+    source = read_onnx(model)
+    _ = source.facts  # what cannot be served is told before anything is converted
+    with tempfile.TemporaryDirectory(prefix="tritone-onnx-") as folder:
+        source = _changed(source, Path(folder), rename or {}, opset)
+        graph = _opened(source.path)
+        proposal = propose(source.facts, options or TensorOptions(), _runner(graph), name=name)
+        propose_only(proposal)
+        if output is None:
+            return proposal
+        bundle = _write(source, Path(model), proposal, Path(output), serving or Serving(), graph, opset=opset)
+    return GenericReport(bundle, proposal, bundle_bytes(bundle))
+
+
+def _write(
+    source: OnnxSource,
+    original: Path,
+    proposal: Proposal,
+    output: Path,
+    serving: Serving,
+    graph: OnnxGraph,
+    *,
+    opset: int | None,
+) -> Bundle:
+    with BundleWriter(output) as writer:
+        is_changed = _save(source, proposal, writer.folder)
+        for each in source.weights:
+            shutil.copyfile(each, writer.folder / each.name)
+        for label_file, path in proposal.labels.items():
+            shutil.copyfile(path, writer.folder / label_file)
+        manifest = Manifest(
+            name=proposal.name,
+            kind="generic",
+            generic=proposal.generic,
+            serving=serving,
+            artifacts=(
+                writer.artifact(
+                    "model", GRAPH, *(each.name for each in source.weights), precision=precision_of(source.model)
+                ),
+            ),
+            provenance=provenance("onnx", {original.name: original}, {"opset": opset}, ONNX_PACKAGES),
+        )
+        try:
+            opened = _opened(writer.folder / GRAPH) if is_changed else graph
+            check_graph(opened, Bundle(writer.folder, manifest), "model", original)
+        except BundleError as error:
+            raise ExportError(str(error)) from error
+        return writer.commit(manifest)
+
+
+def precision_of(model: Any) -> Precision:
+    """The precision of a graph's arithmetic, by what most numbers of its weights are."""
+    counts: Counter[int] = Counter()
+    for each in model.graph.initializer:
+        counts[each.data_type] += math.prod(each.dims)
+    ((most, _),) = counts.most_common(1) or [(TensorProto.FLOAT, 0)]
+    precisions: Mapping[int, Precision] = {
+        TensorProto.FLOAT16: "fp16",
+        TensorProto.BFLOAT16: "bf16",
+        TensorProto.INT8: "int8",
+        TensorProto.UINT8: "int8",
+    }
+    return precisions.get(most, "fp32")
+
+
+def _save(source: OnnxSource, proposal: Proposal, folder: Path) -> bool:
+    """Write the graph: the same bytes, unless an output's shape was found out that it does not declare.
+
+    Returns:
+        Whether it was changed.
+    """
+    unknown = {each.name for each in source.facts.outputs if each.shape is None}
+    if not unknown:
+        shutil.copyfile(source.path, folder / GRAPH)
+        return False
+    model = onnx.ModelProto()
+    model.CopyFrom(source.model)
+    shapes = {each.name: each.shape for each in proposal.generic.outputs}
+    shapes |= {each.output: each.dims for each in proposal.generic.states}
+    for value in model.graph.output:
+        if value.name in unknown:
+            value.type.tensor_type.shape.SetInParent()
+            axes = [-1, *shapes[value.name]] if proposal.generic.max_batch_size else list(shapes[value.name])
+            for size in axes:
+                axis = value.type.tensor_type.shape.dim.add()
+                if size > 0:
+                    axis.dim_value = size
+    onnx.save(model, folder / GRAPH)
+    return True
+
+
+def _changed(source: OnnxSource, folder: Path, names: Mapping[str, str], opset: int | None) -> OnnxSource:
+    """The source with other names or another opset, written to `folder`; itself where neither is asked for."""
+    if not names and opset in (None, source.opset):
+        return source
+    model = renamed(source, names)
+    if opset not in (None, source.opset):
+        if source.weights:
+            onnx.load_external_data_for_model(model, str(source.path.parent))
+        try:
+            model = version_converter.convert_version(model, opset)
+        except Exception as error:  # onnx's own errors and some of C++
+            raise ExportError(f"--opset {opset}: onnx cannot convert the graph: {str(error).strip()[:300]}") from error
+        onnx.save(model, folder / GRAPH)
+        return read_onnx(folder / GRAPH)
+    onnx.save(model, folder / source.path.name)
+    for each in source.weights:
+        try:
+            os.link(each, folder / each.name)
+        except OSError:  # another file system
+            shutil.copyfile(each, folder / each.name)
+    return OnnxSource(folder / source.path.name, model, source.weights)
+
+
+def _rename_nodes(graph: Any, names: Mapping[str, str]) -> None:
+    for node in graph.node:
+        for part in (node.input, node.output):
+            for index, each in enumerate(part):
+                part[index] = names.get(each, each)
+        for attribute in node.attribute:  # inner graphs see the names of the outer one
+            for inner in (attribute.g, *attribute.graphs):
+                _rename_nodes(inner, names)
+
+
+def _opened(path: Path) -> OnnxGraph:
+    try:
+        return OnnxGraph(path, quiet=True)  # it is tried with sizes that may not be its own
+    except BundleError as error:
+        raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
+
+
+def _runner(graph: OnnxGraph) -> Callable[[Mapping[str, Array]], Mapping[str, Array]]:
+    names = list(graph.outputs)
+    return lambda inputs: dict(zip(names, graph(inputs, names), strict=True))
+
+
+def _known() -> Sequence[int]:
+    return TensorProto.DataType.values()

@@ -1,0 +1,1 @@
+"""Generic models: arrays by name in, arrays by name out."""

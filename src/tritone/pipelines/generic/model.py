@@ -1,0 +1,66 @@
+"""A generic model in this process, for `tritone.load_model`: arrays by name in, arrays by name out."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Generic
+from tritone.errors import BundleError, TritoneError
+from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
+from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.pipelines.kinds import kind_of
+
+Arrays = dict[str, npt.NDArray[Any]]
+
+
+class Model:
+    """A bundle of kind generic, opened. Its graph is opened with the first call."""
+
+    def __init__(self, bundle: Bundle, *, placement: Placement = ON_CPU) -> None:
+        """Raises:
+        BundleError: the bundle is of another kind.
+        """
+        kind = kind_of(bundle)
+        if bundle.manifest.tensors is None:
+            raise BundleError(f"{bundle.path} is {kind.noun}: {kind.does}, and takes no arrays by name. {kind.usage}.")
+        self.bundle = bundle
+        self.tensors: Generic = bundle.manifest.generic
+        self._placement = placement
+
+    @cached_property
+    def _pipeline(self) -> GenericPipeline:
+        return GenericPipeline(self.bundle, placement=self._placement)
+
+    def infer(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
+        """Compute one request.
+
+        Args:
+            inputs: arrays by the names of the model's inputs, with the batch axis where `tensors.max_batch_size` is not
+                0. Text is str or bytes.
+            outputs: names of those to return; None returns all.
+
+        Returns:
+            The outputs by name, with the same number of rows. Text comes as bytes, BF16 as float32.
+
+        Raises:
+            InputError: an input or output is unknown or missing, or of another type or shape.
+            BundleError, OperatorError: the graph cannot be opened or run here.
+        """
+        return self._one(inputs, Ask(None if outputs is None else tuple(outputs)))
+
+    def sequence(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> list[Arrays]:
+        """Compute the requests of one sequence of a model with states, from its start to its end, in order."""
+        found, asked = [], list(requests)
+        for index, inputs in enumerate(asked):
+            found.append(self._one(inputs, Ask(None, "one", index == 0, index == len(asked) - 1)))
+        return found
+
+    def _one(self, inputs: Mapping[str, npt.ArrayLike], ask: Ask) -> Arrays:
+        (result,) = self._pipeline.run([inputs], [ask])
+        if isinstance(result, TritoneError):
+            raise result
+        return {name: np.asarray(array) for name, array in result.items()}
