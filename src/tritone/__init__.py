@@ -2,6 +2,7 @@
 
 tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
+tritone.load_detector("vad").segments("a.wav")          where a recording has speech, in this process
 tritone.load_model("letters").infer({"image": array})   any other model, arrays by name
 tritone.Client("localhost:8001")                        each by a running server
 """
@@ -17,50 +18,70 @@ if TYPE_CHECKING:
 
     __version__: str
 
+    from tritone.activity import SpeechActivity, SpeechSegment
     from tritone.client import Client
+    from tritone.pipelines.detector import Detector
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.frames import FrameScores
     from tritone.pipelines.generic.model import Model
-    from tritone.pipelines.recognizer import Recognizer, Stream
+    from tritone.pipelines.live import Stream
+    from tritone.pipelines.recognizer import Recognizer
+    from tritone.pipelines.wiring.ensemble import Ensemble
+    from tritone.runtime.python.signature import Models
+    from tritone.search.activity import ActivityOptions
     from tritone.search.endpoint import EndpointRules
     from tritone.search.options import LmUnit, SearchMode, SearchOptions
     from tritone.transcript import Alternative, Span, Transcript
 
 __all__ = [
+    "ActivityOptions",
     "Alternative",
     "Client",
+    "Detector",
     "EmbedOptions",
     "Embedder",
     "EndpointRules",
+    "Ensemble",
     "FrameScores",
     "Model",
+    "Models",
     "Recognizer",
     "SearchOptions",
     "Span",
+    "SpeechActivity",
+    "SpeechSegment",
     "Stream",
     "Transcript",
     "TritoneError",
     "__version__",
     "errors",
     "load",
+    "load_detector",
     "load_embedder",
+    "load_ensemble",
     "load_model",
 ]
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
 LAZY = {
+    "ActivityOptions": "tritone.search.activity",
     "Alternative": "tritone.transcript",
     "Client": "tritone.client",
+    "Detector": "tritone.pipelines.detector",
     "EmbedOptions": "tritone.pipelines.embed_options",
     "Embedder": "tritone.pipelines.embedder",
     "EndpointRules": "tritone.search.endpoint",
+    "Ensemble": "tritone.pipelines.wiring.ensemble",
     "FrameScores": "tritone.pipelines.frames",
     "Model": "tritone.pipelines.generic.model",
+    "Models": "tritone.runtime.python.signature",
     "Recognizer": "tritone.pipelines.recognizer",
     "SearchOptions": "tritone.search.options",
     "Span": "tritone.transcript",
-    "Stream": "tritone.pipelines.recognizer",
+    "SpeechActivity": "tritone.activity",
+    "SpeechSegment": "tritone.activity",
+    "Stream": "tritone.pipelines.live",
     "Transcript": "tritone.transcript",
 }
 
@@ -204,6 +225,62 @@ def load_embedder(
     )
 
 
+def load_detector(
+    bundle: "str | os.PathLike[str]",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
+    max_audio_s: float = 14400.0,
+    threshold: float = 0.5,
+    end_threshold: float | None = None,
+    min_speech_s: float = 0.25,
+    min_silence_s: float = 0.1,
+    padding_s: float = 0.03,
+    max_segment_s: float = 0.0,
+    chunk_size: int | None = None,
+) -> "Detector":
+    """Load a bundle of a voice activity detector, for use in this process.
+
+    Args:
+        bundle: a bundle folder.
+        device, threads, runtime, precision: as of `load`.
+        max_audio_s: the longest recording that `detect` accepts, in seconds. Streams have no limit.
+        threshold, end_threshold, min_speech_s, min_silence_s, padding_s, max_segment_s: how segments are found, see
+            `ActivityOptions`; a call may ask for others.
+        chunk_size: of streams, frames a step; None takes the bundle's.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or too new, or its model does something else.
+        InputError: an option is out of its range.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
+
+    What the bundle or this machine does not have is told when a graph is first needed.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.detector import Detector
+    from tritone.pipelines.graphs.placement import Placement
+    from tritone.search.activity import ActivityOptions
+
+    opened = Bundle.open(bundle)
+    opened.verify()  # damaged weights would not fail, they would hear something else
+    return Detector(
+        opened,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
+        max_audio_s=max_audio_s,
+        options=ActivityOptions(
+            threshold=threshold,
+            end_threshold=end_threshold,
+            min_speech_s=min_speech_s,
+            min_silence_s=min_silence_s,
+            padding_s=padding_s,
+            max_segment_s=max_segment_s,
+        ),
+        chunk_size=chunk_size,
+    )
+
+
 def load_model(
     bundle: "str | os.PathLike[str]",
     *,
@@ -211,15 +288,19 @@ def load_model(
     threads: int | None = None,
     runtime: str | None = None,
     precision: str | None = None,
+    models: "Mapping[str, Model] | None" = None,
 ) -> "Model":
     """Load a bundle of a generic model, which takes and returns arrays by name, in this process.
 
     Args:
         bundle: a bundle folder.
-        device, threads, runtime, precision: as of `load`.
+        device, threads, runtime, precision: as of `load`. A Python function is a program, which runs only with the
+            runtime `python`.
+        models: loaded models that a Python function may call, by the names that it has for them.
 
     Raises:
-        BundleError: the bundle is missing, damaged or too new, or of another kind.
+        BundleError: the bundle is missing, damaged or too new, or of another kind; or it calls a model that is not
+            among `models`.
         ValueError: there is no such device, runtime or precision, or `threads` is below 1.
 
     What the bundle or this machine does not have is told when the graph is first needed.
@@ -230,7 +311,42 @@ def load_model(
 
     opened = Bundle.open(bundle)
     opened.verify()
-    return Model(opened, placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision))
+    placement = Placement(device=device, threads=threads, runtime=runtime, precision=precision)
+    return Model(opened, placement=placement, models=models)
+
+
+def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", threads: int | None = None) -> "Ensemble":
+    """Load the models that a file wires to each other, in this process; see docs/ensemble.md.
+
+    Python functions that it names are imported, which runs code of their modules.
+
+    Args:
+        spec: the file.
+        device, threads: as of `load`.
+
+    Raises:
+        InputError: the file cannot be read, a model of it cannot be used, or the wires do not fit; says what.
+        MissingDependencyError: a function needs a package that is not here.
+    """
+    import os
+    import tempfile
+    import weakref
+    from pathlib import Path
+
+    from tritone.families.generic.steps import bundles_of
+    from tritone.pipelines.wiring.ensemble import Ensemble
+    from tritone.pipelines.wiring.spec import read_spec
+
+    read = read_spec(os.fspath(spec))
+    made = tempfile.TemporaryDirectory(prefix="tritone-ensemble-")
+    try:
+        bundles = bundles_of(read, Path(spec).parent, Path(made.name))
+        ensemble = Ensemble(read, bundles, device=device, threads=threads)
+    except BaseException:
+        made.cleanup()
+        raise
+    weakref.finalize(ensemble, made.cleanup)  # functions may read their files as long as they are called
+    return ensemble
 
 
 def __getattr__(name: str) -> Any:

@@ -7,6 +7,7 @@ Result(index=1, source="b.wav", error=...).get()      raises the error
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.errors import TritoneError
 from tritone.transcript import Alternative, Span, Transcript
 
@@ -111,3 +112,17 @@ class EmbeddingResult(Result["npt.NDArray[np.float32]"]):
     def vector(self) -> "npt.NDArray[np.float32]":
         """The embedding. Raises the input's own error if there is none."""
         return self.get()
+
+
+class ActivityResult(Result[SpeechActivity]):
+    """Where an input has speech, or its error."""
+
+    @property
+    def segments(self) -> tuple[SpeechSegment, ...]:
+        """The speech segments. Raises the input's own error if there are none to have."""
+        return self.get().segments
+
+    @property
+    def probabilities(self) -> "npt.NDArray[np.float32] | None":
+        """(frames,), of speech in each frame; None where they were not asked for. Raises as `segments` does."""
+        return self.get().probabilities

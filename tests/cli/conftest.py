@@ -18,9 +18,11 @@ def toy_speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def served_toy(toy_bundle: Path, toy_speaker: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def served_toy(
+    toy_bundle: Path, toy_speaker: Path, silero_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
     compile_search()  # else the first request that asks for a beam would wait for it
     repository = tmp_path_factory.mktemp("repository")
-    build_repository([toy_bundle, toy_speaker], repository)
+    build_repository([toy_bundle, toy_speaker, silero_bundle], repository)
     with running_server(repository) as server:
         yield server

@@ -102,6 +102,10 @@ class Fragile:
     def check(self, waveform: np.ndarray) -> None:
         """Nothing is too long."""
 
+    def changed(self, parameters: dict[str, Any], options: SearchOptions | None = None) -> SearchOptions:
+        """As of a pipeline for streams."""
+        return (options or self.searching.options).changed(parameters)
+
     def run(self, waveforms: Sequence[np.ndarray], options: object = None) -> list[Transcript | TritoneError]:
         self.calls.append(len(waveforms))
         if any(wav[0] == 9 for wav in waveforms):

@@ -10,12 +10,14 @@ import triton_python_backend_utils as pb_utils
 
 from tritone.backend import offline
 from tritone.backend.bfloat16 import bfloat16_tensor, read_bfloat16
+from tritone.backend.calls import ServedModels
 from tritone.backend.metrics import Metrics
 from tritone.backend.offline import Job
 from tritone.backend.process import start_instance
 from tritone.backend.requests import parameters_of
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.pipelines.kinds import kind_of
+from tritone.runtime.graph import Array
 
 
 class TritonPythonModel(offline.TritonPythonModel):
@@ -33,6 +35,7 @@ class TritonPythonModel(offline.TritonPythonModel):
             max_batch_size=instance.max_batch if instance.bundle.manifest.generic.max_batch_size else 0,
             max_sequences=instance.settings.max_streams,
             idle_s=instance.settings.idle_timeout_s,
+            models=ServedModels(),
         )
         generic = self._pipeline.generic
         self._bfloat16 = {each.name for each in (*generic.inputs, *generic.outputs) if each.type == "BF16"}
@@ -55,6 +58,9 @@ class TritonPythonModel(offline.TritonPythonModel):
 
     def answer(self, request: Any, result: list[Any]) -> Any:
         (outputs,) = result
+        return self._response(outputs)
+
+    def _response(self, outputs: Mapping[str, Array]) -> Any:
         return pb_utils.InferenceResponse(
             output_tensors=[
                 bfloat16_tensor(name, array) if name in self._bfloat16 else pb_utils.Tensor(name, array)

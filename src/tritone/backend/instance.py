@@ -37,6 +37,12 @@ class Instance:
             return self.search
         return self.settings.embed_options() if kind.options is EmbedOptions else None
 
+    def stream_options(self, kind: Kind) -> dict[str, Any]:
+        """The options of a kind's pipeline for streams beyond those that all have."""
+        if kind.options is not SearchOptions:
+            return {}
+        return {"search": self.search, "endpoints": self.settings.endpoint_rules(), **self.settings.chunking()}
+
 
 def read_instance(args: Mapping[str, str]) -> Instance:
     """Read the `args` of `TritonPythonModel.initialize`.

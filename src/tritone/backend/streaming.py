@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend import heartbeat
@@ -29,13 +28,10 @@ from tritone.backend.requests import parameters_of, tensors_of
 from tritone.backend.settings import DRAINING
 from tritone.backend.streams import StreamId, StreamTable
 from tritone.errors import AudioError, InputError, ServerBusyError, StreamError, TritoneError
-from tritone.pipelines import Step, Transcript
+from tritone.pipelines import Step
 from tritone.pipelines.isolation import UnexpectedError, as_value, attempt
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.audio import read_chunk
-from tritone.pipelines.kinds.speech import transcript_tensors
-from tritone.pipelines.wire import DETAILS, TRANSCRIPTS
-from tritone.search.options import SearchOptions
 
 # Bits of a request's flags in a sequence, as in TRITONSERVER_RequestFlag.
 SEQUENCE_START = 1
@@ -56,14 +52,14 @@ class Chunk(NamedTuple):
 
 @dataclass(slots=True)
 class OpenStream:
-    """A stream's slot in the pipeline, and how it is searched.
+    """A stream's slot in the pipeline, and its options.
 
     `request_id`: of its START, empty where the client gives none. `rivals`: other request ids that came with START
     while it was open.
     """
 
     slot: int
-    options: SearchOptions
+    options: Any
     request_id: str = ""
     rivals: set[str] = field(default_factory=set)
 
@@ -86,9 +82,7 @@ class TritonPythonModel:
             placement=instance.placement,
             capacity=instance.settings.max_streams,
             max_batch=instance.max_batch,
-            search=instance.search,
-            endpoints=instance.settings.endpoint_rules(),
-            **instance.settings.chunking(),
+            **instance.stream_options(self._kind),
         )
         self._pipeline.warm_up()
         self._metrics = Metrics(args, slots=instance.settings.max_streams, warmups=instance.warmups)
@@ -136,7 +130,7 @@ class TritonPythonModel:
             answers.append(error_reply(outcome) if isinstance(outcome, TritoneError) else outcome)
         return answers
 
-    def _finish(self, chunk: Chunk, step: Step | TritoneError, outcome: Transcript | TritoneError) -> Any:
+    def _finish(self, chunk: Chunk, step: Step | TritoneError, outcome: Any) -> Any:
         """The answer to a chunk or its error, after closing its stream where it has ended."""
         if isinstance(outcome, TritoneError):
             # After END Triton lets no chunk of the id through, not even to a stream that END was not meant for.
@@ -145,9 +139,10 @@ class TritonPythonModel:
             return outcome
         if chunk.final:
             self._streams.forget(chunk.stream)
-        return attempt(_details_reply if isinstance(step, Step) and step.details else _text_reply, outcome)
+        details = isinstance(step, Step) and step.details
+        return attempt(lambda answer: reply(self._kind.stream_answer(answer, details=details)), outcome)
 
-    def _step(self, steps: Sequence[Step]) -> Sequence[Transcript | TritoneError]:
+    def _step(self, steps: Sequence[Step]) -> Sequence[Any]:
         try:
             return self._pipeline.advance(steps) if steps else []
         except Exception as error:
@@ -157,7 +152,7 @@ class TritonPythonModel:
             told = f"the step failed ({type(error).__name__}); the server's log says why. Start the stream again."
             return [StepError(told)] * len(steps)
 
-    def _open(self, options: SearchOptions, request_id: str) -> OpenStream:
+    def _open(self, options: Any, request_id: str) -> OpenStream:
         return OpenStream(self._pipeline.open(options), options, request_id)
 
     def _close(self, stream: OpenStream) -> None:
@@ -178,7 +173,7 @@ class TritonPythonModel:
             samples = read_chunk(
                 tensors_of(request), sample_rate=self._settings.sample_rate, max_audio_s=self._settings.max_audio_s
             )
-            details = DETAILS in request.requested_output_names()
+            details = self._kind.stream_details in request.requested_output_names()
         except InputError as error:
             after = "END closed the stream" if chunk.final else "the stream goes on without it"
             kind = AudioError if isinstance(error, AudioError) else InputError
@@ -190,11 +185,8 @@ class TritonPythonModel:
         opened, request_id = self._streams.get(chunk.stream), _request_id(chunk.request)
         if opened is not None and request_id not in ("", opened.request_id) and len(opened.rivals) < MAX_RIVALS:
             opened.rivals.add(request_id)
-        searching = self._pipeline.searching
         try:
-            options = searching.options
-            if parameters := parameters_of(chunk.request, self._kind.parameters):
-                options = searching.check(options.changed(parameters))
+            options = self._pipeline.changed(parameters_of(chunk.request, self._kind.parameters))
         except InputError as error:
             raise InputError(f"stream {chunk.stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
         if self._draining is not None and self._draining.exists():
@@ -212,13 +204,13 @@ class TritonPythonModel:
             )
         return self._streams.touch(chunk.stream)
 
-    def _check_unchanged(self, request: Any, options: SearchOptions) -> None:
+    def _check_unchanged(self, request: Any, options: Any) -> None:
         parameters = parameters_of(request, self._kind.parameters)
-        if parameters and self._pipeline.searching.check(options.changed(parameters)) != options:
+        if self._pipeline.changed(parameters, options) != options:
             asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
             raise InputError(
-                f"how to search is said with START and cannot change later, but this chunk asks for {asked[:200]}. "
-                "Leave the parameters out, or repeat those of START"
+                f"options are said with START and cannot change later, but this chunk asks for {asked[:200]}. "
+                "Leave them out, or repeat those of START"
             )
 
 
@@ -239,16 +231,6 @@ def _request_id(request: Any) -> str:
         return str(request.request_id())
     except UnicodeDecodeError as error:
         raise InputError("the request id is not UTF-8; send text") from error
-
-
-def _text_reply(transcript: Transcript) -> Any:
-    text = np.empty(1, dtype=object)
-    text[0] = transcript.whole_text.encode()
-    return reply({TRANSCRIPTS: text})
-
-
-def _details_reply(transcript: Transcript) -> Any:
-    return reply(transcript_tensors([transcript], (TRANSCRIPTS, DETAILS)))
 
 
 def _waves(chunks: Sequence[Chunk | TritoneError]) -> Iterator[list[Chunk | TritoneError]]:

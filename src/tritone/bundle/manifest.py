@@ -73,10 +73,10 @@ class Features(_Part):
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
     of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
-    `kind`: `kaldi-fbank`, or `log-mel` of librosa's bands.
+    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, or `spectrum`, magnitudes of `num_mel_bins` linear bands.
     """
 
-    kind: Literal["kaldi-fbank", "log-mel"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel", "spectrum"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
@@ -372,12 +372,16 @@ class SequenceControl(_Part):
 class PythonFunction(_Part):
     """A model that is a Python function: `function` of the file that the artifact of runtime `python` names first.
 
-    `requirements`: what pip has to install for it. `decoupled`: it may answer a request any number of times.
+    `requirements`: what pip has to install for it. `decoupled`: it may answer a request any number of times. `calls`:
+    names of other models that it asks.
     """
 
     function: Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}(\.[A-Za-z_][A-Za-z0-9_]{0,127})?$")]
     requirements: tuple[Annotated[str, Field(max_length=512)], ...] = ()
     decoupled: bool = False
+    calls: Annotated[
+        tuple[Annotated[str, Field(min_length=1, max_length=200)], ...], Field(max_length=MAX_TENSORS)
+    ] = ()
 
 
 class RateLimit(_Part):

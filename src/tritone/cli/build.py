@@ -128,7 +128,7 @@ def build(
             force=force,
             measure=True,
             overcommit=overcommit,
-            check=partial(_try, check=check),
+            check=partial(try_models, check=check),
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -153,9 +153,13 @@ def build(
     typer.echo(f"Serve it with: tritone serve {address or output}", err=True)
 
 
-def _try(folder: Path, models: Sequence[ModelFolder], *, check: bool | None) -> None:
-    """Load models as `--check` says; without it only generic ones, whose configurations are their users' own."""
-    chosen = models if check else [model for model in models if model.mode == GENERIC]
+def try_models(folder: Path, models: Sequence[ModelFolder], *, check: bool | None, every: bool = False) -> None:
+    """Load models as `--check` says; without it only generic ones, whose configurations are their users' own.
+
+    Args:
+        every: load the others too, since generic ones need them.
+    """
+    chosen = models if check or every else [model for model in models if model.mode == GENERIC]
     if check is False or not chosen:
         return
     if check is None:

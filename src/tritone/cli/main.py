@@ -17,7 +17,7 @@ from tritone.storage.progress import showing
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
-    *("export", "engine", "compile", "build", "repo", "serve", "models"),
+    *("export", "inspect", "engine", "compile", "build", "repo", "ensemble", "serve", "models"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor"),

@@ -1,10 +1,13 @@
-"""The Triton client: audio in, transcripts or speaker embeddings out; or any model's inputs and outputs; gRPC or HTTP.
+"""The Triton client: audio in, transcripts, speaker embeddings or speech segments out; or any model's inputs and
+outputs; gRPC or HTTP.
 
 with Client("localhost:8001") as client:
     for result in client.transcribe(["a.flac", "b.wav"]):
         print(result.source, result.text)
     for result in client.embed(["a.flac", "b.wav"]):
         print(result.source, result.embedding)
+    for result in client.detect(["a.flac", "b.wav"]):
+        print(result.source, result.segments)
     for result in client.infer([{"INPUT": array}], model="any"):
         print(result.get()["OUTPUT"])
 """
@@ -27,14 +30,14 @@ from tritone.client.control import ModelControl
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
-from tritone.client.replies import EmbeddingReply, Reply, TensorReply, TextReply
+from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TensorReply, TextReply
 from tritone.client.requests import LOST_AFTER_S, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
-from tritone.client.stream import DEFAULT_CHUNK_MS, ClientStream, new_sequence_id
+from tritone.client.stream import DEFAULT_CHUNK_MS, ActivityStream, ClientStream, new_sequence_id
 from tritone.client.transport import WAVEFORM, Call, Transport, connect
 from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
-from tritone.result import AnyResult, EmbeddingResult, Result, TranscriptResult
+from tritone.result import ActivityResult, AnyResult, EmbeddingResult, Result, TranscriptResult
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -70,6 +73,16 @@ class EmbedRequest(SendOptions, total=False):
 
     window_s: float | None  # longer audio is embedded in windows of so many seconds, and their mean returned; 0: whole
     shift_s: float | None  # from one window to the next, in seconds; 0 is `window_s`
+
+
+class DetectRequest(SendOptions, total=False):
+    """How speech is found in inputs.
+
+    `options`: by the names of the wire contract, `{"threshold": 0.6}`; the model decides what they do not name.
+    """
+
+    options: Mapping[str, Any] | None
+    probabilities: bool  # whether to return the probability of speech in each frame, too
 
 
 class Client:
@@ -268,6 +281,41 @@ class Client:
         info.check_windows(parameters, self.endpoint)
         return self._run(inputs, info, EmbeddingReply(), EmbeddingResult, parameters, concurrency, sample_rate)
 
+    @overload
+    def detect(  # type: ignore[overload-overlap]
+        self, inputs: AudioInput, model: str | None = None, **options: "Unpack[DetectRequest]"
+    ) -> ActivityResult: ...
+
+    @overload
+    def detect(
+        self, inputs: Iterable[AudioInput], model: str | None = None, **options: "Unpack[DetectRequest]"
+    ) -> list[ActivityResult]: ...
+
+    def detect(
+        self, inputs: Any, model: str | None = None, **options: "Unpack[DetectRequest]"
+    ) -> ActivityResult | list[ActivityResult]:
+        """Find the speech in files or waveforms; inputs, results and errors are those of `transcribe`.
+
+        Args:
+            model: which model; None takes the only one for voice activity there is.
+            options: see `DetectRequest`.
+        """
+        return all_or_one(inputs, lambda each: self.detect_iter(each, model, **options))
+
+    def detect_iter(
+        self,
+        inputs: Iterable[ModelInput],
+        model: str | None = None,
+        *,
+        options: Mapping[str, Any] | None = None,
+        probabilities: bool = False,
+        concurrency: int = DEFAULT_CONCURRENCY,
+        sample_rate: int | None = None,
+    ) -> Iterator[ActivityResult]:
+        """Like `detect`, but yields each result as it completes, as `transcribe_iter` does."""
+        info, reply = self.model(model, kind="activity"), ActivityReply(probabilities)
+        return self._run(inputs, info, reply, ActivityResult, request_parameters(options), concurrency, sample_rate)
+
     def infer(
         self,
         inputs: Iterable[ModelInput],
@@ -431,6 +479,35 @@ class Client:
             chunk_ms=chunk_ms,
             timeout_s=self.timeout_s,
             parameters=ask.parameters,
+            retries=self._retries,
+            pcm=self._prepare(info),
+        )
+
+    def detect_stream(
+        self,
+        model: str | None = None,
+        *,
+        sample_rate: int | None = None,
+        options: Mapping[str, Any] | None = None,
+        probabilities: bool = False,
+        chunk_ms: float = DEFAULT_CHUNK_MS,
+    ) -> ActivityStream:
+        """Open a stream on a streaming model for voice activity.
+
+        Args:
+            model: which model; None takes the only one for voice activity in streams there is.
+            sample_rate, chunk_ms: as of `stream`, errors too.
+            options, probabilities: see `DetectRequest`; they hold for the whole stream.
+        """
+        info = self.model(model, kind="activity-streaming")
+        return ActivityStream(
+            self._transport,
+            info,
+            probabilities=probabilities,
+            sample_rate=sample_rate,
+            chunk_ms=chunk_ms,
+            timeout_s=self.timeout_s,
+            parameters=request_parameters(options),
             retries=self._retries,
             pcm=self._prepare(info),
         )

@@ -11,11 +11,17 @@ from tritonclient.utils import triton_to_np_dtype
 from tritone.audio.waveform import Samples, widened
 from tritone.bfloat16 import BITS, to_bfloat16
 from tritone.client.device_array import DeviceArray
-from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, TEXT, WAVEFORM
+from tritone.client.transport import DETAILS, EMBEDDING, NUM_SAMPLES, PCM, SEGMENTS, TEXT, WAVEFORM
 from tritone.errors import InputError, OperatorError
 
-Kind = Literal["offline", "streaming", "embedding", "other"]
+Kind = Literal["offline", "streaming", "embedding", "activity", "activity-streaming", "other"]
 
+FOR: Mapping[str, str] = {
+    "embedding": "for embeddings",
+    "activity": "for voice activity",
+    "activity-streaming": "for voice activity in streams",
+}
+"""How models that write no text are called."""
 
 DEFAULT_SAMPLE_RATE = 16000
 """What the wire contract means when a model's configuration has no parameter `sample_rate`, in Hz."""
@@ -146,6 +152,8 @@ class ModelInfo:
             kind = "streaming" if "sequence_batching" in config else "offline"
         elif WAVEFORM in inputs and EMBEDDING in outputs:
             kind = "embedding"
+        elif WAVEFORM in inputs and SEGMENTS in outputs:
+            kind = "activity-streaming" if "sequence_batching" in config else "activity"
         parameters = config.get("parameters", {})
         return cls(
             name=config["name"],
@@ -178,7 +186,7 @@ def choose(
         InputError: there is no such model, it is of another kind, or several would do.
     """
     offered = ", ".join(f"{model.name} ({model.kind})" for model in models) or "none"
-    wanted = "models" if kind is None else "models for embeddings" if kind == "embedding" else f"{kind} models"
+    wanted = "models" if kind is None else f"models {FOR[kind]}" if kind in FOR else f"{kind} models"
     if name is not None:
         for model in models:
             if model.name == name and kind in (None, model.kind):
@@ -194,13 +202,13 @@ def choose(
     if len(fitting) == 1:
         return fitting[0]
     if not fitting:
-        missing = "model" if kind is None else "model for embeddings" if kind == "embedding" else f"{kind} speech model"
+        missing = "model" if kind is None else f"model {FOR[kind]}" if kind in FOR else f"{kind} speech model"
         raise InputError(f"{endpoint}: no {missing} is ready there. Ready models: {offered}")
     raise InputError(f"{endpoint}: {len(fitting)} {wanted} are ready, name one of them: {_names(models, kind)}")
 
 
 def _called(kind: Kind) -> str:
-    return "for embeddings" if kind == "embedding" else kind
+    return FOR.get(kind, kind)
 
 
 def _names(models: Sequence[ModelInfo], kind: Kind | None) -> str:

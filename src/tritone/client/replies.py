@@ -3,6 +3,7 @@
     TextReply(details=True).outputs               ->  the tensors to ask for
     TextReply(...).read(model, reply, ...)        ->  Transcript
     EmbeddingReply().read(model, reply, ...)      ->  (dim,) float32
+    ActivityReply().read(model, reply, ...)       ->  SpeechActivity
     TensorReply({"OUT": 2}).read(model, ...)      ->  {"OUT": array}
 
 `reply` is a tritonclient `InferResult`.
@@ -16,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from tritone.activity import SpeechActivity
 from tritone.client.endpoint import Endpoint
 from tritone.errors import OperatorError
 from tritone.transcript import Transcript
@@ -23,6 +25,8 @@ from tritone.transcript import Transcript
 TEXT = "TRANSCRIPTS"
 DETAILS = "DETAILS"
 EMBEDDING = "EMBEDDINGS"
+SEGMENTS = "SEGMENTS"
+PROBABILITIES = "PROBABILITIES"
 
 Vector = npt.NDArray[np.float32]
 Answer_co = TypeVar("Answer_co", covariant=True)
@@ -56,13 +60,7 @@ class TextReply:
         return (TEXT, DETAILS) if self.details else (TEXT,)
 
     def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> Transcript:
-        values = []
-        for name in self.outputs:
-            array = reply.as_numpy(name)
-            if array is None or array.size != 1:
-                raise _unexpected(model, name, array, "one string", endpoint)
-            value = array.reshape(-1)[0]
-            values.append(value.decode("utf-8") if isinstance(value, bytes) else str(value))
+        values = [_string(model, name, reply, endpoint) for name in self.outputs]
         if not self.details:
             return Transcript(text=values[0], is_final=is_final)
         try:
@@ -95,6 +93,33 @@ class EmbeddingReply:
 
 
 @dataclass(frozen=True)
+class ActivityReply:
+    """Where audio has speech; with `probabilities` also those of its frames."""
+
+    probabilities: bool = False
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return (SEGMENTS, PROBABILITIES) if self.probabilities else (SEGMENTS,)
+
+    def read(self, model: str, reply: Any, endpoint: Endpoint, *, is_final: bool) -> SpeechActivity:
+        text = _string(model, SEGMENTS, reply, endpoint)
+        found: Vector | None = None
+        if self.probabilities:
+            array = reply.as_numpy(PROBABILITIES)
+            if array is None or array.size != array.shape[-1] or array.dtype.kind != "f":
+                raise _unexpected(model, PROBABILITIES, array, "one vector of numbers", endpoint)
+            found = array.reshape(-1).astype(np.float32)  # a copy, as of an embedding
+        try:
+            return SpeechActivity.from_dict(json.loads(text), found)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise OperatorError(
+                f"{endpoint}: output {SEGMENTS} of model '{model}' is not the JSON of speech segments ({error!r}). Use "
+                "a client and a server of the same Tritone version."
+            ) from error
+
+
+@dataclass(frozen=True)
 class TensorReply:
     """Arrays by name, without the axis of rows that a batch has. `axes`: how many each output has in the model."""
 
@@ -115,6 +140,15 @@ class TensorReply:
                 array = array.astype(np.float32)
             found[name] = np.array(array[0] if array.ndim == axes + 1 and len(array) == 1 else array)
         return found
+
+
+def _string(model: str, name: str, reply: Any, endpoint: Endpoint) -> str:
+    """An output of one string."""
+    array = reply.as_numpy(name)
+    if array is None or array.size != 1:
+        raise _unexpected(model, name, array, "one string", endpoint)
+    value = array.reshape(-1)[0]
+    return value.decode("utf-8") if isinstance(value, bytes) else str(value)
 
 
 def _unexpected(model: str, name: str, array: Any, needed: str, endpoint: Endpoint) -> OperatorError:

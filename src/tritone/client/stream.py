@@ -1,4 +1,4 @@
-"""A stream on a server: samples go up in chunks, the text so far comes back after each."""
+"""A stream on a server: samples go up in chunks, the text so far, or the speech in them, comes back after each."""
 
 import secrets
 import time
@@ -8,16 +8,17 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from tritone.activity import SpeechActivity
 from tritone.audio.inputs import StreamResampler, mono, narrow
 from tritone.audio.waveform import Samples, check_waveform, widened
 from tritone.client.models import ModelInfo
 from tritone.client.parameters import Parameter
-from tritone.client.replies import TextReply
+from tritone.client.replies import ActivityReply, Reply, TextReply
 from tritone.client.retries import NO_RETRIES, Retries, told
 from tritone.client.transport import Call, Transport
 from tritone.errors import (
@@ -32,6 +33,9 @@ from tritone.errors import (
 )
 from tritone.transcript import Transcript
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 DEFAULT_CHUNK_MS = 160.0
 """Small enough to add little to the server's own chunk, large enough that requests do not dominate, in milliseconds."""
 
@@ -41,12 +45,11 @@ LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its 
 FORGOTTEN = ("must specify the START flag", "Start it again with a chunk that carries START")
 
 
-class ClientStream:
-    """One utterance being recognised while it is spoken. Made by `Client.stream`; for one thread at a time.
+Answer = TypeVar("Answer")
 
-    Where the model has endpoints, a stream is a row of segments. With details, the transcripts are of the segment under
-    way, and `ended` holds the segments that ended since the last one was returned; without, their text is that of the
-    whole stream. `Transcript.whole_text` is that either way.
+
+class ServedStream(Generic[Answer]):
+    """Audio going to a streaming model while it is recorded, answers coming back; for one thread at a time.
 
     A stream whose first chunk the server could not take is started again, with a new id, as often as `retries` says; no
     later chunk is ever sent twice.
@@ -60,17 +63,19 @@ class ClientStream:
         transport: Transport,
         model: ModelInfo,
         *,
+        reply: Reply[Answer],
+        nothing: Answer,
         sample_rate: int | None,
-        details: bool,
         chunk_ms: float,
         timeout_s: float,
         parameters: Mapping[str, Parameter] | None = None,
         retries: Retries = NO_RETRIES,
         pcm: bool | None = False,
     ) -> None:
+        """Take how answers are read, and `nothing`, the answer before the first; the rest is as of `Client.stream`."""
         self.model = model
         self._transport = transport
-        self._details = details
+        self._reply = reply
         self._timeout_s = timeout_s
         self._parameters = parameters or {}
         self._retries = retries
@@ -88,10 +93,18 @@ class ClientStream:
         self._num_pending = 0
         self._started = False
         self._over = False
-        self._latest = Transcript(text="", is_final=False)
+        self._latest = nothing
 
-    def accept(self, samples: npt.NDArray[Any]) -> Transcript:
-        """Send audio of any length and return the transcript so far; the end of its text may still change.
+    def _without_news(self, answer: Answer) -> Answer:
+        """An answer that was returned, without what is told only once."""
+        raise NotImplementedError
+
+    def _joined(self, earlier: Answer, answer: Answer) -> Answer:
+        """An answer with the news of an earlier one that nobody has seen."""
+        raise NotImplementedError
+
+    def accept(self, samples: npt.NDArray[Any]) -> Answer:
+        """Send audio of any length and return the answer to it.
 
         Args:
             samples: (samples,) or (samples, channels) at the rate the stream was opened with, floating point in
@@ -104,16 +117,16 @@ class ClientStream:
             TritoneError: the server refused, could not be reached, was full or too slow; that ends the stream.
         """
         self._require_open()
-        self._latest = replace(self._latest, ended=())
+        self._latest = self._without_news(self._latest)
         self._gather(self._resampler.push(self._checked(samples)))
         while self._num_pending >= self._chunk_samples:
             self._send(self._take(self._chunk_samples))
         return self._latest
 
-    def finish(self) -> Transcript:
-        """Send what is left, end the stream and return its whole transcript. Raises as `accept` does."""
+    def finish(self) -> Answer:
+        """Send what is left, end the stream and return its last answer. Raises as `accept` does."""
         self._require_open()
-        self._latest = replace(self._latest, ended=())
+        self._latest = self._without_news(self._latest)
         self._gather(self._resampler.flush())
         while self._num_pending > self._chunk_samples:
             self._send(self._take(self._chunk_samples))
@@ -133,7 +146,7 @@ class ClientStream:
         with suppress(TritoneError):
             self._infer(self._silence, end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
 
-    def __enter__(self) -> "ClientStream":
+    def __enter__(self) -> "Self":
         return self
 
     def __exit__(
@@ -180,9 +193,9 @@ class ClientStream:
             raise
         self.answered_s += samples.size / self.model.sample_rate
         # Several chunks may have gone up since the caller saw an answer.
-        self._latest = replace(answer, ended=self._latest.ended + answer.ended) if self._latest.ended else answer
+        self._latest = self._joined(self._latest, answer)
 
-    def _start(self, samples: Samples, end: bool) -> Transcript:
+    def _start(self, samples: Samples, end: bool) -> Answer:
         """Send the first chunk, again under a new id where the server could not take it."""
         deadline = time.monotonic() + self._timeout_s
         attempts = 0
@@ -214,12 +227,12 @@ class ClientStream:
         lost.retry_after_s = error.retry_after_s if isinstance(error, RetryError) else None
         return lost
 
-    def _infer(self, samples: Samples, *, end: bool, timeout_s: float) -> Transcript:
+    def _infer(self, samples: Samples, *, end: bool, timeout_s: float) -> Answer:
         call = Call(
             model=self.model.name,
             tensors=self.model.audio_tensors(samples),
             timeout_s=timeout_s,
-            reply=TextReply(self._details),
+            reply=self._reply,
             sequence_id=self.id,
             start=not self._started,
             end=end,
@@ -240,6 +253,48 @@ class ClientStream:
         except BaseException:
             future.cancel()
             raise
+
+
+class ClientStream(ServedStream[Transcript]):
+    """One utterance being recognised while it is spoken. Made by `Client.stream`.
+
+    `accept` returns the transcript so far, whose end may still change, and `finish` the whole one. Where the model has
+    endpoints, a stream is a row of segments. With details, the transcripts are of the segment under way, and `ended`
+    holds the segments that ended since the last one was returned; without, their text is that of the whole stream.
+    `Transcript.whole_text` is that either way.
+    """
+
+    def __init__(self, transport: Transport, model: ModelInfo, *, details: bool, **options: Any) -> None:
+        super().__init__(
+            transport, model, reply=TextReply(details), nothing=Transcript(text="", is_final=False), **options
+        )
+
+    def _without_news(self, answer: Transcript) -> Transcript:
+        return replace(answer, ended=())
+
+    def _joined(self, earlier: Transcript, answer: Transcript) -> Transcript:
+        return replace(answer, ended=earlier.ended + answer.ended) if earlier.ended else answer
+
+
+class ActivityStream(ServedStream[SpeechActivity]):
+    """Speech being found while it is spoken. Made by `Client.detect_stream`.
+
+    Answers have the segments that ended since the answer before, and `speaking_since_s` of the one under way.
+    """
+
+    def __init__(self, transport: Transport, model: ModelInfo, *, probabilities: bool, **options: Any) -> None:
+        nothing = SpeechActivity((), 0.0, 0.0, is_final=False)
+        super().__init__(transport, model, reply=ActivityReply(probabilities), nothing=nothing, **options)
+
+    def _without_news(self, answer: SpeechActivity) -> SpeechActivity:
+        none = None if answer.probabilities is None else answer.probabilities[:0]
+        return replace(answer, segments=(), probabilities=none)
+
+    def _joined(self, earlier: SpeechActivity, answer: SpeechActivity) -> SpeechActivity:
+        told = answer.probabilities
+        if told is not None and earlier.probabilities is not None:
+            told = np.concatenate((earlier.probabilities, told))
+        return replace(answer, segments=earlier.segments + answer.segments, probabilities=told)
 
 
 def new_sequence_id() -> int:

@@ -11,7 +11,7 @@ from tritonclient.utils import np_to_triton_dtype
 from tritone.bfloat16 import BITS
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
-from tritone.client.replies import DETAILS, EMBEDDING, TEXT, Reply
+from tritone.client.replies import DETAILS, EMBEDDING, PROBABILITIES, SEGMENTS, TEXT, Reply
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region
@@ -21,6 +21,8 @@ __all__ = [
     "EMBEDDING",
     "NUM_SAMPLES",
     "PCM",
+    "PROBABILITIES",
+    "SEGMENTS",
     "TEXT",
     "WAVEFORM",
     "Call",

@@ -9,7 +9,8 @@ from tritone.pipelines.embedding import EmbeddingPipeline
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.offline import OfflinePipeline
-from tritone.pipelines.streaming import Step, StreamingPipeline
+from tritone.pipelines.streaming import StreamingPipeline
+from tritone.pipelines.streams import Step
 from tritone.transcript import Transcript
 
 __all__ = [

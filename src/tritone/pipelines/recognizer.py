@@ -8,30 +8,23 @@ with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 
 import json
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
-from types import TracebackType
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
-import numpy as np
-import numpy.typing as npt
-import soxr
-
-from tritone.audio.files import check_sample_rate
 from tritone.audio.inputs import AudioInput, all_or_one
-from tritone.audio.waveform import Waveform, check_waveform
+from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
-from tritone.errors import StreamError, TritoneError
+from tritone.errors import TritoneError
 from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
+from tritone.pipelines.live import Stream, open_stream
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.sources import Sources
-from tritone.pipelines.streaming import Step, StreamingPipeline
+from tritone.pipelines.streaming import StreamingPipeline
 from tritone.result import TranscriptResult
 from tritone.search.endpoint import EndpointRules
 from tritone.search.options import SearchOptions
@@ -240,7 +233,7 @@ class Recognizer:
             blank=vocabulary.settings.blank_id,
         )
 
-    def stream(self, sample_rate: int | None = None, options: SearchOptions | None = None) -> "Stream":
+    def stream(self, sample_rate: int | None = None, options: SearchOptions | None = None) -> Stream[Transcript]:
         """Start a stream. Streams may be of any length.
 
         Args:
@@ -251,11 +244,7 @@ class Recognizer:
             InputError: the options ask for what the model does not have.
             ServerBusyError: too many streams are open.
         """
-        with suppress(IndexError):  # other threads may be emptying it as well
-            while True:
-                self.streaming.close(self._dropped.popleft())
-        rate = self.sample_rate if sample_rate is None else sample_rate
-        return Stream(self.streaming, rate, self._dropped.append, options)
+        return open_stream(self.streaming, self._dropped, sample_rate, options)
 
 
 def _as_parameters(search: Mapping[str, Any]) -> dict[str, Any]:
@@ -269,74 +258,3 @@ def _as_parameters(search: Mapping[str, Any]) -> dict[str, Any]:
 
 def _text_only(found: Transcript | TritoneError) -> Transcript | TritoneError:
     return found if isinstance(found, TritoneError) else Transcript(found.text)
-
-
-class Stream:
-    """Live audio going in, transcripts coming out. Ends with `finish`, or with `close` if the rest does not matter."""
-
-    def __init__(
-        self,
-        pipeline: StreamingPipeline,
-        sample_rate: int,
-        on_drop: Callable[[int], object],
-        options: SearchOptions | None = None,
-    ) -> None:
-        """Open a stream; raises `ServerBusyError` if the pipeline has no free slot.
-
-        `on_drop` is told the slot when the stream is garbage-collected before its end. That happens in any thread at
-        any moment, also in one that the holder of the pipeline's lock waits for, so it must not wait for anything.
-        """
-        self.sample_rate = check_sample_rate(sample_rate)
-        self._pipeline = pipeline
-        self._resampler: soxr.ResampleStream | None = None
-        if sample_rate != pipeline.sample_rate:
-            self._resampler = soxr.ResampleStream(sample_rate, pipeline.sample_rate, 1, dtype="float32")
-        self._slot = pipeline.open(options)
-        # A stream that is dropped without a word must not keep its slot for ever.
-        self._drop = weakref.finalize(self, on_drop, self._slot)
-        self._drop.atexit = False
-
-    def __enter__(self) -> "Stream":
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def accept(self, samples: npt.ArrayLike) -> Transcript:
-        """Take the next samples, (samples,) of a floating type in [-1, 1], any number of them.
-
-        Returns:
-            The transcript of all audio so far, or with endpoints of the segment under way; its end may still change.
-
-        Raises:
-            AudioError: the samples cannot be used; the stream goes on without them.
-            StreamError: the stream has ended.
-        """
-        return self._advance(samples, final=False)
-
-    def finish(self) -> Transcript:
-        """End the stream and return its whole transcript; raises `StreamError` if it has ended before."""
-        return self._advance(np.zeros(0, dtype=np.float32), final=True)
-
-    def close(self) -> None:
-        """Give the stream up; does nothing if it has ended."""
-        if self._drop.detach():
-            self._pipeline.close(self._slot)
-
-    def _advance(self, samples: npt.ArrayLike, final: bool) -> Transcript:
-        if not self._drop.alive:
-            raise StreamError("this stream has ended; start another one")
-        checked = check_waveform(samples, sample_rate=self.sample_rate, allow_empty=True)
-        if self._resampler is not None:
-            checked = self._resampler.resample_chunk(checked, last=final)
-        try:
-            (transcript,) = self._pipeline.advance([Step(self._slot, checked, final)])
-        except Exception:
-            if final:  # the resampler has given its last samples, so the end cannot be tried again
-                self.close()
-            raise
-        if final:
-            self._drop.detach()
-        return transcript

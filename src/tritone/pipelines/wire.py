@@ -9,6 +9,8 @@ WAV_LENS = "WAV_LENS"  # INT32 (1,), valid samples of WAV or PCM
 PCM = "PCM"  # INT16 (samples,) in place of WAV: n stands for n / 32768
 TRANSCRIPTS = "TRANSCRIPTS"  # STRING (1,)
 EMBEDDINGS = "EMBEDDINGS"  # FP32 (dim,)
+PROBABILITIES = "PROBABILITIES"  # FP32 (frames,), of speech in each frame; of a stream in the new ones
+SEGMENTS = "SEGMENTS"  # STRING (1,), JSON of a SpeechActivity
 DETAILS = "DETAILS"  # STRING (1,), JSON of a Transcript; computed for requests that want it
 # INT32 (frames,), the best token of each frame; of decoder stages that are built for it, for clients that make text of
 # it themselves, as NVIDIA's for Jasper do.

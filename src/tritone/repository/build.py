@@ -131,6 +131,19 @@ def build_repository(
             else:
                 chosen = fitted(options, bundle, mode)
                 folders += fused(name + (suffix if mode == "streaming" else ""), mode, bundle, chosen)
+    return write_models(folders, output, link=link, force=force, overcommit=overcommit, check=check)
+
+
+def write_models(
+    folders: Sequence[ModelFolder],
+    output: Path,
+    *,
+    link: bool = False,
+    force: bool = False,
+    overcommit: bool = False,
+    check: Check | None = None,
+) -> list[BuiltModel]:
+    """Write models into a repository, all of them or none; arguments and errors as of `build_repository`."""
     _check_names(folders, output, force)
     try:
         output.mkdir(parents=True, exist_ok=True)
@@ -212,7 +225,10 @@ def _orphans(names: Set[str], output: Path) -> list[str]:
     """Stages that nothing asks for once the models `names` are written: a server would load them for nothing."""
     before = {step for name in names if is_ours(output / name) for step in steps_of(output / name)}
     asked = {step for folder in output.iterdir() if folder.name not in names for step in steps_of(folder)}
-    return sorted(name for name in before - asked - names if NAME.fullmatch(name) and is_stage(output / name))
+    left = before - asked - names
+    # Steps of an ensemble of any models have its name before their own.
+    own = {name for name in left if any(name.startswith(f"{owner}-") for owner in names) and is_ours(output / name)}
+    return sorted(name for name in left if NAME.fullmatch(name) and (name in own or is_stage(output / name)))
 
 
 def _check_names(folders: Sequence[ModelFolder], output: Path, force: bool) -> None:

@@ -63,7 +63,9 @@ class ModelOptions(ModelParameters):
     instances: int = option(AUTO, "Model processes (on each GPU); auto: what suits the device.", auto=True)
     device: Device = option("cpu", "Where the models run.")
     gpus: tuple[int, ...] = option((), "With --device gpu: indices like 0,1; every GPU if not given.")
-    runtime: str = option("", "onnxruntime, torch, torchscript or tensorrt; the bundle's first that can if not given.")
+    runtime: str = option(
+        "", "onnxruntime, torch, torchscript, tensorrt or python; the bundle's first that can if not given."
+    )
     precision: str = option("", "fp32, fp16, bf16 or int8; the bundle's first if not given.")
     compile: str = option(
         "", "Compile the network when it is loaded, for sizes such as 64x10,1x16.7 or auto; see tritone compile."

@@ -24,6 +24,7 @@ from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
 from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
+from tritone.runtime.python.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
 # Our clock ends an idle sequence first, since our message says more than that START is missing.
@@ -36,6 +37,7 @@ CONTROLS = {
     "corrid": pb.ModelSequenceBatching.Control.CONTROL_SEQUENCE_CORRID,
 }
 FALSE_TRUE = {"INT32": "int32_false_true", "FP32": "fp32_false_true", "BOOL": "bool_false_true"}
+DECOUPLED = "decoupled"  # the module of `tritone.backend` for models that answer many times
 INITIAL = "initial_state"  # the folder in which Triton looks for the first values of states
 
 
@@ -59,9 +61,14 @@ def generic(
         raise ValueError(f"--preferred-batch-sizes must be 1 to {rows}, got {list(told.preferred_batch_sizes)}")
     if tensors.is_sequence and told.response_cache:
         raise ValueError(f"{bundle.path} keeps states: answers depend on earlier requests and cannot be cached")
-    if (tensors.is_sequence or (tensors.python and tensors.python.decoupled)) and told.priorities:
+    decoupled = tensors.python is not None and tensors.python.decoupled
+    if decoupled and told.response_cache:
+        raise ValueError(f"{bundle.path} answers a request many times, which Triton cannot cache")
+    if (tensors.is_sequence or decoupled) and told.priorities:
         raise ValueError(f"{bundle.path}: --priorities is for models without sequences that answer once")
     native = _native(bundle, options) if platform == "native" else None
+    if native is None:
+        _check_runs(bundle, options)
     artifact, backend = native or (None, None)
     labels = {each.labels: bundle.file(each.labels) for each in tensors.outputs if each.labels is not None}
     config = pb.ModelConfig(
@@ -100,7 +107,7 @@ def generic(
             name=name,
             mode=GENERIC,
             config=config,
-            module=GENERIC if backend is None else None,
+            module=_module(tensors) if backend is None else None,
             bundle=bundle if backend is None else None,
             files=files,
             version=str(told.version),
@@ -109,6 +116,18 @@ def generic(
             stand_in=None if backend is None else _stand_in(name, bundle, options, serving, config, extra),
         )
     ]
+
+
+def _module(tensors: Generic) -> str:
+    return DECOUPLED if tensors.python is not None and tensors.python.decoupled else GENERIC
+
+
+def _check_runs(bundle: Bundle, options: ModelOptions) -> None:
+    """What would keep the model from being loaded: graphs that are programs and nobody asked for, missing packages."""
+    found = bundle.artifacts("model", options.runtime or None, options.precision or None)  # type: ignore[arg-type]
+    python = bundle.manifest.generic.python
+    if asked_for(found, options.runtime, bundle)[0].runtime == "python" and python is not None:
+        check_requirements(python.requirements, f"{bundle.path}, function {python.function},")
 
 
 def _stand_in(

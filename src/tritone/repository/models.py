@@ -144,7 +144,7 @@ def backends_of(path: str | Path) -> set[str]:
     return {
         config.backend or config.platform
         for _, config in _configs(path)
-        if mode_of(config) in (*STAGES, GENERIC) and config.backend != "python"
+        if mode_of(config) in (*STAGES, GENERIC) and config.backend != "python" and config.platform != "ensemble"
     }
 
 

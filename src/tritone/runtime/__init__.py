@@ -8,11 +8,24 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from tritone.errors import MissingDependencyError
+from tritone.errors import BundleError, MissingDependencyError
+from tritone.runtime.description import GraphDescription, TensorDescription
 from tritone.runtime.device import cuda_index
-from tritone.runtime.graph import EngineStamp, Graph, Slots, TensorSpec
+from tritone.runtime.graph import EngineStamp, FunctionStamp, Graph, Slots, TensorSpec
 
-__all__ = ["RUNTIMES", "EngineStamp", "Graph", "Slots", "TensorSpec", "obstacle", "open_graph"]
+__all__ = [
+    "RUNTIMES",
+    "EngineStamp",
+    "FunctionStamp",
+    "Graph",
+    "GraphDescription",
+    "Slots",
+    "TensorDescription",
+    "TensorSpec",
+    "describe_graph",
+    "obstacle",
+    "open_graph",
+]
 
 
 @dataclass(frozen=True)
@@ -56,6 +69,9 @@ RUNTIMES: Mapping[str, Runtime] = {
         on_cpu=False,
         programs="engines",
     ),
+    "python": Runtime(
+        "tritone.runtime.python.graph", "PythonGraph", ".py", "packaging", "packaging", programs="functions of Python"
+    ),
 }
 
 
@@ -66,6 +82,7 @@ def open_graph(
     *,
     split_calls: bool = True,
     engine: EngineStamp | None = None,
+    function: FunctionStamp | None = None,
 ) -> Graph:
     """Open an exported graph with the runtime that its file name calls for.
 
@@ -73,6 +90,7 @@ def open_graph(
 
     Args:
         engine: what an engine was built with, as its manifest says; of no other graph.
+        function: which function of a file of Python, as its manifest says; of no other graph.
 
     Raises:
         MissingDependencyError: the runtime is not installed.
@@ -82,9 +100,32 @@ def open_graph(
         raise ValueError(f"graphs are files {', '.join(each.suffix for each in RUNTIMES.values())}, got {path}")
     if lack := _lack(runtime):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
-    told = {} if engine is None else {"engine": engine}
+    told = {name: value for name, value in (("engine", engine), ("function", function)) if value is not None}
     graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls, **told)
     return graph
+
+
+def describe_graph(path: Path) -> GraphDescription:
+    """What a graph's file says of itself; nothing of it is run. The file is known by its content, not by its name.
+
+    Raises:
+        BundleError: it is no file of ONNX, torch.export or TorchScript, or damaged.
+        MissingDependencyError: files of torch are read with torch's types, and it is not installed.
+    """
+    try:
+        with path.open("rb") as file:
+            start = file.read(4)
+    except OSError as error:
+        raise BundleError(f"cannot read {path}: {error.strerror}") from error
+    if start == b"PK\x03\x04":
+        if lack := _lack(RUNTIMES["torch"]):
+            raise MissingDependencyError(f"{path.name} needs {lack}.")
+        found: GraphDescription = import_module("tritone.runtime.torch.description").describe(path)
+        return found
+    if path.suffix == RUNTIMES["tensorrt"].suffix:
+        raise BundleError(f"{path} is an engine of TensorRT, which tells nothing until TensorRT has loaded it")
+    found = import_module("tritone.runtime.onnx.description").describe(path)
+    return found
 
 
 def obstacle(name: str, device: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -58,6 +59,15 @@ class EngineStamp(Protocol):
 
     @property
     def compute_capability(self) -> str | None: ...
+
+
+@dataclass(frozen=True)
+class FunctionStamp:
+    """Which function of Python is run: `target` is `module:function` of a folder, `requirements` what pip installs."""
+
+    folder: Path
+    target: str
+    requirements: Sequence[str] = ()
 
 
 class Slots(Protocol):

@@ -45,6 +45,11 @@ def try_to_load(folder: Path, models: Sequence[ModelFolder], *, server: str | Pa
         repository = Path(temporary)
         for model in models:
             _place(model, folder / model.name, repository, installation, notes)
+        for model in models:
+            steps = [step.model_name for step in model.config.ensemble_scheduling.step]
+            if missing := [step for step in steps if not (repository / step).is_dir()]:
+                notes.append(f"{model.name} was not loaded, since {', '.join(missing)} was not")
+                shutil.rmtree(repository / model.name)
         if not any(repository.iterdir()):
             return notes
         options = ServerOptions.on_free_ports(

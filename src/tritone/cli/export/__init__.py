@@ -6,8 +6,11 @@ import typer
 
 from tritone.cli.export.generic import onnx
 from tritone.cli.export.options import Values, flags_given, with_options
+from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
+from tritone.cli.export.silero import silero
+from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
@@ -57,7 +60,11 @@ def jasper(values: Values) -> None:
 
 
 app.command()(onnx)
+app.command()(python)
+app.command("torch-export")(torch_export)
+app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
+app.command()(silero)
 app.command()(wespeaker)
 
 

@@ -46,13 +46,13 @@ def usage_errors() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-def print_report(report: "ExportReport", unit: str) -> None:
-    """Print how an export went, and on stdout where the bundle is; `unit` is of the differences."""
+def print_report(report: "ExportReport", unit: str, original: str = "the torch network") -> None:
+    """Print how an export went, and on stdout where the bundle is; `unit` is of the differences from `original`."""
     typer.echo(
         f"{report.bundle.path}: {report.parameters / 1e6:.2f} M parameters, {report.bytes / 1e6:.2f} MB", err=True
     )
     for graph, difference in report.differences.items():
-        typer.echo(f"  {graph}: largest difference from the torch network {difference:.2e} ({unit})", err=True)
+        typer.echo(f"  {graph}: largest difference from {original} {difference:.2e} ({unit})", err=True)
     for graph, drift in report.drifts.items():
         typer.echo(f"  {graph} on audio, against float32: {drift}", err=True)
     for note in report.notes:

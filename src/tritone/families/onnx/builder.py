@@ -20,14 +20,14 @@ EMBEDDED, OURS = "net.", "tritone."
 
 
 class Builder:
-    """Collects nodes in the order in which they run."""
+    """Collects nodes in the order in which they run. `opset`: of a graph that no other is embedded in."""
 
-    def __init__(self) -> None:
+    def __init__(self, opset: int | None = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._weights: list[TensorProto] = []
         self._functions: list[Any] = []
         self._sparse: list[Any] = []
-        self._opsets: list[Any] = []
+        self._opsets: list[Any] = [] if opset is None else [helper.make_opsetid("", opset)]
         self._ir_version = 8
         self._constants: dict[tuple[str, tuple[int, ...], bytes], str] = {}
 

@@ -1,6 +1,6 @@
 """A generic model in this process, for `tritone.load_model`: arrays by name in, arrays by name out."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -9,8 +9,9 @@ import numpy.typing as npt
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Generic
-from tritone.errors import BundleError, TritoneError
+from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
+from tritone.pipelines.generic.tensors import DTYPES
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.kinds import kind_of
 
@@ -20,9 +21,14 @@ Arrays = dict[str, npt.NDArray[Any]]
 class Model:
     """A bundle of kind generic, opened. Its graph is opened with the first call."""
 
-    def __init__(self, bundle: Bundle, *, placement: Placement = ON_CPU) -> None:
-        """Raises:
-        BundleError: the bundle is of another kind.
+    def __init__(
+        self, bundle: Bundle, *, placement: Placement = ON_CPU, models: Mapping[str, "Model"] | None = None
+    ) -> None:
+        """Args:
+            models: those that a Python function may call, by the names that it has for them.
+
+        Raises:
+            BundleError: the bundle is of another kind, or a function calls a model that is not among them.
         """
         kind = kind_of(bundle)
         if bundle.manifest.tensors is None:
@@ -30,10 +36,14 @@ class Model:
         self.bundle = bundle
         self.tensors: Generic = bundle.manifest.generic
         self._placement = placement
+        self._models = Asked({} if models is None else models)
+        calls = self.tensors.python.calls if self.tensors.python else ()
+        if missing := [name for name in calls if models is not None and name not in models]:
+            raise BundleError(f"{bundle.path} calls the models {', '.join(missing)}, which it was not given")
 
     @cached_property
     def _pipeline(self) -> GenericPipeline:
-        return GenericPipeline(self.bundle, placement=self._placement)
+        return GenericPipeline(self.bundle, placement=self._placement, models=self._models)
 
     def infer(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Arrays:
         """Compute one request.
@@ -52,6 +62,13 @@ class Model:
         """
         return self._one(inputs, Ask(None if outputs is None else tuple(outputs)))
 
+    def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
+        """The answers to one request, each as soon as it is there: many of a Python generator, one of other models.
+
+        Arguments and errors as of `infer`.
+        """
+        return self._pipeline.stream(inputs, Ask(None if outputs is None else tuple(outputs)))
+
     def sequence(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> list[Arrays]:
         """Compute the requests of one sequence of a model with states, from its start to its end, in order."""
         found, asked = [], list(requests)
@@ -64,3 +81,32 @@ class Model:
         if isinstance(result, TritoneError):
             raise result
         return {name: np.asarray(array) for name, array in result.items()}
+
+
+class Asked:
+    """Models as a Python function calls them, see `tritone.Models`."""
+
+    def __init__(self, models: Mapping[str, Model]) -> None:
+        self._models = models
+
+    def __getitem__(self, name: str) -> Callable[..., Arrays]:
+        if name not in self._models:
+            raise OperatorError(
+                f"a function called the model {name!r}; it was given {', '.join(self._models) or 'none'}. Open it with "
+                f"models={{{name!r}: ...}}"
+            )
+        model = self._models[name]
+        types = {each.name: each.type for each in model.tensors.inputs}
+
+        def call(**inputs: npt.ArrayLike) -> Arrays:
+            arrays = {key: np.asarray(value) for key, value in inputs.items()}
+            for key, array in arrays.items():
+                # A server converts nothing, and what runs here must run there.
+                if key in types and types[key] != "STRING" and array.dtype != DTYPES[types[key]]:
+                    raise InputError(f"the model {name}: {key} is {array.dtype}, {types[key]} is needed")
+            try:
+                return model.infer(arrays)
+            except (InputError, OperatorError) as error:
+                raise type(error)(f"the model {name}: {error}") from error
+
+        return call

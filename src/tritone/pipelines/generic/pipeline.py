@@ -6,7 +6,7 @@ A model with states keeps them for each open sequence; all other requests are in
 """
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,6 +22,8 @@ from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import isolated, prepared, with_options
 from tritone.runtime.graph import Array
+from tritone.runtime.python.graph import PythonGraph
+from tritone.runtime.python.signature import Models
 
 Arrays = Mapping[str, npt.ArrayLike]
 
@@ -117,6 +119,7 @@ class GenericPipeline:
         max_batch_size: int | None = None,
         max_sequences: int = 1024,
         idle_s: float = float("inf"),
+        models: Models | None = None,
     ) -> None:
         """Open the model's graph.
 
@@ -124,6 +127,7 @@ class GenericPipeline:
             placement: which of the bundle's graphs runs, and where.
             max_batch_size: rows of a call; None takes the manifest's.
             max_sequences, idle_s: of a model with states, see `Sequences`.
+            models: those that a Python function may call.
 
         Raises:
             BundleError: there is no such graph, or it does not fit its manifest.
@@ -135,12 +139,35 @@ class GenericPipeline:
             self.generic = self.generic.model_copy(update={"max_batch_size": max_batch_size})
         self.work = WorkLog(1)  # no audio is in it
         _, self._graph = open_chosen(bundle, "model", placement)
+        if isinstance(self._graph, PythonGraph):
+            self._graph.models = models
         self._outputs = {each.name: each for each in self.generic.outputs}
         self._sequences = Sequences(self.generic, max_sequences, idle_s) if self.generic.is_sequence else None
 
     def run(self, items: Sequence[Arrays], options: Sequence[Ask | None] | None = None) -> list[Any]:
         """Compute requests: for each its outputs by name, or the `TritoneError` that it caused."""
         return prepared(self._checked, self._compute, with_options(items, options))
+
+    def stream(self, inputs: Arrays, ask: Ask | None = None) -> Iterator[dict[str, Array]]:
+        """The answers to one request: many from a Python generator, one from any other model.
+
+        Raises:
+            TritoneError: as far as the request or its next answer is at fault.
+        """
+        python = self.generic.python
+        if python is None or not python.decoupled or not isinstance(self._graph, PythonGraph):
+            (result,) = self.run([inputs], [ask])
+            if isinstance(result, TritoneError):
+                raise result
+            yield result
+            return
+        job = self._checked((inputs, ask))
+        wanted = job.ask.outputs or ()
+        for arrays in self._graph.stream(job.inputs, wanted):
+            yield {
+                name: as_declared(name, array, self._outputs[name], job.rows, self.generic)
+                for name, array in zip(wanted, arrays, strict=True)
+            }
 
     def warm_up(self) -> None:
         """Compute a row of zeros. A graph that takes no such input starts without."""

@@ -4,6 +4,7 @@ bundle, role, placement  ->  artifact, opened graph
 """
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any
 
 from tritone.bundle.bundle import Bundle
@@ -11,7 +12,7 @@ from tritone.bundle.manifest import Artifact, Role
 from tritone.errors import BundleError, OperatorError
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.runtime import RUNTIMES, Graph, obstacle, open_graph
+from tritone.runtime import RUNTIMES, FunctionStamp, Graph, obstacle, open_graph
 
 
 def open_chosen(
@@ -29,6 +30,8 @@ def open_chosen(
     artifact = choose(bundle, role, placement)
     path = bundle.file(artifact.files[0])
     stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
+    if artifact.runtime == "python":
+        stamp["function"] = _function(bundle, artifact)
     graph = open_graph(path, placement.device, placement.threads, split_calls=split_calls, **stamp)
     check_graph(graph, bundle, role, path)
     return artifact, graph
@@ -48,8 +51,18 @@ def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifac
     raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {told}.")
 
 
+def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
+    """The function of an artifact of runtime python. Modules are imported from the first folder of its file's name."""
+    python = bundle.manifest.generic.python
+    folder, *parts = PurePosixPath(artifact.files[0]).with_suffix("").parts
+    if python is None or not parts:
+        raise BundleError(f"{bundle.path}: the function's file {artifact.files[0]} must be in a folder of the bundle")
+    module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+    return FunctionStamp(bundle.path / folder, f"{module}:{python.function}", python.requirements)
+
+
 def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) -> tuple[Artifact, ...]:
-    """Those of some graphs of a bundle that may run here: programs (engines, scripts) if their runtime was named.
+    """Those of some graphs of a bundle that may run here: programs (as engines are) if their runtime was named.
 
     Raises:
         BundleError: all of them are programs, and no runtime was named.

@@ -24,7 +24,7 @@ class Placement:
     device: str = "cpu"  # cpu, cuda or cuda:<index>
     threads: int | None = None  # CPU threads of one graph call; None takes every CPU that this process may use
     # Names as in the manifest. None takes the first graph, in its order, whose runtime can run on the device;
-    # engines of TensorRT and TorchScript, which are programs, are taken only where `runtime` asks for them.
+    # engines of TensorRT, TorchScript and functions, which are programs, are taken only where `runtime` asks for them.
     runtime: str | None = None
     precision: str | None = None
     # Sizes of calls to compile the network for when it is opened, if this machine has not done so: AUTO, or such as

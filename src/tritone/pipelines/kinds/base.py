@@ -62,6 +62,7 @@ class Kind(ABC):
     allows_silence: ClassVar[bool] = True  # audio too short for the network has a result, an empty one
     takes_pcm: ClassVar[bool] = False  # its pipelines take 16-bit samples as they come
     checks_levels: ClassVar[bool] = False  # its pipelines find samples that are not finite, when they fill blocks
+    stream_details: ClassVar[str] = ""  # the output of a stream that is made only where it is asked for
     has_class_ids: ClassVar[bool] = False  # the best token of each frame is an output of its own
 
     # The bundle and its graphs.
@@ -94,7 +95,7 @@ class Kind(ABC):
         """
 
     def open_streaming(self, bundle: Bundle, **options: Any) -> Any:
-        """Open the pipeline for streams; options and errors as of `StreamingPipeline`."""
+        """Open the pipeline for streams, a `StreamPipeline`; options and errors as of its class."""
         raise BundleError(f"{bundle.path} is {self.noun}: {self.does}, of whole inputs alone, and has no streams.")
 
     def inputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
@@ -137,6 +138,10 @@ class Kind(ABC):
     @abstractmethod
     def answer(self, results: Sequence[Any], wanted: Collection[str]) -> Mapping[str, Array]:
         """The output tensors of a request: those `wanted`, of the results of its rows. Text is bytes of UTF-8."""
+
+    def stream_answer(self, result: Any, *, details: bool) -> Mapping[str, Array]:
+        """The output tensors of a step of a stream; `details`: whether `stream_details` is among them."""
+        raise NotImplementedError
 
     # Stages of an ensemble.
 

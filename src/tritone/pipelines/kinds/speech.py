@@ -58,6 +58,7 @@ class SpeechKind(Kind):
     parameters = tuple(PARAMETERS)
     takes_pcm = True
     checks_levels = True
+    stream_details = DETAILS
     searching: ClassVar[type[Searching]]  # what its models are searched with
     axes: ClassVar[int] = 1  # of outputs for whole utterances, see `transcript_tensors`
 
@@ -131,6 +132,13 @@ class SpeechKind(Kind):
 
     def answer(self, results: Sequence[Transcript], wanted: Collection[str]) -> dict[str, Array]:
         return transcript_tensors(results, wanted, axes=self.axes)
+
+    def stream_answer(self, result: Transcript, *, details: bool) -> dict[str, Array]:
+        if details:
+            return transcript_tensors([result], (TRANSCRIPTS, DETAILS))
+        text = np.empty(1, dtype=object)  # thousands of them go out in a second
+        text[0] = result.whole_text.encode()
+        return {TRANSCRIPTS: text}
 
 
 def speech_kind(bundle: Bundle) -> SpeechKind:

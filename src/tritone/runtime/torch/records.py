@@ -64,6 +64,11 @@ class Records:
         """The error that says why this file cannot be used."""
         return BundleError(f"cannot open {self.path}: {reason}. Export the bundle again with this version of torch.")
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all records."""
+        return [name.partition("/")[2] for name in self._sizes if name.startswith(f"{self._root}/")]
+
     def has(self, name: str) -> bool:
         """Is there a record of this name?"""
         return f"{self._root}/{name}" in self._sizes

@@ -24,7 +24,7 @@ from tritone.runtime.torch.records import Records, field
 
 __all__ = ["ScriptGraph", "obstacle", "read_script"]
 
-TYPES = ("float32", "float16", "float64", "int64", "int32", "bool")
+TYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
 
 
 class ScriptGraph(TorchGraph):

@@ -1,0 +1,82 @@
+"""Writing the bundle of a generic model whose graph is one file, from what was proposed of it."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from tritone.bundle.bundle import Bundle, BundleWriter
+from tritone.bundle.manifest import Manifest, Runtime, Serving
+from tritone.errors import BundleError, ExportError
+from tritone.families.export.report import TORCH_PACKAGES, Choice, bundle_bytes, provenance
+from tritone.families.generic.proposal import Proposal
+from tritone.pipelines.graphs.contract import check_graph
+from tritone.runtime import open_graph
+
+
+@dataclass(frozen=True)
+class GraphReport:
+    """What was written, of which proposal."""
+
+    bundle: Bundle
+    proposal: Proposal
+    bytes: int
+
+
+def write_graph(
+    write: Callable[[Path], None],
+    file: str,
+    *,
+    runtime: Runtime,
+    family: str,
+    original: Path,
+    proposal: Proposal,
+    output: Path,
+    serving: Serving,
+    options: dict[str, Choice],
+) -> GraphReport:
+    """Write a bundle, open its graph and hold it against the manifest.
+
+    Args:
+        write: writes the graph to a path.
+        file: the name of that file in the bundle.
+        original: what it was made of.
+
+    Raises:
+        ExportError: the graph does not fit what was proposed of it.
+        BundleError: the output is in the way.
+    """
+    with BundleWriter(output) as writer:
+        write(writer.folder / file)
+        for name, path in proposal.labels.items():
+            shutil.copyfile(path, writer.folder / name)
+        manifest = Manifest(
+            name=proposal.name,
+            kind="generic",
+            generic=proposal.generic,
+            serving=serving,
+            artifacts=(writer.artifact("model", file, runtime=runtime),),
+            provenance=provenance(family, {original.name: original}, options, TORCH_PACKAGES),
+        )
+        try:
+            graph = open_graph(writer.folder / file)
+            check_graph(graph, Bundle(writer.folder, manifest), "model", original)
+        except BundleError as error:
+            raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
+        bundle = writer.commit(manifest)
+    return GraphReport(bundle, proposal, bundle_bytes(bundle))
+
+
+def new_names(names: list[str], changes: dict[str, str], known: list[str]) -> list[str]:
+    """Names of tensors with those that the user changes.
+
+    Raises:
+        ExportError: there is no such tensor, or two would have one name.
+    """
+    for old in changes:
+        if old not in known:
+            raise ExportError(f"--rename {old}={changes[old]}: there is no tensor {old}; there are {', '.join(known)}")
+    found = [changes.get(name, name) for name in names]
+    if twice := sorted({name for name in found if found.count(name) > 1}):
+        raise ExportError(f"two tensors would be called {', '.join(twice)}; give each a name of its own with --rename")
+    return found

@@ -1,0 +1,84 @@
+"""Voice activity: where recordings and streams have speech."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tritone.activity import SpeechActivity
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Manifest, Role
+from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.voice_activity import VoiceActivityPipeline, VoiceActivityStreams
+from tritone.pipelines.wire import PROBABILITIES, SEGMENTS, Tensor
+from tritone.runtime.graph import Array, TensorSpec
+from tritone.search.activity import PARAMETERS, ActivityOptions
+
+
+class VoiceActivityKind(Kind):
+    """A probability of speech for each frame, and segments made of them by rule. Silence has a result too."""
+
+    name = "voice-activity"
+    noun = "a voice activity detector"
+    does = "it finds speech"
+    usage = "Load it with tritone.load_detector"
+    encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder", "streaming": "streaming_encoder"}
+    options = ActivityOptions
+    parameters = PARAMETERS
+    takes_pcm = True
+    checks_levels = True
+    stream_details = PROBABILITIES
+
+    def fault(self, manifest: Manifest) -> str | None:
+        for part in ("vocabulary", "decoder", "transducer", "embedding"):
+            if getattr(manifest, part) is not None:
+                return f"kind is {self.name!r}, which has no part `{part}`"
+        if manifest.streaming is None or not manifest.streaming.flexible or manifest.streaming.flush_samples is None:
+            return f"kind is {self.name!r}, which has the part `streaming`, flexible and with `flush_samples`"
+        if manifest.encoder.tail_samples:
+            return f"kind is {self.name!r}, whose probabilities are of the audio alone; it has no `tail_samples`"
+        return None
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        inputs = dict(WAVEFORMS)
+        outputs = {"probabilities": TensorSpec(FLOAT32, (None, None)), "num_frames": TensorSpec(INT64, (None,))}
+        states = manifest.streaming.states if manifest.streaming and role == "streaming_encoder" else ()
+        for state in states:
+            inputs[state.name] = outputs[f"next_{state.name}"] = TensorSpec(
+                np.dtype(state.dtype), (None, *state.sizes(0))
+            )
+        return inputs, outputs
+
+    def open(self, bundle: Bundle, *, defaults: ActivityOptions | None = None, **options: Any) -> VoiceActivityPipeline:
+        return VoiceActivityPipeline(bundle, options=defaults, **options)
+
+    def open_streaming(self, bundle: Bundle, **options: Any) -> VoiceActivityStreams:
+        return VoiceActivityStreams(bundle, **options)
+
+    def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
+        return (Tensor(name=SEGMENTS, type="STRING", dims=(1,)), Tensor(name=PROBABILITIES, type="FP32", dims=(-1,)))
+
+    def read_options(
+        self, pipeline: VoiceActivityPipeline, parameters: Mapping[str, Any], wanted: Collection[str]
+    ) -> ActivityOptions:
+        return pipeline.options.changed(parameters) if parameters else pipeline.options
+
+    def answer(self, results: Sequence[SpeechActivity], wanted: Collection[str]) -> dict[str, Array]:
+        """Segments as JSON, (rows, 1), and probabilities (rows, frames), where short rows end with zeros."""
+        found: dict[str, Array] = {}
+        if SEGMENTS in wanted:
+            texts = [json.dumps(each.to_dict()).encode() for each in results]
+            found[SEGMENTS] = np.array(texts, dtype=object)[:, None]
+        rows = [each.probabilities for each in results if each.probabilities is not None]
+        if PROBABILITIES in wanted and rows:
+            found[PROBABILITIES] = np.zeros((len(rows), max(map(len, rows))), np.float32)
+            for target, row in zip(found[PROBABILITIES], rows, strict=True):
+                target[: len(row)] = row
+        return found
+
+    def stream_answer(self, result: SpeechActivity, *, details: bool) -> dict[str, Array]:
+        return self.answer([result], (SEGMENTS, PROBABILITIES) if details else (SEGMENTS,))
+
+
+VOICE_ACTIVITY = VoiceActivityKind()

@@ -1,0 +1,83 @@
+"""A Python function of a bundle, run as a graph is: the runtime `python`.
+
+    bundle/python, "steps:tokenize"  ->  PythonGraph
+
+Such a file is a program of the bundle's author; see `function.py`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.runtime.device import cuda_index
+from tritone.runtime.graph import Array, Bucket, FunctionStamp, Slots, TensorSpec
+from tritone.runtime.python.function import PythonFunction
+from tritone.runtime.python.signature import TYPES, Argument, Models
+from tritone.runtime.slots import HostSlots
+
+
+class PythonGraph:
+    """A function with its inputs and outputs. `models`: those that it may call, None if it was given none."""
+
+    widens = False
+    buckets: Sequence[Bucket] = ()
+    concurrency = 1
+
+    def __init__(
+        self,
+        path: Path,
+        device: str = "cpu",
+        threads: int | None = None,
+        *,
+        split_calls: bool = True,
+        function: FunctionStamp,
+    ) -> None:
+        """Import the function, which runs code of its file; where it computes is its own matter.
+
+        Args:
+            path: its file.
+            function: where it is imported from, its name, and the packages that it needs.
+
+        Raises:
+            MissingDependencyError, BundleError: as of `PythonFunction`.
+        """
+        cuda_index(device)  # is it a device at all
+        self.path = path
+        self.function = PythonFunction(function.folder, function.target, function.requirements)
+        signature = self.function.signature
+        self.inputs: Mapping[str, TensorSpec] = {each.name: _spec(each) for each in signature.inputs}
+        self.outputs: Mapping[str, TensorSpec] = {each.name: _spec(each) for each in signature.outputs}
+        self.models: Models | None = None
+
+    def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
+        """See `Graph`; errors as of `PythonFunction`."""
+        found = self.function(inputs, outputs, self.models)
+        return [found[name] for name in outputs]
+
+    def stream(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Iterator[list[Array]]:
+        """Each answer of a generator; errors as of `PythonFunction`."""
+        for found in self.function.stream(inputs, self.models):
+            yield [found[name] for name in outputs]
+
+    def give_back(self, inputs: Mapping[str, Array]) -> None:
+        """See `Graph.give_back`; what a function keeps is its own."""
+
+    def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
+        """See `Graph.empty`."""
+        return np.empty(shape, dtype)
+
+    def slots(self, states: Mapping[str, TensorSpec], capacity: int) -> Slots:
+        """See `Graph.slots`."""
+        return HostSlots(self, states, capacity)
+
+
+def obstacle(device: str) -> str | None:
+    """Functions run wherever they like."""
+    cuda_index(device)
+    return None
+
+
+def _spec(argument: Argument) -> TensorSpec:
+    return TensorSpec(TYPES[argument.type], (None, *(None if size < 0 else size for size in argument.dims)))
