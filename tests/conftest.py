@@ -14,7 +14,7 @@
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, fresh                 a clock without real time; reports; a new process
-        arpa_oracle, silero                             references that results are compared with
+        arpa_oracle, nemo_reference, silero             references that results are compared with
         shared, workers                                 results made once a run; which tests stay on one worker
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.

@@ -27,7 +27,7 @@ OWNERS = {
     "triton": {"search"},
     "onnx": {"families", "tensorrt"},
     "onnxscript": {"families"},
-    "onnxruntime": {"runtime"},
+    "onnxruntime": {"runtime", "families"},  # of families only `convert/`, for its converters, see below
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
@@ -112,6 +112,17 @@ def test_rooms_that_know_little_import_little() -> None:
     for modest in ("search", "runtime", "audio", "storage"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
     assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle", "storage"}
+
+
+def test_onnxruntime_is_a_converter_in_one_folder_alone() -> None:
+    users = {
+        path.parent.name
+        for path in sources()
+        if path.relative_to(PACKAGE).parts[0] == "families"
+        for name in imports(path)
+        if name.split(".")[0] == "onnxruntime"
+    }
+    assert users == {"convert"}
 
 
 def test_search_needs_torch_on_a_device_alone() -> None:

@@ -107,7 +107,7 @@ def load(
     hotwords: "str | os.PathLike[str] | Mapping[str, float] | None" = None,
     blank_penalty: float = 0.0,
     temperature: float = 1.0,
-    max_symbols: int = 1,
+    max_symbols: int | None = None,
     max_states: int = 64,
     max_contexts: int = 8,
     chunk_size: int | None = None,

@@ -98,3 +98,14 @@ def test_a_large_transfer_is_a_line_in_a_log(capsys: pytest.CaptureFixture[str])
         bar.advance(size)
         bar.end()
     assert capsys.readouterr().err == "s3://bucket/a: 3 files, 12.0 MB ...\n"
+
+
+def test_bundles_and_repositories_in_storage_are_inspected_and_described(
+    objects: ObjectServer, toy_bundle: Path, tmp_path: Path
+):
+    run("repo", "push", toy_bundle, "s3://bucket/toy")
+    run("build", toy_bundle, "--output", ADDRESS, "--mode", "offline")
+    assert "toy" in "\n".join(run("inspect", "s3://bucket/toy")[0])
+    assert "toy" in "\n".join(run("inspect", ADDRESS)[0])
+    run("api", ADDRESS, "--output", tmp_path / "api")
+    assert list((tmp_path / "api").iterdir())

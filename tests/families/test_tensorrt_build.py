@@ -12,6 +12,7 @@ import pytest
 
 import sherpa_toys
 from families import conftest as wenet
+from families import hf_models as hf
 from families import icefall_models as icefall
 from families import jasper_models as jasper
 from families import wespeaker_models as wespeaker
@@ -20,6 +21,7 @@ from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
 from tritone.families.export import graph_files
 from tritone.families.export.report import ExportReport
+from tritone.families.hf.export import export_hf
 from tritone.families.jasper.export import export_jasper
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 from tritone.families.wespeaker.export import export_wespeaker
@@ -120,6 +122,14 @@ def test_of_jasper_with_stages(kind: str, masked: bool, tmp_path: Path) -> None:
     bundle = export_jasper(checkpoint=checkpoint, config=config, output=tmp_path / "b", **options).bundle
     roles = ("encoder", "features", "acoustic")
     assert set(plans_of(bundle, tmp_path)) == names(*roles) | names(*roles, infix=".fp16")
+
+
+@pytest.mark.slow
+def test_of_a_wavlm(tmp_path: Path) -> None:
+    """With the most that a model of transformers can have: a norm over utterances, and relative positions."""
+    folder = hf.write(tmp_path / "m", model_type="wavlm", do_stable_layer_norm=True)
+    bundle = export_hf(folder=folder, output=tmp_path / "b", precisions=("fp32", "fp16")).bundle
+    assert set(plans_of(bundle, tmp_path)) == names("encoder") | names("encoder", infix=".fp16")
 
 
 @pytest.mark.slow

@@ -73,10 +73,11 @@ class Features(_Part):
     at its ends. `sample_scale`: what samples in [-1, 1] are multiplied with first. `normalize`: by mean and deviation
     of the utterance, of each band or of all together; `mean` subtracts each band's mean alone.
 
-    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, or `spectrum`, magnitudes of `num_mel_bins` linear bands.
+    `kind`: `kaldi-fbank`, `log-mel` of librosa's bands, `spectrum`, magnitudes of `num_mel_bins` linear bands, or the
+    `samples` themselves, each a frame of one bin.
     """
 
-    kind: Literal["kaldi-fbank", "log-mel", "spectrum"] = "kaldi-fbank"
+    kind: Literal["kaldi-fbank", "log-mel", "spectrum", "samples"] = "kaldi-fbank"
     frame_length: Positive = 400
     frame_shift: Positive = 160
     num_mel_bins: Positive = 80
@@ -215,16 +216,32 @@ class Transducer(_Part):
     """The predictor and the joiner, which say what follows a frame and the tokens before it.
 
     `context_size`: tokens that the predictor sees. `start`: what they are before the first token; -1 is none at all,
-    and has no vector.
+    and has no vector. `max_symbols`: the most tokens of one frame, unless a request says otherwise.
+
+    `states`: of a predictor that remembers all tokens (an LSTM): tensors that it hands from token to token, zeros
+    before the first. `durations`: of a token-and-duration transducer (TDT): frames that a token or a blank may take, in
+    the order of the joiner's last logits.
     """
 
     context_size: Annotated[int, Field(gt=0, le=16)]
     start: tuple[Annotated[int, Field(ge=-1, le=MAX_COUNT)], ...]
+    max_symbols: Annotated[int, Field(ge=1, le=10)] = 1
+    states: Annotated[tuple[State, ...], Field(max_length=16)] = ()
+    durations: Annotated[tuple[Annotated[int, Field(ge=0, le=1024)], ...], Field(max_length=256)] = ()
 
     @model_validator(mode="after")
-    def _as_long(self) -> "Transducer":
+    def _fit(self) -> "Transducer":
         if len(self.start) != self.context_size:
             raise ValueError(f"start has {len(self.start)} tokens, context_size is {self.context_size}")
+        if self.states and self.context_size != 1:
+            raise ValueError(f"a predictor with states sees one token at a time, context_size is {self.context_size}")
+        if self.durations and not (self.states and any(self.durations)):
+            raise ValueError("durations need a predictor with states, and one of them above 0")
+        names = [state.name for state in self.states]
+        if len(set(names)) < len(names) or "context" in names or any(state.is_history for state in self.states):
+            raise ValueError(f"states of a predictor need names of their own and fixed shapes, got {names}")
+        if (size := sum(state.num_bytes() for state in self.states)) > MAX_STATE_BYTES:
+            raise ValueError(f"the states of one predictor take {size} bytes, at most {MAX_STATE_BYTES} are allowed")
         return self
 
 
@@ -245,14 +262,14 @@ class Engine(_Part):
 
     `library`: TensorRT, or TensorRT for RTX, which are not the same. `version`: of it, whole. `gpu`: the name of the
     GPU, `compute_capability` its, like "9.0"; None where the engine was built without one. `profiles`: the sizes it
-    takes, as they were asked for, like "1x2s 16x7s 64x16.7s".
+    takes, as they were asked for, like "1x2s 16x7s 64x16.7s", or "x:1x8 x:4x8 x:8x8" of a generic model.
     """
 
     library: Literal["tensorrt", "tensorrt-rtx"]
     version: Annotated[str, Field(min_length=1, max_length=64)]
     gpu: Annotated[str, Field(max_length=256)] | None = None
     compute_capability: Annotated[str, Field(max_length=16)] | None = None
-    profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
+    profiles: tuple[Annotated[str, Field(max_length=4096)], ...] = ()
 
 
 def _elements(dims: tuple[int, ...]) -> tuple[int, int]:

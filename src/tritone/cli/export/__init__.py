@@ -1,5 +1,6 @@
 """`tritone export FAMILY`: a trained checkpoint, or any graph, becomes a bundle."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -10,10 +11,13 @@ from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.silero import silero
+from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
+from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
+from tritone.families.nemo.options import NemoOptions
 from tritone.families.wenet.options import WenetOptions
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
@@ -22,6 +26,19 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=N
 @app.callback()
 def commands() -> None:
     """Turn a trained checkpoint, or any model, into a bundle."""
+
+
+@app.command()
+@with_options(HfOptions)
+def hf(
+    values: Values,
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Folder of transformers: config.json, model.safetensors, vocab.json, …"),
+    ],
+) -> None:
+    """Export a CTC model of transformers, waveform in: wav2vec2 (also MMS), HuBERT, WavLM, data2vec, UniSpeech."""
+    export("hf", {**values, "folder": folder}, "log probability")
 
 
 @app.command()
@@ -59,12 +76,20 @@ def jasper(values: Values) -> None:
     export("jasper", values, "log probability")
 
 
+@app.command()
+@with_options(NemoOptions)
+def nemo(values: Values, archive: Annotated[Path, typer.Argument(metavar="FILE.nemo", help="NeMo's archive.")]) -> None:
+    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), waveform in."""
+    export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
+
+
 app.command()(onnx)
 app.command()(python)
 app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+app.command()(tensorrt)
 app.command()(wespeaker)
 
 

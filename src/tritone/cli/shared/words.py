@@ -10,11 +10,8 @@ from tritone.storage.address import SCHEMES
 
 TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare")  # all other options that take text with :// in it take paths
 TAKE_BUNDLES = "--bundle"
-IN_STORAGE = (
-    "BUNDLE",
-    "REPO",
-    "STORAGE",
-)  # metavars of parameters that may be s3://... begin so
+IN_STORAGE = ("BUNDLE", "REPO", "STORAGE")  # metavars of parameters that may be s3://... begin so
+TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles
 
 
 def check_words(command: Any, words: Sequence[str]) -> None:
@@ -30,7 +27,9 @@ def check_words(command: Any, words: Sequence[str]) -> None:
     takes_one = (each for each in command.params if not (getattr(each, "is_flag", True) or each.multiple))
     single = {name for each in takes_one for name in each.opts}
     stored = {name for each in command.params if _may_be_stored(each) for name in each.opts}
-    arguments = any(_may_be_stored(each) for each in command.params if each.param_type_name == "argument")
+    arguments = command.name in TAKE_BUNDLES_OR_FILES or any(
+        _may_be_stored(each) for each in command.params if each.param_type_name == "argument"
+    )
     seen: set[str] = set()
     option = ""
     for word in words:

@@ -31,20 +31,6 @@ SUBSAMPLING_LAYERS: dict[str, tuple[tuple[tuple[int, int], ...], str]] = {
 }
 
 
-class InFloat32(nn.Module):
-    """A module that computes in float32 between layers that do not.
-
-    torch's own kernels do so inside of LayerNorm whatever goes in. A graph for other runtimes has to say it.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module.float()
-
-    def forward(self, x: Tensor) -> Tensor:
-        return as_dtype(self.module(as_dtype(x, torch.float32)), x.dtype)
-
-
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Tensor, dropout: nn.Dropout, wide: bool = False) -> Tensor:
     """Attention of heads (batch, heads, frames, size) under `mask` (broadcastable to batch, heads, queries, keys).
 

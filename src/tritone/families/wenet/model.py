@@ -1,18 +1,15 @@
 """A whole WeNet model: encoder, CTC head and, where the config has one, attention decoder."""
 
 import copy
-import math
 
-import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tritone.bundle.manifest import Precision
-from tritone.families.export.precision import DTYPES
+from tritone.families.export.precision import DTYPES, compute_wide
+from tritone.families.layers.ctc import token_log_probs
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
 from tritone.families.wenet.encoder import Encoder
-from tritone.families.wenet.layers import InFloat32, MultiHeadedAttention
 
 
 class CtcHead(nn.Module):
@@ -25,12 +22,7 @@ class CtcHead(nn.Module):
         self.ctc_lo = nn.Linear(width, vocab_size)
 
     def forward(self, x: Tensor) -> Tensor:
-        if not self.fused:
-            return torch.log_softmax(self.ctc_lo(x).float(), dim=-1)
-        # Tokens that are never there: tensor cores ask for a multiple of 8.
-        layer, missing = self.ctc_lo, -self.ctc_lo.out_features % 8
-        weight, bias = F.pad(layer.weight, (0, 0, 0, missing)), F.pad(layer.bias, (0, missing), value=-math.inf)
-        return torch.log_softmax(F.linear(x, weight, bias), dim=-1, dtype=torch.float32)[..., : layer.out_features]
+        return token_log_probs(self.ctc_lo, x, fused=self.fused)
 
 
 class AsrModel(nn.Module):
@@ -67,12 +59,7 @@ class AsrModel(nn.Module):
         if narrow.encoder.global_cmvn is not None and self.encoder.global_cmvn is not None:
             narrow.encoder.global_cmvn = copy.deepcopy(self.encoder.global_cmvn)
         if explicit:
-            for module in list(narrow.modules()):
-                if isinstance(module, MultiHeadedAttention):
-                    module.wide_softmax = True
-                for name, child in module.named_children():
-                    if isinstance(child, nn.LayerNorm):
-                        setattr(module, name, InFloat32(child))
+            compute_wide(narrow)
         return narrow
 
     def decode(

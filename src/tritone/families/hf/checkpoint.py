@@ -1,0 +1,75 @@
+"""The tensors of a model's folder, under the names of our network.
+
+model.safetensors | pytorch_model.bin  ->  {name: tensor} without upstream's prefix, weight norm folded
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from tritone.errors import ExportError
+from tritone.families.hf.config import PREFIXES
+from tritone.families.hf.folder import SAFE, read_tensors
+
+# Weight norm: magnitude and direction, by the names of torch's newer and its older form.
+NORMED = ((".parametrizations.weight.original0", ".parametrizations.weight.original1"), (".weight_g", ".weight_v"))
+TRAINING = ("masked_spec_embed", "num_batches_tracked")  # ends of names of what matters in training alone
+HEAD = "lm_head.weight"
+
+
+def read_state(files: list[Path], model_type: str) -> dict[str, Tensor]:
+    """Read the tensors of all files.
+
+    Raises:
+        ExportError: a file is unreadable, or the model has no CTC head.
+    """
+    state: dict[str, Tensor] = {}
+    for file in files:
+        state |= read_tensors(file)
+    if HEAD not in state:
+        raise ExportError(
+            f"{files[0].parent} has no {HEAD}: it is a model without CTC head, such as one that was only pretrained. "
+            "Give one that was fine-tuned for CTC, saved from a …ForCTC class."
+        )
+    return renamed(state, model_type)
+
+
+def renamed(state: Mapping[str, Tensor], model_type: str) -> dict[str, Tensor]:
+    """Tensors by names without upstream's prefix; what training alone needs is left out, weight norm is folded."""
+    prefix = PREFIXES[model_type]
+    found = {name.removeprefix(prefix): value for name, value in state.items() if not name.endswith(TRAINING)}
+    for magnitude, direction in NORMED:
+        for name in [name for name in found if name.endswith(magnitude)]:
+            root = name.removesuffix(magnitude)
+            if root + direction in found:
+                found[f"{root}.weight"] = _normed(found.pop(name), found.pop(root + direction))
+    return found
+
+
+def _normed(magnitude: Tensor, direction: Tensor) -> Tensor:
+    """A weight of its magnitude and its direction, which are separate for each place of the kernel (the last axis)."""
+    length = direction.double().square().sum(dim=(0, 1), keepdim=True).sqrt()
+    return (direction.double() * (magnitude.double() / length)).float()
+
+
+def adapter_file(folder: Path, language: str) -> Path:
+    """The weights of a language of MMS.
+
+    Raises:
+        ExportError: there are none, or the language's name is not the name of a file.
+    """
+    names = [f"adapter.{language}{suffix}" for suffix in (SAFE, ".bin")]
+    for name in names:
+        if Path(name).name == name and (folder / name).is_file():
+            return folder / name
+    raise ExportError(f"{folder} has no {' or '.join(names)}: this language's adapter is not there")
+
+
+def read_adapter(path: Path, model_type: str) -> dict[str, Tensor]:
+    """The tensors that a language replaces: adapters of layers and the CTC head; errors as of `read_tensors`."""
+    state = read_tensors(path)
+    if HEAD not in state or not torch.is_tensor(state[HEAD]):
+        raise ExportError(f"{path} has no {HEAD}; an adapter holds the head of its language")
+    return renamed(state, model_type)

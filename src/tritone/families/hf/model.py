@@ -1,0 +1,74 @@
+"""The network: feature extractor, encoder and CTC head, and how upstream's tensors become it."""
+
+import copy
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+
+from tritone.bundle.manifest import Precision
+from tritone.families.export.checkpoint import require_fit
+from tritone.families.export.precision import DTYPES, compute_wide
+from tritone.families.hf.config import ModelConfig
+from tritone.families.hf.layers import Encoder, FeatureExtractor, FeatureProjection
+from tritone.families.layers.ctc import token_log_probs
+
+POSITIONS = "encoder.positions.embedding.weight"
+FIRST_POSITIONS = "encoder.layers.0.attention.rel_attn_embed.weight"  # upstream has them in the first layer
+
+
+class Network(nn.Module):
+    """Samples to log-probabilities; its tensors have upstream's names without `wav2vec2.` and the like."""
+
+    fused = False
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.feature_extractor = FeatureExtractor(config)
+        self.feature_projection = FeatureProjection(config)
+        self.encoder = Encoder(config)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
+
+    @classmethod
+    def of(cls, config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> "Network":
+        """Make a network of tensors as `checkpoint.read_state` returns them.
+
+        Raises:
+            ExportError: tensors are missing, misshapen, not finite or unknown; see `require_fit`.
+        """
+        with torch.device("meta"):  # the sizes are a stranger's; memory is taken by tensors that are there
+            network = cls(config)
+        state = {POSITIONS if name == FIRST_POSITIONS else name: value for name, value in state.items()}
+        wanted = {name: value for name, value in network.state_dict().items() if value.is_floating_point()}
+        require_fit({name: tuple(value.shape) for name, value in wanted.items()}, state, origin, "its config")
+        network.load_state_dict({name: value.float() for name, value in state.items()}, strict=False, assign=True)
+        for name, buffer in network.named_buffers():
+            if buffer.is_meta:  # a counter of training
+                network.get_submodule(name.rpartition(".")[0]).register_buffer(name.rpartition(".")[2], None)
+        return network.requires_grad_(False).eval()
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What it computes in."""
+        return self.lm_head.weight.dtype
+
+    def in_precision(self, precision: Precision, *, explicit: bool = False) -> "Network":
+        """A copy that computes in a precision, itself for "fp32"; see `wenet.model.AsrModel.in_precision`."""
+        if precision == "fp32":
+            return self
+        narrow = copy.deepcopy(self).to(DTYPES[precision])
+        if explicit:
+            compute_wide(narrow)
+        return narrow
+
+    def forward(self, x: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Encode samples (batch, samples, 1).
+
+        Returns:
+            Log-probabilities (batch, frames, tokens) float32, frames of each row (batch,) int64, and the encoder's
+            result (batch, frames, width).
+        """
+        x, frames = self.feature_extractor(x, num_samples)
+        encoded = self.encoder(self.feature_projection(x), frames)
+        return token_log_probs(self.lm_head, encoded, fused=self.fused), frames, encoded

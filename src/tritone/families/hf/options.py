@@ -1,0 +1,21 @@
+"""What a caller may choose of the export of transformers' CTC models."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tritone.families.export.options import Option, RecognizerOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class HfOptions(RecognizerOptions):
+    """The model's folder, and what to make of it; the rest see `ExportOptions`."""
+
+    folder: Path
+    language: Annotated[
+        str | None,
+        Option(
+            "Language of a model with adapters for several (MMS), such as eng: its vocabulary and its adapter. "
+            "Default: the one that the folder was saved with."
+        ),
+    ] = None

@@ -1,0 +1,219 @@
+"""Folders of transformers in all their forms, damaged and hostile ones among them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from families.hf_models import VOCAB, write, write_json
+from tritone.errors import ExportError
+from tritone.families.hf.checkpoint import renamed
+from tritone.families.hf.export import HfModel, export_hf
+from tritone.families.hf.options import HfOptions
+from tritone.families.hf.tokenizer import read_tokenizer
+
+
+def opened(folder: Path, **options: Any) -> HfModel:
+    return HfModel(HfOptions(folder=folder, output=folder / "b", **options))
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write(tmp_path_factory.mktemp("hf") / "model")
+
+
+def test_weight_norm_is_folded_in_its_old_and_in_its_new_names() -> None:
+    normed = torch.nn.utils.parametrizations.weight_norm(torch.nn.Conv1d(4, 6, 5), dim=2)
+    with torch.no_grad():
+        normed.parametrizations.weight.original0.mul_(1.7)
+    magnitude, direction = normed.parametrizations.weight.original0, normed.parametrizations.weight.original1
+    new = {
+        "wav2vec2.c.parametrizations.weight.original0": magnitude,
+        "wav2vec2.c.parametrizations.weight.original1": direction,
+    }
+    old = {"wav2vec2.c.weight_g": magnitude, "wav2vec2.c.weight_v": direction}
+    for state in (new, old):
+        found = renamed(state, "wav2vec2")
+        assert list(found) == ["c.weight"]
+        torch.testing.assert_close(found["c.weight"], normed.weight.detach())
+
+
+@pytest.mark.parametrize("form", ["bin", "shards", "bin-shards"])
+def test_weights_may_be_of_torch_or_in_shards(form: str, original: Path, tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")
+    state = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    name = "model.safetensors" if form == "shards" else "pytorch_model.bin"
+    store = save_file if form == "shards" else torch.save
+    if form == "bin":
+        store(state, folder / name)
+    else:
+        parts = {f"part-{part}.{form[:3]}": sorted(state)[part::2] for part in range(2)}
+        parts = {file.replace(".sha", ".safetensors"): held for file, held in parts.items()}
+        for file, held in parts.items():
+            store({each: state[each] for each in held}, folder / file)
+        write_json(
+            folder / f"{name}.index.json", {"weight_map": {each: file for file, held in parts.items() for each in held}}
+        )
+    found, expected = opened(folder), opened(original)
+    for one, other in zip(found.network.parameters(), expected.network.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert len(found.sources) == len(expected.sources) + ("shards" in form)
+
+
+def test_an_index_cannot_name_files_elsewhere(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")
+    (folder / "model.safetensors").rename(tmp_path / "stolen.safetensors")
+    for named in ("../stolen.safetensors", str(tmp_path / "stolen.safetensors"), "missing.safetensors", ""):
+        write_json(folder / "model.safetensors.index.json", {"weight_map": {"lm_head.weight": named}})
+        with pytest.raises(ExportError, match="which is not a file of"):
+            opened(folder)
+    write_json(folder / "model.safetensors.index.json", {"weight_map": [1]})
+    with pytest.raises(ExportError, match="has no weight_map"):
+        opened(folder)
+
+
+def damage(path: Path, **changes: Any) -> Callable[[Path], None]:
+    def change(folder: Path) -> None:
+        content = json.loads((folder / path).read_text())
+        write_json(folder / path, {**content, **changes})
+
+    return change
+
+
+def without(name: str) -> Callable[[Path], None]:
+    return lambda folder: (folder / name).unlink()
+
+
+def headless(folder: Path) -> None:
+    state = load_file(folder / "model.safetensors")
+    save_file({name: value for name, value in state.items() if "lm_head" not in name}, folder / "model.safetensors")
+
+
+def truncated(folder: Path) -> None:
+    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:500])
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (without("config.json"), "config.json not found: give a folder"),
+        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json is not a JSON file"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "must hold a JSON object, got a list"),
+        (damage(Path("config.json"), model_type="whisper"), "model_type 'whisper'; this command exports CTC models of"),
+        (damage(Path("config.json"), add_adapter=True), "add_adapter: true, convolutions after the encoder"),
+        (damage(Path("config.json"), hidden_act="mish"), "hidden_act: Input should be 'gelu'"),
+        (damage(Path("config.json"), hidden_size=2**40), "hidden_size: Input should be less than"),
+        (damage(Path("config.json"), num_attention_heads=5), "24 is no multiple of num_attention_heads 5"),
+        (damage(Path("config.json"), conv_stride=[5, 2]), "must be equally long"),
+        (damage(Path("config.json"), conv_stride=[5, 9, 8]), "goes beyond conv_kernel"),
+        (damage(Path("config.json"), hidden_size=60000, num_attention_heads=1), "the config asks for"),
+        (damage(Path("config.json"), num_hidden_layers=3), r"missing encoder\.layers\.2\.attention"),
+        (without("model.safetensors"), "has no weights: expected model.safetensors or pytorch_model.bin"),
+        (truncated, "not a readable safetensors file"),
+        (headless, "without CTC head"),
+        (without("preprocessor_config.json"), "has neither preprocessor_config.json nor"),
+        (
+            damage(Path("preprocessor_config.json"), feature_extractor_type="SeamlessM4TFeatureExtractor"),
+            "of a Seamless",
+        ),
+        (damage(Path("preprocessor_config.json"), sampling_rate="16k"), "sampling_rate '16k'"),
+        (without("vocab.json"), "vocab.json not found"),
+        (damage(Path("vocab.json"), **{"|": "four"}), "expected an id for each token"),
+        (damage(Path("vocab.json"), **{"<pad>": 99}), "the pad token '<pad>', which is the blank"),
+        (damage(Path("vocab.json"), **{" ": 5}), "cannot be told apart"),
+        (
+            lambda folder: write_json(folder / "tokenizer_config.json", {"tokenizer_class": "BertTokenizer"}),
+            "BertToken",
+        ),
+    ],
+    ids=lambda case: case if isinstance(case, str) else "",
+)
+def test_what_is_missing_damaged_or_unsupported_is_said(
+    change: Callable[[Path], None], said: str, tmp_path: Path
+) -> None:
+    folder = write(tmp_path / "model")
+    change(folder)
+    with pytest.raises(ExportError, match=said):
+        export_hf(folder=folder, output=tmp_path / "b")
+    assert not (tmp_path / "b").exists()
+
+
+def test_a_language_of_mms_brings_its_adapter_its_head_and_its_vocabulary(tmp_path: Path) -> None:
+    stable = {"do_stable_layer_norm": True, "feat_extract_norm": "layer", "adapter_attn_dim": 4}
+    folder = write(tmp_path / "model", **stable)
+    vocab = {token: id for id, token in enumerate(VOCAB)}
+    write_json(folder / "vocab.json", {"eng": vocab, "deu": {**vocab, "ß": len(vocab)}})
+    state = load_file(folder / "model.safetensors")
+    adapter = {name: value + 1 for name, value in state.items() if "adapter_layer" in name}
+    adapter |= {"lm_head.weight": torch.ones(len(vocab) + 1, 24), "lm_head.bias": torch.zeros(len(vocab) + 1)}
+    save_file(adapter, folder / "adapter.deu.safetensors")
+    model = opened(folder, language="deu")
+    assert model.tokens is not None
+    assert model.tokens[-1] == "ß"
+    assert model.network.lm_head.out_features == len(vocab) + 1
+    found = model.network.state_dict()
+    name = "encoder.layers.1.adapter_layer.linear_1.weight"
+    assert torch.equal(found[name], state[f"wav2vec2.{name}"] + 1)
+    assert model.sources["adapter.deu.safetensors"] == folder / "adapter.deu.safetensors"
+    for language, said in (("fra", "has no adapter.fra.safetensors or"), ("../deu", "this language's adapter")):
+        with pytest.raises(ExportError, match=said):
+            opened(folder, language=language)
+    with pytest.raises(ExportError, match=r"choose one of deu, eng; got None"):
+        opened(folder)
+    write_json(folder / "tokenizer_config.json", {"target_lang": "eng"})
+    assert opened(folder).tokens == [each.replace("|", "▁") for each in VOCAB]
+
+
+def test_a_language_of_a_model_without_adapters_is_refused(original: Path) -> None:
+    with pytest.raises(ExportError, match="has no adapters of languages"):
+        opened(original, language="eng")
+
+
+def test_the_tokenizers_settings_are_followed(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")
+    vocab = {"A": 0, "B": 1, "_": 2, "[UNK]": 3, "[PAD]": 4}
+    write_json(folder / "vocab.json", vocab)
+    write_json(folder / "added_tokens.json", {"<s>": 5, "</s>": 6, "[PAD]": 9})
+    write_json(folder / "special_tokens_map.json", {"pad_token": {"content": "[PAD]"}, "unk_token": "<unk>"})
+    write_json(
+        folder / "tokenizer_config.json", {"unk_token": "[UNK]", "word_delimiter_token": "_", "do_lower_case": True}
+    )
+    table = read_tokenizer(folder, 8)
+    assert table.tokens == ["a", "b", "▁", "[unk]", "[pad]", "<s>", "</s>", "<unused-7>"]
+    assert (table.blank_id, table.unk_id, table.sos_id, table.eos_id, table.nameless) == (4, 3, 5, 6, [7])
+
+
+def test_phonemes_are_written_with_spaces_between_them(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")
+    write_json(folder / "vocab.json", {"<pad>": 0, "aː": 1, "|": 2, "t͡ʃ": 3})
+    write_json(folder / "tokenizer_config.json", {"tokenizer_class": "Wav2Vec2PhonemeCTCTokenizer"})
+    table = read_tokenizer(folder, 4)
+    assert (table.tokens, table.connect_symbol) == (["<pad>", "aː", "|", "t͡ʃ"], " ")
+
+
+def test_notes_say_what_was_taken_for_granted(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model", pad_token_id=3)
+    (folder / "language_model").mkdir()
+    vocab = {token: id for id, token in enumerate(VOCAB[:-1])}
+    write_json(folder / "vocab.json", vocab)
+    notes = opened(folder).notes
+    assert [note.split(" ")[0] for note in notes] == ["1", "the", str(folder / "language_model")]
+
+
+def test_a_program_in_a_checkpoint_does_not_run(tmp_path: Path) -> None:
+    folder = write(tmp_path / "model")
+    (folder / "model.safetensors").unlink()
+
+    class Program:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "ran",))
+
+    torch.save({"lm_head.weight": Program()}, folder / "pytorch_model.bin")
+    with pytest.raises(ExportError, match="cannot be read safely"):
+        opened(folder)
+    assert not (tmp_path / "ran").exists()
