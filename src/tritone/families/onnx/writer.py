@@ -99,7 +99,7 @@ def _drop_copies(graph: onnx.GraphProto) -> None:
     }
     for node in [node for node in graph.node if node.output[0] in copies]:
         graph.node.remove(node)
-    for inner in _graphs(graph):
+    for inner in inner_graphs(graph):
         for node in inner.node:
             node.input[:] = [copies.get(name, name) for name in node.input]
 
