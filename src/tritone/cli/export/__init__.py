@@ -19,6 +19,7 @@ from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
 from tritone.families.nemo.options import NemoOptions
 from tritone.families.wenet.options import WenetOptions
+from tritone.families.whisper.options import WhisperOptions
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -98,3 +99,10 @@ app.command()(wespeaker)
 def wenet(values: Values) -> None:
     """Export a WeNet U2 or U2++ model: encoder, CTC head and attention decoder, waveform in."""
     export("wenet", values, "log probability")
+
+
+@app.command()
+@with_options(WhisperOptions)
+def whisper(values: Values) -> None:
+    """Export a Whisper model: a folder of transformers, or a .pt of OpenAI's; features, encoder and decoder."""
+    export("whisper", values, "share of the size of what is compared")
