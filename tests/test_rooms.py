@@ -33,6 +33,8 @@ OWNERS = {
     "soundfile": {"audio"},
     "jinja2": {"report"},
     "rapidfuzz": {"evaluate"},
+    "obstore": {"storage"},
+    "huggingface_hub": {"storage"},
     "matplotlib": {"report", "bench"},  # report gives every figure its look, bench draws on it
 }
 
@@ -108,9 +110,9 @@ def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_
 
 
 def test_rooms_that_know_little_import_little() -> None:
-    for modest in ("search", "runtime", "audio"):
+    for modest in ("search", "runtime", "audio", "storage"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
-    assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle"}
+    assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle", "storage"}
 
 
 def test_onnxruntime_is_a_converter_in_one_folder_alone() -> None:
@@ -161,7 +163,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
     [
         ("tritone", ("torch", "onnxruntime", "tritonclient", "numpy")),
         ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
-        ("tritone.bundle", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),

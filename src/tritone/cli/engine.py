@@ -71,8 +71,11 @@ def engine(
     """
     from tritone.bundle.bundle import Bundle
     from tritone.cli.export.options import names
+    from tritone.storage import parse
     from tritone.tensorrt import build_engines
 
+    if output is None and parse(bundle) is not None:
+        raise typer.BadParameter(f"{bundle} is in storage, where nothing is added: give --output, a folder here")
     sizes = (least or [], usual or [], most or [])
     try:
         if bundle.endswith(".onnx") and Path(bundle).is_file():

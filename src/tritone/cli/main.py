@@ -9,13 +9,16 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tritone.cli.shared.transfer_bar import TransferBar
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
 from tritone.paths import ADVICE, explained
+from tritone.storage.progress import showing
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
-    *("export", "inspect", "convert", "check-precision", "engine", "compile", "build", "ensemble", "serve"),
+    *("export", "inspect", "convert", "check-precision", "engine", "compile"),
+    *("build", "repo", "ensemble", "serve", "models"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor"),
@@ -51,7 +54,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with showing(TransferBar()):
+                return super().invoke(ctx)
         except TritoneError as error:
             if ctx.params.get("debug"):
                 raise
