@@ -17,7 +17,7 @@ def api(
     ] = None,
     title: Annotated[str, typer.Option(help="Title of the documents.")] = "Models on Triton",
 ) -> None:
-    """Write an OpenAPI document, a Postman collection and lines of curl for the models of a repository.
+    """Describe models for OpenAPI, Postman and curl.
 
     Each model has a sample as JSON and one with binary tensors; a model with labels, one that asks for classes.
     """

@@ -35,7 +35,7 @@ def check_precision(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object.")] = False,
 ) -> None:
-    """Run two graphs on the same inputs and print how far their outputs are apart.
+    """Compare the outputs of two graphs on the same inputs.
 
     Exit code 0 if B keeps all limits, 1 if not. Numbers that become infinite or NaN in B break one always. Without
     --inputs both get inputs made from the shapes, which shows that B runs, and little of its precision.

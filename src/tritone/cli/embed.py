@@ -50,7 +50,7 @@ def embed(
         bool, typer.Option("--force", help="Start again if another model, or other options, made the vectors in DIR.")
     ] = False,
 ) -> None:
-    """Turn recordings into speaker embeddings, in Kaldi archives.
+    """Turn recordings into embeddings, in Kaldi archives.
 
     With a running server (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
     --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a crash, the same

@@ -63,7 +63,7 @@ def engine(
         int | None, typer.Option(min=0, max=5, help="Effort of the search for kernels. Default: TensorRT's, 3.")
     ] = None,
 ) -> None:
-    """Build TensorRT engines of a bundle's ONNX graphs, or of one ONNX file.
+    """Build TensorRT engines of a bundle, or of an ONNX file.
 
     They are for the GPU of this machine, and are added to the bundle for `tritone build --runtime tensorrt`. Give
     --min, --opt and --max several times for several profiles of sizes. An ONNX file becomes a plan in the precision

@@ -19,7 +19,7 @@ def inspect(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain a bundle, a model repository or a graph: its tensors, files and settings.
+    """Explain a bundle, a model repository or a graph.
 
     Nothing of it is run, so it is safe for files of strangers. Exit code 1 if a bundle is damaged.
     """

@@ -46,7 +46,9 @@ def top(
     *,
     connection: Connection,
 ) -> None:
-    """Show throughput, latency, queues, batches, padding, streams and memory of each model, live.
+    """Show what each model of a server does, live.
+
+    Throughput, latency, queue, batches, padding, streams and memory.
 
     Times are means over the interval. On a server of this machine, memory is that of the model's processes.
     Where the output is no terminal, one table follows the other.
