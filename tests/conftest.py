@@ -9,11 +9,12 @@
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
         wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
         fronts, certificates                            a proxy that refuses and remembers; files of TLS
+        object_server, hub_server                       S3 and a hub of models on loopback, which fail as told
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write
         simulation, load_reports, fresh                 a clock without real time; reports; a new process
-        arpa_oracle, silero                             references that results are compared with
+        arpa_oracle, nemo_reference, silero             references that results are compared with
         shared, workers                                 results made once a run; which tests stay on one worker
 
 `make test` leaves out what is marked `slow`, `make test-all` runs it too, and `make test-gpu` what is marked `gpu`.
@@ -34,6 +35,7 @@ import hypothesis
 import pytest
 
 import workers
+from object_server import ObjectServer
 from shared import Shared, shared_of
 from toy import write_toy_bundle
 from tritone.families.silero.export import export_silero
@@ -87,6 +89,16 @@ def wire_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServ
 def either_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     """Toy models that take float32 or 16-bit audio, and say which they got; beside one that knows float32 alone."""
     with toy_server(tmp_path_factory.mktemp("either"), "either", "either-chunks", "count", "scale") as server:
+        yield server
+
+
+@pytest.fixture
+def objects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
+    """An empty S3 on loopback, which the environment names, and a cache of this test."""
+    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
+    with ObjectServer() as server:
+        for name, value in server.environment.items():
+            monkeypatch.setenv(name, value)
         yield server
 
 

@@ -27,12 +27,14 @@ OWNERS = {
     "triton": {"search"},
     "onnx": {"families", "tensorrt"},
     "onnxscript": {"families"},
-    "onnxruntime": {"runtime"},
+    "onnxruntime": {"runtime", "families"},  # of families only `convert/`, for its converters, see below
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
     "jinja2": {"report"},
     "rapidfuzz": {"evaluate"},
+    "obstore": {"storage"},
+    "huggingface_hub": {"storage"},
     "matplotlib": {"report", "bench"},  # report gives every figure its look, bench draws on it
 }
 
@@ -82,7 +84,8 @@ def test_imports_point_down_the_list_of_rooms() -> None:
 
 def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
     # The command uses the public face of the package, as its users do; `systems` passes the options of `load` on.
-    public = {"load", "load_detector", "load_embedder", "load_model", "Client", "Recognizer", "TritoneError"}
+    public = {"load", "load_detector", "load_embedder", "load_model", "load_whisper"}
+    public |= {"Client", "Recognizer", "TritoneError"}
     beside = {(room, other) for _, room, other in edges() if other not in ROOMS and other not in FOR_ALL}
     assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 
@@ -107,9 +110,20 @@ def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_
 
 
 def test_rooms_that_know_little_import_little() -> None:
-    for modest in ("search", "runtime", "audio"):
+    for modest in ("search", "runtime", "audio", "storage"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
-    assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle"}
+    assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle", "storage"}
+
+
+def test_onnxruntime_is_a_converter_in_one_folder_alone() -> None:
+    users = {
+        path.parent.name
+        for path in sources()
+        if path.relative_to(PACKAGE).parts[0] == "families"
+        for name in imports(path)
+        if name.split(".")[0] == "onnxruntime"
+    }
+    assert users == {"convert"}
 
 
 def test_search_needs_torch_on_a_device_alone() -> None:
@@ -149,7 +163,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
     [
         ("tritone", ("torch", "onnxruntime", "tritonclient", "numpy")),
         ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
-        ("tritone.bundle", ("torch", "onnxruntime", "tritonclient")),
+        ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),
         ("tritone.server", ("torch", "onnxruntime", "pytriton")),

@@ -21,10 +21,10 @@ from tritone.corpus.clips import Clip, read_clips
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import Counts, score_utterance
 from tritone.loadtest.workload.speech import Tape
+from tritone.paths import CACHE
 from tritone.pipelines import EmbeddingPipeline, OfflinePipeline, open_offline
 from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.graphs.placement import Placement
-from tritone.runtime.torch.compiled import CACHE
 
 CHECKPOINT = ROOT / "training" / "demo-asr"
 COMPANY = 64

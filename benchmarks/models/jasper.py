@@ -19,10 +19,10 @@ from benchmarks.models.wenet import babble
 from tritone.bundle import Bundle
 from tritone.families.jasper.config import ModelConfig, parse_config
 from tritone.families.jasper.export import export_jasper
-from tritone.families.jasper.features import LogMel
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
 from tritone.families.jasper.names import branch_names, convolution_names, tensor_shapes
+from tritone.families.layers.log_mel import LogMel
 
 LABELS = [*" abcdefghijklmnopqrstuvwxyz'"]
 JASPER = ((256, 11), (384, 13), (512, 17), (640, 21), (768, 25))  # filters and kernel of each fifth of the blocks

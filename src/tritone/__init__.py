@@ -1,6 +1,7 @@
 """Tritone: trained speech models into production on NVIDIA Triton Inference Server.
 
 tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
+tritone.load_whisper("whisper").transcribe(["a.wav"])   recognition by a Whisper model, in this process
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
 tritone.load_detector("vad").segments("a.wav")          where a recording has speech, in this process
 tritone.load_model("letters").infer({"image": array})   any other model, arrays by name
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tritone.pipelines.generic.model import Model
     from tritone.pipelines.live import Stream
     from tritone.pipelines.recognizer import Recognizer
+    from tritone.pipelines.whisper.transcriber import Transcriber
     from tritone.pipelines.wiring.ensemble import Ensemble
     from tritone.runtime.python.signature import Models
     from tritone.search.activity import ActivityOptions
@@ -52,6 +54,7 @@ __all__ = [
     "SpeechActivity",
     "SpeechSegment",
     "Stream",
+    "Transcriber",
     "Transcript",
     "TritoneError",
     "__version__",
@@ -61,6 +64,7 @@ __all__ = [
     "load_embedder",
     "load_ensemble",
     "load_model",
+    "load_whisper",
 ]
 
 # Imported on first use, so that `import tritone` costs nothing and the client works without the runtime.
@@ -82,6 +86,7 @@ LAZY = {
     "SpeechActivity": "tritone.activity",
     "SpeechSegment": "tritone.activity",
     "Stream": "tritone.pipelines.live",
+    "Transcriber": "tritone.pipelines.whisper.transcriber",
     "Transcript": "tritone.transcript",
 }
 
@@ -107,7 +112,7 @@ def load(
     hotwords: "str | os.PathLike[str] | Mapping[str, float] | None" = None,
     blank_penalty: float = 0.0,
     temperature: float = 1.0,
-    max_symbols: int = 1,
+    max_symbols: int | None = None,
     max_states: int = 64,
     max_contexts: int = 8,
     chunk_size: int | None = None,
@@ -347,6 +352,47 @@ def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", thread
         raise
     weakref.finalize(ensemble, made.cleanup)  # functions may read their files as long as they are called
     return ensemble
+
+
+def load_whisper(
+    bundle: "str | os.PathLike[str]",
+    *,
+    device: str = "cpu",
+    threads: int | None = None,
+    runtime: str | None = None,
+    precision: str | None = None,
+    max_audio_s: float = 7200.0,
+    **decoding: Any,
+) -> "Transcriber":
+    """Load a bundle of a Whisper model, for recordings of any length in this process.
+
+    Args:
+        bundle: a bundle folder.
+        device, threads, runtime, precision: as of `load`.
+        max_audio_s: the longest recording that `transcribe` accepts, in seconds.
+        decoding: how to transcribe where a call asks for nothing else: `language="de"`, `beam=5`, and all other names
+            of docs/export-whisper.md.
+
+    Raises:
+        BundleError: the bundle is missing, damaged or too new, or holds no Whisper model.
+        InputError: an option of decoding is unknown or out of range.
+        ValueError: there is no such device, runtime or precision, or `threads` is below 1.
+
+    What the bundle or this machine does not have is told when the graphs are first needed.
+    """
+    from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.graphs.placement import Placement
+    from tritone.pipelines.whisper.options import DecodingOptions
+    from tritone.pipelines.whisper.transcriber import Transcriber
+
+    opened = Bundle.open(bundle)
+    opened.verify()  # damaged weights would not fail, they would give other words
+    return Transcriber(
+        opened,
+        placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
+        max_audio_s=max_audio_s,
+        options=DecodingOptions().changed(decoding),
+    )
 
 
 def __getattr__(name: str) -> Any:

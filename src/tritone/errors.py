@@ -2,9 +2,9 @@
 
     InputError      fix the input       AudioError, StreamError
     RetryError      try again later     ServerUnreachableError (StreamLostError, RegionLostError), ServerTimeoutError,
-                                        ServerBusyError
+                                        ServerBusyError, StorageUnreachableError
     OperatorError   mend the set-up     BundleError, ExportError, LanguageModelError, ServerSetupError,
-                                        MissingDependencyError
+                                        StorageError, MissingDependencyError
 
 A message says what was seen, what is needed and what to do next, in the user's units. Wrong arguments to a
 function stay `ValueError`.
@@ -53,6 +53,10 @@ class ServerBusyError(RetryError):
     """The server refused the request because its queue or its stream slots are full."""
 
 
+class StorageUnreachableError(RetryError):
+    """Storage elsewhere (s3://, gs://, az://, hf://) does not answer, or the connection broke too often."""
+
+
 class OperatorError(TritoneError):
     """The installation, the model folder or the server set-up needs a person."""
 
@@ -71,6 +75,10 @@ class LanguageModelError(OperatorError):
 
 class ServerSetupError(OperatorError):
     """tritonserver, or something that it needs, is missing or unfit."""
+
+
+class StorageError(OperatorError):
+    """A folder in storage is missing, damaged or cannot be accessed, or a listing of it cannot be used."""
 
 
 class MissingDependencyError(OperatorError):

@@ -1,4 +1,4 @@
-"""Paths of files and folders: on this machine's file system, for storage elsewhere (s3://...) is not supported yet."""
+"""Paths of files and folders on this machine. Bundles and repositories elsewhere (s3://...) are those of `storage/`."""
 
 import errno
 import os
@@ -18,6 +18,7 @@ ADVICE = {
     errno.ENAMETOOLONG: "A name has at most 255 bytes, a path 4095. Choose a shorter one.",
 }
 """What to do about errors of the system that any file may cause."""
+CACHE = "TRITONE_CACHE"  # environment variable: the cache folder, where it is not the user's usual one
 OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # what pathlib makes of it
 
@@ -33,6 +34,13 @@ def local(path: str | os.PathLike[str], error: type[TritoneError] = InputError) 
     if found is None or os.path.isdir(f"{found[1]}:"):  # a folder may be called so
         return Path(path)
     raise error(not_supported(text, found[1]))
+
+
+def cache_folder() -> Path:
+    """Tritone's cache folder of this user: `$TRITONE_CACHE`, or `tritone` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    if own := os.environ.get(CACHE):
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritone"
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:
@@ -63,6 +71,7 @@ def explained(error: OSError, doing: str) -> OperatorError:
 def not_supported(text: str, scheme: str) -> str:
     """The message about a path with a scheme."""
     return (
-        f"{text}: storage with the scheme {scheme}:// is not supported yet. Give a path on this machine: copy files "
-        "to be read there first, and files that were written away afterwards; or mount the storage as a folder."
+        f"{text}: a path with the scheme {scheme}:// is not supported here. Bundles and repositories are read from "
+        "s3://, gs://, az:// and hf://; `tritone repo push` and `tritone repo pull` copy them. Give a path on this "
+        "machine for other files."
     )

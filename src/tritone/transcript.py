@@ -6,6 +6,7 @@ The pipelines make it, the wire carries it as JSON (output `DETAILS`), the clien
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +39,25 @@ class Alternative:
 
 
 @dataclass(frozen=True)
+class Segment:
+    """A part of a recording that a model itself cut off, such as a sentence, with how sure it was of the text.
+
+    `avg_log_prob`: mean log-probability of its window's tokens. `no_speech_prob`: the probability that there is no
+    speech in the window. `compression_ratio`: how far zlib compresses the window's text; repetitive text has more.
+    `temperature`: at which it was written. `tokens`: ids, with those of its start and end where the model wrote any.
+    """
+
+    text: str
+    start_s: float
+    end_s: float
+    avg_log_prob: float = 0.0
+    no_speech_prob: float = 0.0
+    compression_ratio: float = 0.0
+    temperature: float = 0.0
+    tokens: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
 class Transcript:
     """What was said.
 
@@ -47,6 +67,8 @@ class Transcript:
     A stream with endpoints is a row of segments. The transcript is of the one under way, `segment` is its number from
     0; `ended` holds those that this step ended, in order and final, and `history` the text of all ended segments. Times
     count from the start of the stream.
+
+    `segments` and `language`, the code of the language, are of models that write them (Whisper); empty elsewhere.
     """
 
     text: str
@@ -60,6 +82,8 @@ class Transcript:
     segment: int = 0
     ended: tuple["Transcript", ...] = ()
     history: str = ""
+    segments: tuple[Segment, ...] = ()
+    language: str = ""
 
     @classmethod
     def deferred(cls, text: str, details: "Callable[[], Self]", *, audio_s: float = 0.0) -> "Self":
@@ -115,6 +139,22 @@ class Transcript:
                 }
                 for each in self.alternatives
             ]
+        if self.language:
+            result["language"] = self.language
+        if self.segments:
+            result["segments"] = [
+                {
+                    "text": each.text,
+                    "start_s": round(each.start_s, 3),
+                    "end_s": round(each.end_s, 3),
+                    "avg_log_prob": round(each.avg_log_prob, 4),
+                    "no_speech_prob": round(each.no_speech_prob, 4),
+                    "compression_ratio": round(each.compression_ratio, 4),
+                    "temperature": round(each.temperature, 4),
+                    "tokens": list(each.tokens),
+                }
+                for each in self.segments
+            ]
         if self.ended:
             result["ended"] = [each.to_dict() for each in self.ended]
         return result
@@ -126,7 +166,8 @@ class Transcript:
         Raises:
             KeyError, TypeError: `fields` is not such a dictionary.
         """
-        known = {name: fields[name] for name in ("confidence", "audio_s", "is_final", "segment") if name in fields}
+        names = ("confidence", "audio_s", "is_final", "segment", "language")
+        known = {name: fields[name] for name in names if name in fields}
         return cls(
             text=fields["text"],
             tokens=_spans_in(fields, "tokens"),
@@ -142,6 +183,13 @@ class Transcript:
                 for each in fields.get("alternatives", ())
             ),
             ended=tuple(cls.from_dict(each) for each in fields.get("ended", ())),
+            segments=tuple(
+                Segment(
+                    **{each.name: part[each.name] for each in dataclass_fields(Segment) if each.name in part}
+                    | {"tokens": tuple(part.get("tokens", ()))}
+                )
+                for part in fields.get("segments", ())
+            ),
             **known,
         )
 

@@ -8,22 +8,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from google.protobuf import text_format
 from tritonclient.grpc import model_config_pb2 as pb
 from typer.testing import CliRunner, Result
 
+import graphs
 from tensorrt_builder import needs_tensorrt
-from tritone.bundle.bundle import MODEL_CARD, Bundle
+from tritone.bundle.bundle import MODEL_CARD, Bundle, BundleWriter
+from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest, Provenance
 from tritone.cli.export.engines import RuntimePlan, plan_runtimes
 from tritone.cli.main import app
 from tritone.errors import ExportError, MissingDependencyError, OperatorError
+from tritone.families.convert.calls import InputFiles
+from tritone.families.convert.convert import Target, convert_onnx
 from tritone.pipelines import open_offline
 from tritone.runtime.tensorrt.library import Gpu, Library
 from tritone.tensorrt import library
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.bundled import build_engines
 from tritone.tensorrt.profile import Profile
+from tritone.tensorrt.single import read_told
 
 SIZES = ("--min", "1x1s", "--opt", "2x2s", "--max", "4x5s", "--level", "0")
 PLANS = {"encoder.plan", "streaming_encoder.plan", "decoder.plan"}
@@ -265,3 +271,110 @@ def test_without_profiles_there_is_no_engine(bundle: Path) -> None:
     with pytest.raises(ValueError, match="at least one profile"):
         build_engines(Bundle.open(bundle), profiles=())
     assert str(Profile.parse("1x1s", "2x2s", "4x5s")) == "1x1s 2x2s 4x5s"
+
+
+SHAPES = ("--min", "1x3x16x16", "--opt", "image:2x3x16x16", "--max", "4x3x16x16", "--level", "0")
+
+
+@needs_tensorrt
+def test_an_onnx_file_becomes_a_plan_and_the_line_of_trtexec_is_shown(tmp_path: Path) -> None:
+    graph = graphs.images(tmp_path / "images.onnx")
+    result = run("engine", graph, *SHAPES)
+    assert result.exit_code == 0, result.stderr
+    plan = tmp_path / "images.plan"
+    assert result.stdout.strip() == str(plan)
+    line = f"trtexec --onnx={graph} --saveEngine={plan} --stronglyTyped --noTF32 --skipInference"
+    assert line in result.stderr
+    assert "--minShapes=image:1x3x16x16 --optShapes=image:2x3x16x16 --maxShapes=image:4x3x16x16" in result.stderr
+    stamp, tensors = read_told(plan)
+    assert stamp.profiles == ("1x3x16x16 image:2x3x16x16 4x3x16x16",)
+    assert tensors["inputs"] == {"image": ("FLOAT", [None, 3, 16, 16])}
+    assert tensors["outputs"] == {"scores": ("FLOAT", [None, 4])}
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["images.onnx", "images.plan", "images.plan.json"]
+
+
+@needs_tensorrt
+@pytest.mark.parametrize("target", ["fp16", "int8-weights", "int8-static"])
+def test_converted_graphs_become_plans_too(target: Target, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", image=np.random.default_rng(0).normal(size=(4, 1, 3, 16, 16)).astype(np.float32))
+    graph = graphs.classifier(tmp_path / "g.onnx") if target == "int8-weights" else graphs.images(tmp_path / "g.onnx")
+    static = target == "int8-static"
+    calibration = InputFiles(paths=[tmp_path / "x.npz"]) if static else None
+    convert_onnx(graph, tmp_path / "c.onnx", target=target, calibration=calibration, symmetric=static)
+    sizes = ("--min", "1x1", "--opt", "2x4", "--max", "2x8") if target == "int8-weights" else SHAPES[:-2]
+    result = run("engine", tmp_path / "c.onnx", *sizes, "--level", "0", "--output", tmp_path / "out.plan")
+    assert result.exit_code == 0, result.stderr
+
+
+@needs_tensorrt
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        ((), "these inputs vary: image (?x3x16x16). Give the smallest shapes, like --min image:1x3x16x16"),
+        (("--min", "1x2s", "--opt", "1x2s", "--max", "1x2s"), "shapes are written NAME:8x128"),
+        (("--min", "2x3x16x16", "--opt", "1x3x16x16", "--max", "4x3x16x16"), "must not fall from --min over --opt"),
+        (("--min", "1x3x8x8", "--opt", "1x3x16x16", "--max", "4x3x16x16"), "does not fit input image"),
+        (("--min", "1x3x16x16"), "got 1, 0 and 0"),
+        (("--precision", "fp16"), "--precision and --roles are for bundles"),
+    ],
+)
+def test_shapes_that_do_not_fit_a_file_are_wrong_usage(arguments: Sequence[str], why: str, tmp_path: Path) -> None:
+    result = run("engine", graphs.images(tmp_path / "images.onnx"), *arguments)
+    assert result.exit_code == 2
+    assert why in " ".join(result.stderr.split())
+    assert [path.name for path in tmp_path.iterdir()] == ["images.onnx"]
+
+
+@needs_tensorrt
+def test_engines_of_a_generic_bundle_take_its_rows_by_themselves_or_shapes(tmp_path: Path) -> None:
+    bundle = generic_bundle(tmp_path / "bundle")
+    result = run("engine", bundle, "--level", "0")
+    assert result.exit_code == 0, result.stderr
+    [artifact] = Bundle.open(bundle).artifacts("model", "tensorrt")
+    assert artifact.engine is not None
+    assert artifact.engine.profiles == ("image:1x3x16x16 image:2x3x16x16 image:4x3x16x16",)
+    assert Bundle.open(bundle).labels(Bundle.open(bundle).manifest.generic.outputs[0]) == ("a", "b", "c", "d")
+    few = run("engine", bundle, "--min", "1x3x16x16", "--opt", "1x3x16x16", "--max", "2x3x16x16")
+    assert few.exit_code == 2
+    assert "the model takes 1 to 4 rows, and image 1 to 2" in " ".join(few.stderr.split())
+    seconds = run("engine", bundle, "--min", "1x1s", "--opt", "1x1s", "--max", "1x1s")
+    assert seconds.exit_code == 2
+
+
+@needs_tensorrt
+def test_a_plan_becomes_a_bundle_with_the_tensors_and_rows_that_it_was_built_for(tmp_path: Path) -> None:
+    assert run("engine", graphs.images(tmp_path / "images.onnx"), *SHAPES).exit_code == 0
+    plan, labels = tmp_path / "images.plan", tmp_path / "names.txt"
+    labels.write_text("a\nb\nc\nd\n", encoding="utf-8")
+    result = run("export", "tensorrt", plan, "--output", tmp_path / "bundle", "--labels", labels, "--format", "nchw")
+    assert result.exit_code == 0, result.stderr
+    bundle = Bundle.open(tmp_path / "bundle")
+    bundle.verify()
+    generic = bundle.manifest.generic
+    assert [(each.name, each.type, each.dims) for each in generic.inputs] == [("image", "FP32", (3, 16, 16))]
+    assert [(each.name, each.dims) for each in generic.outputs] == [("scores", (4,))]
+    assert generic.max_batch_size == 4
+    [artifact] = bundle.manifest.artifacts
+    assert artifact.engine == read_told(plan)[0]
+    many = run("export", "tensorrt", plan, "--output", tmp_path / "no", "--max-batch-size", "5")
+    assert many.exit_code == 1
+    assert "takes up to 4 rows" in many.stderr
+    (tmp_path / "images.plan.json").unlink()
+    alone = run("export", "tensorrt", plan, "--output", tmp_path / "no")
+    assert "has no images.plan.json beside it" in alone.stderr
+    assert not (tmp_path / "no").exists()
+
+
+def generic_bundle(path: Path) -> Path:
+    with BundleWriter(path) as writer:
+        graphs.images(writer.folder / "model.onnx")
+        (writer.folder / "labels.txt").write_text("a\nb\nc\nd\n", encoding="utf-8")
+        tensors = Generic(
+            inputs=(GenericInput(name="image", type="FP32", dims=(3, 16, 16)),),
+            outputs=(GenericOutput(name="scores", type="FP32", dims=(4,), labels="labels.txt"),),
+            max_batch_size=4,
+        )
+        artifacts = (writer.artifact("model", "model.onnx"),)
+        manifest = {"name": "images", "kind": "generic", "generic": tensors, "artifacts": artifacts}
+        writer.commit(Manifest(**manifest, provenance=Provenance(family="test")))
+    return path

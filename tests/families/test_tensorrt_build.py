@@ -16,6 +16,7 @@ from families import hf_models as hf
 from families import icefall_models as icefall
 from families import jasper_models as jasper
 from families import wespeaker_models as wespeaker
+from families import whisper_models as whisper
 from tensorrt_builder import ONE_SIZE, builder, needs_tensorrt, plans_of, ranges_of
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
@@ -25,6 +26,7 @@ from tritone.families.hf.export import export_hf
 from tritone.families.jasper.export import export_jasper
 from tritone.families.sherpa_onnx.export import export_sherpa_onnx
 from tritone.families.wespeaker.export import export_wespeaker
+from tritone.families.whisper.export import export_whisper
 from tritone.tensorrt import build
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.onnx_graph import with_wide_weights
@@ -256,3 +258,10 @@ def test_ctrl_c_stops_tensorrt_in_the_midst(tmp_path: Path, monkeypatch: pytest.
         impatient.build(with_wide_weights(bundle.file(artifact.files[0]), tmp_path), ranges_of(bundle, artifact))
     assert told[0].startswith("TensorRT: building engine")
     assert not any(thread.name == "tensorrt-build" for thread in threading.enumerate())
+
+
+@pytest.mark.slow
+def test_of_whisper_with_prompts_that_have_no_past(tmp_path: Path) -> None:
+    folder = whisper.write_folder(tmp_path / "folder", whisper.random_model())
+    report = export_whisper(checkpoint=folder, output=tmp_path / "b")
+    assert set(plans_of(report.bundle, tmp_path, ONE_SIZE)) == names("features", "encoder", "decoder")

@@ -12,9 +12,11 @@ from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
 from tritone.bundle import Bundle
+from tritone.bundle.manifest import Transducer
 from tritone.errors import BundleError
 from tritone.pipelines.kinds import kind_of
 
+STATE = {"name": "h", "shape": [4], "dtype": "float32"}
 SOURCES = Path(__file__).parents[2] / "src" / "tritone"
 
 
@@ -52,6 +54,21 @@ def test_a_manifest_without_the_parts_of_its_kind_is_refused(
     (copy / "manifest.json").write_text(json.dumps(manifest | changes))
     with pytest.raises(BundleError, match=rf"{re.escape(str(copy))}: .*{told}.*export the bundle again"):
         kind_of(Bundle.open(copy))
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"context_size": 2, "start": [0, 0], "states": [STATE]}, "a predictor with states sees one token at a time"),
+        ({"durations": [0, 1]}, "durations need a predictor with states"),
+        ({"durations": [0, 0], "states": [STATE]}, "and one of them above 0"),
+        ({"states": [STATE, STATE]}, "states of a predictor need names of their own"),
+        ({"states": [STATE | {"shape": [2**20, 2**10]}]}, "the states of one predictor take 4294967296 bytes"),
+    ],
+)
+def test_states_of_a_predictor_that_cannot_be_are_refused(changes: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        Transducer.model_validate({"context_size": 1, "start": [0], **changes})
 
 
 def test_nobody_outside_compares_a_kind_with_a_name() -> None:

@@ -15,9 +15,9 @@ from parity.golden_cases import Case, largest
 from tritone.bundle import Bundle
 from tritone.bundle.vocabulary import SPACE
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
-from tritone.families.jasper.features import LogMel, analysis_window, mel_banks
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
+from tritone.families.layers.log_mel import LogMel, analysis_window, mel_banks
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import open_graph

@@ -348,7 +348,7 @@ def test_load_has_all_options_with_the_defaults_of_the_search(bundle: Bundle) ->
             assert known[name].default == option.default
     asked = {"blank_penalty": 2, "max_states": 9, "max_contexts": 3, "temperature": 1.5}
     recognizer = tritone.load(bundle.path, search="fast-beam", **asked)
-    searched = replace(SearchOptions(mode="fast-beam"), **asked, lm_weight=0.0)
+    searched = replace(SearchOptions(mode="fast-beam"), **asked, lm_weight=0.0, max_symbols=1)
     assert recognizer.offline.searching.options == searched
     assert recognizer.transcribe([transducer_waveform("a~k")])[0].text == "aek"
     assert tritone.load(bundle.path, max_symbols=2).transcribe([transducer_waveform("a")])[0].text == "aa"

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import toy
+from tritone import paths
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError
 from tritone.pipelines.compile import compile_bundle
@@ -37,7 +38,7 @@ BUCKET = Bucket(3, 9000)
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv(compiled.CACHE, str(tmp_path / "cache"))
+    monkeypatch.setenv(paths.CACHE, str(tmp_path / "cache"))
     return tmp_path / "cache"
 
 

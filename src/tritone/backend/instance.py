@@ -12,6 +12,7 @@ from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import Kind
 from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.runtime.memory import machine_bytes
 from tritone.search.options import SearchOptions
 
@@ -35,6 +36,8 @@ class Instance:
         """How requests are answered that ask for nothing else, as a kind's pipeline takes it; None: it has no such."""
         if kind.options is SearchOptions:
             return self.search
+        if kind.options is DecodingOptions:
+            return read_decoding(self.settings.decoding)
         return self.settings.embed_options() if kind.options is EmbedOptions else None
 
     def stream_options(self, kind: Kind) -> dict[str, Any]:

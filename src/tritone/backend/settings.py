@@ -66,7 +66,8 @@ class Settings(ModelParameters):
     streams of one instance. `idle_timeout_s`: a stream without a chunk for this long is closed. `memory_mb`: what one
     process of the model may take, in megabytes; 0: see `memory_of`. `max_queued_s`: seconds of audio that may wait or
     be in work at once, for whoever admits requests; 0 is no limit. `stage`: which part of an ensemble the model is, or
-    `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `tensors`: what clients of an
+    `ENSEMBLE`; empty is none. `min_padded_s`: what features are padded to at least. `decoding`: how a Whisper model
+    transcribes, its request parameters as JSON. `tensors`: what clients of an
     ensemble call WAV and WAV_LENS, with a comma between; empty: that.
     """
 
@@ -75,6 +76,7 @@ class Settings(ModelParameters):
     stage: str = ""
     min_padded_s: float = 0.0
     tensors: str = ""
+    decoding: str = ""
     bundle: str = "bundle"
     threads: int = 0
     runtime: str = ""
@@ -111,7 +113,7 @@ class Settings(ModelParameters):
         usual.
         """
         usual = {each.name for each in fields(SearchFields) if MODEL_PARAMETERS[each.name].kinds}
-        usual |= {"min_padded_s", "tensors", "compile", "memory_mb", "max_queued_s"}
+        usual |= {"min_padded_s", "tensors", "decoding", "compile", "memory_mb", "max_queued_s"}
         usual |= {each.name for each in fields(EmbedFields)}
         if self.kind:
             usual = {each.name for each in fields(self)}

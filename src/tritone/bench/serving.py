@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tritone.bench.build_options import BuildOptions
+from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError
 from tritone.repository import build_repository
 from tritone.repository.build import Modes
@@ -56,7 +57,10 @@ def serve_bundle(bundle: str | Path, options: BuildOptions, *, mode: Modes = "bo
                 acoustic=options.acoustic or None,
                 streaming=mode == "streaming",
             )
-            build_repository([bundle], repository, modes=mode, options=options, layout=layout, link=True)
+            # Links lead to a local copy, which stays as long as this process.
+            build_repository(
+                [Bundle.open(bundle).path], repository, modes=mode, options=options, layout=layout, link=True
+            )
         except ValueError as error:
             raise OperatorError(f"{bundle} cannot be served like this: {error}") from error
         addresses = ServerOptions.on_free_ports()

@@ -34,6 +34,7 @@ from tritone.bundle.manifest import (
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
 from tritone.paths import local
+from tritone.storage import fetch, parse
 
 MANIFEST = "manifest.json"
 MODEL_CARD = "README.md"  # people put one beside the manifest; nothing reads it
@@ -53,7 +54,7 @@ class Bundle:
 
     @classmethod
     def open(cls, path_or_name: str | os.PathLike[str]) -> "Bundle":
-        """Open the bundle in a folder, or a shipped one by its name.
+        """Open the bundle in a folder, in storage (s3://bucket/folder, see `storage/`), or a shipped one by its name.
 
         The manifest is validated, every file that it names must exist, and the token table is read. File contents are
         compared with their checksums only by `verify`.
@@ -61,6 +62,7 @@ class Bundle:
         Raises:
             BundleError: nothing there, or what is there is damaged, incomplete or too new; the message names the field
                 or the file.
+            StorageError, StorageUnreachableError: it is in storage, and cannot be read there.
         """
         path = resolve(path_or_name)
         bundle = cls(path, _read_manifest(path / MANIFEST))
@@ -202,11 +204,14 @@ def shipped_bundles() -> dict[str, Path]:
 
 
 def resolve(path_or_name: str | os.PathLike[str]) -> Path:
-    """Find a bundle folder: an existing folder first, then a shipped bundle of this name.
+    """Find a bundle folder: an existing folder first, then a shipped bundle of this name; or a local copy from storage.
 
     Raises:
         BundleError: there is neither; the message lists the shipped names.
+        StorageError, StorageUnreachableError: it is in storage, and cannot be read there.
     """
+    if (address := parse(path_or_name)) is not None:
+        return fetch(address, first=MANIFEST, needed=_needed, check=_check_whole)
     path = local(path_or_name, BundleError)
     if os.path.isdir(path):  # the methods of Path raise on names that are too long
         return path
@@ -218,6 +223,15 @@ def resolve(path_or_name: str | os.PathLike[str]) -> Path:
         raise BundleError(f"{path} is a file; a bundle is a folder with a {MANIFEST}")
     names = ", ".join(shipped) or "none in this installation"
     raise BundleError(f"there is no bundle folder {name!r}, and no shipped bundle of that name (shipped: {names})")
+
+
+def _needed(folder: Path) -> tuple[str, ...]:
+    """The files of a bundle, of which `folder` has the manifest; nothing else that lies beside it is needed."""
+    return Bundle(folder, _read_manifest(folder / MANIFEST)).files
+
+
+def _check_whole(folder: Path) -> None:
+    Bundle.open(folder).verify()
 
 
 def read_labels(path: Path) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ Size = Annotated[int, Field(gt=0, le=2**31 - 1)] | Literal[-1]
 MAX_AXES = 32
 MAX_TENSORS = 1024
 SPEECH_FIELDS = ("audio_rate", "audio_features", "audio_encoder")
-SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding")
+SPEECH_PARTS = ("vocabulary", "streaming", "decoder", "transducer", "embedding", "whisper")
 Found = TypeVar("Found")
 
 
@@ -108,12 +108,13 @@ class Encoder(_Part):
 
 class Vocabulary(_Part):
     """`units`: how tokens join into text: characters (`connect_symbol` between them), sentencepiece pieces, or pieces
-    of byte-level BPE, each character of which stands for a byte of UTF-8.
+    of byte-level BPE, each character of which stands for a byte of UTF-8: `byte-bpe` with icefall's characters,
+    `byte-level` with GPT-2's.
     """
 
     file: str = "tokens.txt"
     size: Positive
-    units: Literal["char", "bpe", "byte-bpe"]
+    units: Literal["char", "bpe", "byte-bpe", "byte-level"]
     connect_symbol: Annotated[str, Field(max_length=16)] = ""
     blank_id: NonNegative
     unk_id: NonNegative | None = None
@@ -216,16 +217,32 @@ class Transducer(_Part):
     """The predictor and the joiner, which say what follows a frame and the tokens before it.
 
     `context_size`: tokens that the predictor sees. `start`: what they are before the first token; -1 is none at all,
-    and has no vector.
+    and has no vector. `max_symbols`: the most tokens of one frame, unless a request says otherwise.
+
+    `states`: of a predictor that remembers all tokens (an LSTM): tensors that it hands from token to token, zeros
+    before the first. `durations`: of a token-and-duration transducer (TDT): frames that a token or a blank may take, in
+    the order of the joiner's last logits.
     """
 
     context_size: Annotated[int, Field(gt=0, le=16)]
     start: tuple[Annotated[int, Field(ge=-1, le=MAX_COUNT)], ...]
+    max_symbols: Annotated[int, Field(ge=1, le=10)] = 1
+    states: Annotated[tuple[State, ...], Field(max_length=16)] = ()
+    durations: Annotated[tuple[Annotated[int, Field(ge=0, le=1024)], ...], Field(max_length=256)] = ()
 
     @model_validator(mode="after")
-    def _as_long(self) -> "Transducer":
+    def _fit(self) -> "Transducer":
         if len(self.start) != self.context_size:
             raise ValueError(f"start has {len(self.start)} tokens, context_size is {self.context_size}")
+        if self.states and self.context_size != 1:
+            raise ValueError(f"a predictor with states sees one token at a time, context_size is {self.context_size}")
+        if self.durations and not (self.states and any(self.durations)):
+            raise ValueError("durations need a predictor with states, and one of them above 0")
+        names = [state.name for state in self.states]
+        if len(set(names)) < len(names) or "context" in names or any(state.is_history for state in self.states):
+            raise ValueError(f"states of a predictor need names of their own and fixed shapes, got {names}")
+        if (size := sum(state.num_bytes() for state in self.states)) > MAX_STATE_BYTES:
+            raise ValueError(f"the states of one predictor take {size} bytes, at most {MAX_STATE_BYTES} are allowed")
         return self
 
 
@@ -241,19 +258,91 @@ class Embedding(_Part):
     threshold: Annotated[float, Field(ge=-1, le=1)] | None = None
 
 
+class Whisper(_Part):
+    """A Whisper model: sizes of its decoder, its special tokens, and what it never writes.
+
+    `window_frames`: feature frames of a window, which is all that the encoder takes. `text_context`: tokens of prompt
+    and text together. `layers`, `heads`, `head_dim`: of the decoder, for the tensors of its cache.
+
+    `sot`, `eot`, `sot_prev`, `no_timestamps`, `timestamp_begin`: ids of tokens; the ids from `timestamp_begin` on are
+    times, `time_precision` seconds apart. `no_speech`: the token whose probability after `sot` is that of silence.
+    `languages`: ids by code, `tasks`: ids by name; both empty for models of English alone.
+
+    `suppress`: ids that are never written; `suppress_first`: that no text begins with. `max_initial_timestamp`: the
+    latest first time, as a count of steps; None has no limit. `alignment_heads`: (layer, head) of the cross-attention
+    that follows the audio, which times of words are made of.
+    """
+
+    window_frames: Positive
+    text_context: Annotated[int, Field(ge=8, le=2**16)]
+    layers: Annotated[int, Field(gt=0, le=256)]
+    heads: Annotated[int, Field(gt=0, le=1024)]
+    head_dim: Annotated[int, Field(gt=0, le=4096)]
+    sot: NonNegative
+    eot: NonNegative
+    sot_prev: NonNegative | None = None
+    no_timestamps: NonNegative
+    timestamp_begin: NonNegative
+    time_precision: Annotated[float, Field(gt=0, le=10)] = 0.02
+    no_speech: NonNegative | None = None
+    languages: dict[Annotated[str, Field(pattern=r"^[a-z]{2,8}$")], NonNegative] = {}
+    tasks: dict[Literal["transcribe", "translate"], NonNegative] = {}
+    suppress: tuple[NonNegative, ...] = ()
+    suppress_first: tuple[NonNegative, ...] = ()
+    max_initial_timestamp: NonNegative | None = None
+    alignment_heads: tuple[tuple[NonNegative, NonNegative], ...] = ()
+
+    @model_validator(mode="after")
+    def _ids_in_order(self) -> "Whisper":
+        if not self.eot < self.timestamp_begin or not self.no_timestamps < self.timestamp_begin:
+            raise ValueError(
+                f"times must have the largest ids: timestamp_begin is {self.timestamp_begin}, eot {self.eot}, "
+                f"no_timestamps {self.no_timestamps}"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _heads_exist(self) -> "Whisper":
+        if any(layer >= self.layers or head >= self.heads for layer, head in self.alignment_heads):
+            raise ValueError(f"alignment_heads must be of {self.layers} layers with {self.heads} heads")
+        return self
+
+    @property
+    def cross_names(self) -> tuple[str, ...]:
+        """Tensors of the keys and values of the audio, of each layer."""
+        return layer_names("cross", self.layers)
+
+    @property
+    def self_names(self) -> tuple[str, ...]:
+        """Tensors of the keys and values of the text, of each layer; `next_` before them where they come out."""
+        return layer_names("self", self.layers)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """All ids that the vocabulary must have."""
+        single = (self.sot, self.eot, self.sot_prev, self.no_timestamps, self.timestamp_begin, self.no_speech)
+        found = [*(id for id in single if id is not None), *self.languages.values(), *self.tasks.values()]
+        return (*found, *self.suppress, *self.suppress_first)
+
+
+def layer_names(name: str, layers: int) -> tuple[str, ...]:
+    """Names of keys and values of all layers: self_key_0, self_value_0, self_key_1, ..."""
+    return tuple(f"{name}_{part}_{layer}" for layer in range(layers) for part in ("key", "value"))
+
+
 class Engine(_Part):
     """What a TensorRT engine was built with. It runs nowhere else.
 
     `library`: TensorRT, or TensorRT for RTX, which are not the same. `version`: of it, whole. `gpu`: the name of the
     GPU, `compute_capability` its, like "9.0"; None where the engine was built without one. `profiles`: the sizes it
-    takes, as they were asked for, like "1x2s 16x7s 64x16.7s".
+    takes, as they were asked for, like "1x2s 16x7s 64x16.7s", or "x:1x8 x:4x8 x:8x8" of a generic model.
     """
 
     library: Literal["tensorrt", "tensorrt-rtx"]
     version: Annotated[str, Field(min_length=1, max_length=64)]
     gpu: Annotated[str, Field(max_length=256)] | None = None
     compute_capability: Annotated[str, Field(max_length=16)] | None = None
-    profiles: tuple[Annotated[str, Field(max_length=256)], ...] = ()
+    profiles: tuple[Annotated[str, Field(max_length=4096)], ...] = ()
 
 
 def _elements(dims: tuple[int, ...]) -> tuple[int, int]:
@@ -568,6 +657,7 @@ class Manifest(_Part):
     decoder: Decoder | None = None
     transducer: Transducer | None = None
     embedding: Embedding | None = None
+    whisper: Whisper | None = None
     artifacts: tuple[Artifact, ...]
     provenance: Provenance
 

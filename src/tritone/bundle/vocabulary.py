@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.bundle import manifest
+from tritone.bundle.byte_level import piece_bytes
 from tritone.bundle.bytewise import ByteReader, byte_piece, fallback_byte
 from tritone.errors import BundleError
 from tritone.transcript import IDEOGRAPH
@@ -81,7 +82,7 @@ class Vocabulary:
     @cached_property
     def bytes_of(self) -> tuple[bytes | None, ...]:
         """What each token stands for, if that is bytes."""
-        read = byte_piece if self.settings.units == "byte-bpe" else fallback_byte
+        read = {"byte-bpe": byte_piece, "byte-level": piece_bytes}.get(self.settings.units, fallback_byte)
         written = self.silent_ids | {self.settings.unk_id}
         return tuple(None if id in written else read(token) for id, token in enumerate(self.tokens))
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
@@ -17,18 +18,24 @@ from tritone.repository.ensemble import TensorNames
 from tritone.repository.folder import ModelFolder
 from tritone.repository.generic import Platform
 from tritone.repository.memory import facts
+from tritone.repository.push import push
 from tritone.repository.serving import ServingOptions
 from tritone.search.options import used_by
 from tritone.server.installation import find_installation
 from tritone.server.layout import Acoustic, Layout, ensemble_options
 from tritone.server.trial import try_to_load
+from tritone.storage import open_store, parse
 
 
 @takes_option_classes()
 def build(
+    context: typer.Context,
     *,
     bundles: Annotated[list[str], typer.Argument(metavar="BUNDLE", help="Bundle folders or names of shipped bundles.")],
-    output: Annotated[Path, typer.Option(help="The repository folder; models already in it stay.")],
+    output: Annotated[
+        Path,
+        typer.Option(metavar="REPO", help="The repository: a folder, or s3://...; models already in it stay."),
+    ],
     name: Annotated[
         list[str] | None,
         typer.Option(help="Model name, once for each bundle; the bundle's own if not given."),
@@ -94,6 +101,10 @@ def build(
     Streams have endpoints if one of the three --endpoint options is given; the others then have the value in brackets,
     and inf switches one off.
     """
+    address = parse(output)
+    if address is not None:  # built on this machine first, and pushed as a whole
+        store = open_store(address)
+        output = Path(context.with_resource(TemporaryDirectory(prefix="tritone-build-")), "repository")
     try:
         stages = ensemble_options(
             bundles,
@@ -133,10 +144,13 @@ def build(
         for kind, way in searches:
             compile_search(kind, way)
     for model in built:
-        typer.echo(f"{model.name}\t{model.mode}\t{model.path}")
+        typer.echo(f"{model.name}\t{model.mode}\t{model.path if address is None else address / model.name}")
     for line in facts(output, {model.name for model in built}):
         typer.echo(line, err=True)
-    typer.echo(f"Serve it with: tritone serve {output}", err=True)
+    if address is not None:
+        for done in push(output, store):
+            typer.echo(f"{done.model}: version {done.version}, {done.outcome}", err=True)
+    typer.echo(f"Serve it with: tritone serve {address or output}", err=True)
 
 
 def try_models(folder: Path, models: Sequence[ModelFolder], *, check: bool | None, every: bool = False) -> None:

@@ -9,18 +9,22 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tritone.cli.shared.transfer_bar import TransferBar
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
 from tritone.paths import ADVICE, explained
+from tritone.storage.progress import showing
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
-    *("export", "inspect", "engine", "compile", "build", "ensemble", "serve"),
+    *("export", "inspect", "convert", "check-precision", "engine", "compile"),
+    *("build", "repo", "ensemble", "serve", "models"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor"),
 )
-"""In the order of the road. Each is a function (or `app`) in the module of its name, imported when it is called."""
+"""In the order of the road. Each is a function (or `app`) in the module of its name (with _ for -), imported when it is
+called."""
 
 
 class Commands(TyperGroup):
@@ -32,11 +36,12 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         if cmd_name not in COMMANDS:
             return None
-        module = import_module(f"tritone.cli.{cmd_name}")
+        function = cmd_name.replace("-", "_")
+        module = import_module(f"tritone.cli.{function}")
         commands = getattr(module, "app", None)
         if commands is None:
             commands = typer.Typer(add_completion=False, rich_markup_mode=None)
-            commands.command(cmd_name)(getattr(module, cmd_name))
+            commands.command(cmd_name)(getattr(module, function))
         command = typer.main.get_command(commands)
         command.name = cmd_name
         return command
@@ -49,7 +54,8 @@ class Commands(TyperGroup):
 
     def invoke(self, ctx: Any) -> Any:
         try:
-            return super().invoke(ctx)
+            with showing(TransferBar()):
+                return super().invoke(ctx)
         except TritoneError as error:
             if ctx.params.get("debug"):
                 raise

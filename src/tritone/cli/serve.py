@@ -16,16 +16,24 @@ from tritone.keys import HTTP_HEADER, key_file
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import compiled_searches, read_repository
 from tritone.server import ServerOptions, Supervisor, TritonServer
+from tritone.server.installation import find_installation
 from tritone.server.options import DOORS
 from tritone.server.ports import is_loopback
+from tritone.server.remote import LocalCopy, Updates, can_read, triton_address
+from tritone.storage import open_store, parse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tritone.proxy import Proxy
+    from tritone.storage import Store
 
 
 @takes_option_classes()
 def serve(
-    repo: Annotated[Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it.")],
+    repo: Annotated[
+        Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it; or s3://....")
+    ],
     extra: Annotated[
         list[str] | None,
         typer.Argument(metavar="-- TRITON_ARG", help="Further arguments for tritonserver, passed unchanged."),
@@ -43,6 +51,10 @@ def serve(
     tls_client_ca: Annotated[
         Path | None, typer.Option(help="Authority in PEM format: clients must show a certificate that it signed.")
     ] = None,
+    poll_s: Annotated[
+        float,
+        typer.Option(min=0, help="Look at REPO every so many seconds, and load models that changed there; 0: never."),
+    ] = 0,
 ) -> None:
     """Run Triton on a model repository.
 
@@ -56,10 +68,16 @@ def serve(
         front = _front(options, behind, tls_certificate, tls_key, tls_client_ca)
     elif tls_certificate or tls_key or tls_client_ca:
         raise typer.BadParameter("TLS needs the proxy: add --proxy.")
-    modes = {model.name: model.mode for model in read_repository(repo)}
+    if poll_s and not options.has_control:
+        raise typer.BadParameter("--poll-s loads models, which the arguments after -- have switched off")
+    lose = front.lose_streams if front is not None else lambda model, reason: None
+    served, updates = _found(repo, poll_s, server, lose)
+    modes = {}
+    if isinstance(served, Path):
+        modes = {model.name: model.mode for model in read_repository(served)}
+        for kind, search in sorted(compiled_searches(served)):
+            compile_search(kind, search)  # once on a machine: else each model would do it while the server waits
     heartbeat.prepare()
-    for kind, search in sorted(compiled_searches(repo)):
-        compile_search(kind, search)  # once on a machine: else each model would do it while the server waits for them
 
     def show(running: TritonServer) -> None:
         table = Table("model", "version", "mode", "state", box=None)
@@ -75,10 +93,41 @@ def serve(
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         console.print(_doors(options), highlight=False)
 
-    code = Supervisor(repo, behind, server=server, log=sys.stderr, on_ready=show, front=front).run()
+    supervisor = Supervisor(served, behind, server=server, log=sys.stderr, on_ready=show, front=front, updates=updates)
+    code = supervisor.run()
     if code:
         typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
     raise typer.Exit(code)
+
+
+def _found(
+    repo: Path, poll_s: float, server: Path | None, changed: "Callable[[str, str], None]"
+) -> tuple[Path | str, Updates | None]:
+    """What Triton is started with, a folder or an address in its own form, and what watches it."""
+
+    def watched(store: "Store", copy: LocalCopy | None) -> Updates | None:
+        return Updates(store, poll_s, _say, copy=copy, changed=changed) if poll_s else None
+
+    address = parse(repo)
+    if address is None:
+        return repo, watched(open_store(repo), None) if repo.is_dir() else None
+    installation, store = find_installation(server), open_store(address)
+    if can_read(installation, address.scheme):
+        served = triton_address(address)
+        _say(f"Triton reads {served} by its own client; memory and runtimes are not checked in advance")
+        return served, watched(store, None)
+    copy = LocalCopy(address)
+    updates = watched(store, copy)  # before the copy is made: what changes meanwhile is seen at the first look
+    copy.refresh(store)
+    _say(
+        f"{installation.executable} has no client of its own for {address.scheme}://: it serves a local copy of "
+        f"{address} in {copy.folder}"
+    )
+    return copy.folder, updates
+
+
+def _say(text: str) -> None:
+    typer.echo(f"tritone: {text}", err=True)
 
 
 def _own(options: ServerOptions) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.errors import InputError
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcriber
 
@@ -36,6 +37,10 @@ def transcribe(
     data_dir: recordings.DataDir = None,
     where: Where,
     search: Annotated[dict[str, Any], SearchOptions],
+    decoding: Annotated[
+        str | None,
+        typer.Option(metavar="JSON", help='Whisper models: how to transcribe, like {"language": "de", "beam": 5}.'),
+    ] = None,
     lm: Annotated[
         str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
     ] = None,
@@ -68,6 +73,7 @@ def transcribe(
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
     asked = search if hotwords is None else search | {"hotwords": hotwords}
+    decoded = _decoding(decoding)
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
     paths = _recordings(files, wavscp, manifest, data_dir)
@@ -86,11 +92,16 @@ def transcribe(
             in_flight = 1 if playback else where.concurrency
             wanted = timestamps or details
             system = transcriber(
-                where.connect(), where.model, playback=playback, concurrency=in_flight, details=wanted, search=asked
+                where.connect(),
+                where.model,
+                playback=playback,
+                concurrency=in_flight,
+                details=wanted,
+                search=asked | decoded,
             )
         else:
             asked |= {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
-            system = _load(where, playback, asked)
+            system = _load(where, playback, asked, decoded)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     with closing(system):
@@ -134,10 +145,41 @@ def _recordings(
     return [str(each.audio) for each in listed]
 
 
-def _load(where: Where, playback: Playback | None, given: Mapping[str, Any]) -> "BundleSystem[TranscriptResult]":
-    from tritone import load  # a server's client need not wait for it
+def _decoding(text: str | None) -> dict[str, Any]:
+    """Request parameters of a Whisper model, checked, in the form that requests have them."""
+    if text is None:
+        return {}
+    import json
+
+    from tritone.pipelines.whisper.options import read_decoding
+
+    try:
+        read_decoding(text)
+    except InputError as error:
+        raise typer.BadParameter(str(error), param_hint="--decoding") from error
+    found: dict[str, Any] = json.loads(text)
+    return {
+        name: ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else value
+        for name, value in found.items()
+    }
+
+
+def _load(
+    where: Where, playback: Playback | None, given: Mapping[str, Any], decoding: Mapping[str, Any]
+) -> "BundleSystem[TranscriptResult]":
+    from tritone import load, load_whisper  # a server's client need not wait for it
+    from tritone.bundle.bundle import Bundle
 
     assert where.bundle is not None
-    system = BundleSystem(load(where.bundle, **where.loading(**given)), playback=playback)
+    system: BundleSystem[TranscriptResult]
+    if Bundle.open(where.bundle).manifest.whisper is not None:
+        if unfit := [name for name, value in given.items() if value is not None]:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
+            raise typer.BadParameter(f"{flags} is not for Whisper models; they have --decoding")
+        system = BundleSystem(load_whisper(where.bundle, **where.loading(**decoding)), playback=playback)
+    else:
+        if decoding:
+            raise typer.BadParameter("--decoding is for Whisper models; this bundle has --search and its options")
+        system = BundleSystem(load(where.bundle, **where.loading(**given)), playback=playback)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
     return system

@@ -26,6 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.audio.inputs import AudioInput, all_or_one, is_single
+from tritone.client.control import ModelControl
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
@@ -153,6 +154,11 @@ class Client:
                 "repository again with this version of Tritone."
             )
         return self._pcm if model.has_pcm else False
+
+    @property
+    def control(self) -> ModelControl:
+        """The server's models as its operator sees them: their states and counters, loading and unloading."""
+        return ModelControl(self._transport, self.endpoint, self.timeout_s)
 
     def models(self) -> list[ModelInfo]:
         """The ready models, by name.

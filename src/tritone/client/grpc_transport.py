@@ -108,6 +108,15 @@ class GrpcTransport:
         task = f"read the configuration of model '{model}'"
         return dict(self._ask(task, timeout_s, self._stub.ModelConfig, pb.ModelConfigRequest(name=model))["config"])
 
+    def load(self, model: str, timeout_s: float) -> None:
+        request = pb.RepositoryModelLoadRequest(model_name=model)
+        self._ask(f"load model '{model}'", timeout_s, self._stub.RepositoryModelLoad, request)
+
+    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
+        request = pb.RepositoryModelUnloadRequest(model_name=model)
+        request.parameters["unload_dependents"].bool_param = stages
+        self._ask(f"unload model '{model}'", timeout_s, self._stub.RepositoryModelUnload, request)
+
     def register(self, region: "Region", timeout_s: float) -> None:
         self._memory_call(region.memory, "Register", timeout_s, name=region.name, **region.registration)
 

@@ -121,6 +121,17 @@ class HttpTransport:
         path = f"models/{quote(model, safe='')}/config"
         return dict(self._submit(partial(self._json, "GET", path), task, timeout_s).result())
 
+    def load(self, model: str, timeout_s: float) -> None:
+        self._change(model, "load", {}, timeout_s)
+
+    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
+        self._change(model, "unload", {"unload_dependents": stages}, timeout_s)
+
+    def _change(self, model: str, how: str, parameters: dict[str, Any], timeout_s: float) -> None:
+        path = f"repository/models/{quote(model, safe='')}/{how}"
+        body = json.dumps({"parameters": parameters}).encode()
+        self._submit(partial(self._ask, "POST", path, body), f"{how} model '{model}'", timeout_s).result()
+
     def register(self, region: "Region", timeout_s: float) -> None:
         fields = {
             name: {"b64": b64encode(value).decode()} if isinstance(value, bytes) else value

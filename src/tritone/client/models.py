@@ -161,7 +161,7 @@ class ModelInfo:
             sample_rate=_sample_rate(config, strict=kind != "other"),
             batched=int(config.get("max_batch_size", 0)) > 0,
             has_details=DETAILS in outputs,
-            has_search="search" in parameters,
+            has_search="search" in parameters or "decoding" in parameters,  # the latter of Whisper models
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",

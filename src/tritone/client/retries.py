@@ -140,6 +140,12 @@ class RetryingTransport:
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
         return self._ask(lambda left_s: self._transport.model_config(model, left_s), timeout_s)
 
+    def load(self, model: str, timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.load(model, left_s), timeout_s)
+
+    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
+        self._ask(lambda left_s: self._transport.unload(model, stages, left_s), timeout_s)
+
     def _ask(self, ask: Callable[[float], Answer], timeout_s: float) -> Answer:
         deadline = time.monotonic() + timeout_s
         attempts = 0

@@ -94,6 +94,12 @@ class SharedMemoryTransport:
     def model_config(self, model: str, timeout_s: float) -> dict[str, Any]:
         return self._transport.model_config(model, timeout_s)
 
+    def load(self, model: str, timeout_s: float) -> None:
+        self._transport.load(model, timeout_s)
+
+    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
+        self._transport.unload(model, stages, timeout_s)
+
     def register(self, region: Region, timeout_s: float) -> None:
         self._transport.register(region, timeout_s)
 

@@ -118,6 +118,14 @@ class Transport(Protocol):
         """The configuration that the server runs a model with, in the JSON form of Triton's `ModelConfig`."""
         ...
 
+    def load(self, model: str, timeout_s: float) -> None:
+        """Have the server load a model as its files are now; returns when it is ready. The server may want its key."""
+        ...
+
+    def unload(self, model: str, stages: bool, timeout_s: float) -> None:
+        """Have the server take a model out of service; with `stages` those of an ensemble too. Does not wait."""
+        ...
+
     def register(self, region: "Region", timeout_s: float) -> None:
         """Make a region of shared memory known to the server, which wants its key for this and what follows."""
         ...

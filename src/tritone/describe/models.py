@@ -21,6 +21,7 @@ from tritone.errors import OperatorError
 from tritone.pipelines.wire import PCM, WAV, WAV_LENS
 from tritone.repository.config import from_text, parameter
 from tritone.repository.folder import CONFIG
+from tritone.storage import fetch
 
 SAMPLE_S = 0.25  # of sound; embeddings need some
 TONE_HZ = 220.0
@@ -126,9 +127,10 @@ def described_models(repository: str | Path, names: Sequence[str] = ()) -> list[
         names: of the models to describe; none means all.
 
     Raises:
-        OperatorError: it is no repository, has no such model, or a configuration cannot be read or has no tensors.
+        OperatorError: it is no repository, cannot be read from storage, has no such model, or a configuration cannot be
+            read or has no tensors.
     """
-    repository = Path(repository)
+    repository = fetch(repository, only=f"*/{CONFIG}")
     if not repository.is_dir():
         raise OperatorError(f"{repository} is not a folder. Make a repository with tritone build.")
     configs = {

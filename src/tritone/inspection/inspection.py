@@ -17,6 +17,7 @@ from tritone.inspection.repository import CONFIG, Model, read_models
 from tritone.paths import local
 from tritone.pipelines.kinds import kind_of
 from tritone.runtime import RUNTIMES, GraphDescription, TensorDescription, describe_graph
+from tritone.storage import fetch, parse
 
 Cells = tuple[str, ...]
 
@@ -42,13 +43,14 @@ class Inspection:
 
 
 def inspect_path(path: str | Path) -> Inspection:
-    """Look at a bundle, a repository, a model of one, or a graph's file.
+    """Look at a bundle, a repository, a model of one, or a graph's file; folders may be in storage (s3://...).
 
     Raises:
         InputError: there is nothing of this name.
         BundleError: what is there is none of these, or cannot be read.
-        OperatorError: a repository has a configuration that cannot be read.
+        OperatorError: a repository has a configuration that cannot be read, or storage cannot.
     """
+    path = fetch(path) if parse(path) is not None else path  # of storage a local copy
     found = local(path)
     if found.is_file():
         return _of_graph(found)

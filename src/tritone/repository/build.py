@@ -14,7 +14,6 @@ hotwords are copied into it as well.
 """
 
 import os
-import re
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence, Set
@@ -37,9 +36,10 @@ from tritone.repository.memory import check_sum, fitted, memory_needs
 from tritone.repository.models import is_ours, is_stage, steps_of
 from tritone.repository.search_files import check_files, check_kind, check_search
 from tritone.repository.serving import ServingOptions
+from tritone.repository.stored import NAME
+from tritone.storage import parse
 
 STREAMING_SUFFIX = "-streaming"
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")  # a file name has at most 255 bytes
 
 Modes = Literal["offline", "streaming", "both"]
 Check = Callable[[Path, Sequence[ModelFolder]], None]
@@ -96,6 +96,8 @@ def build_repository(
     """
     local(output)
     options = options or ModelOptions()
+    if link and (away := [str(bundle) for bundle in bundles if parse(bundle) is not None]):
+        raise ValueError(f"{away[0]} cannot be linked to: local copies of it may be removed. Build without --link.")
     opened = [Bundle.open(bundle) for bundle in bundles]
     if not opened:
         raise ValueError("no bundle given")

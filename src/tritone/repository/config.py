@@ -16,10 +16,11 @@ from tritonclient.grpc import model_config_pb2 as pb
 from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Precision, Runtime, TensorType
-from tritone.errors import OperatorError
+from tritone.errors import InputError, OperatorError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
 from tritone.pipelines.kinds.base import Mode, Stage
+from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 from tritone.pipelines.wire import EMBEDDINGS, PCM, WAV, WAV_LENS, Tensor
 from tritone.repository.instances import AUTO, STREAM_BYTES, STREAMS_ON_GPU, USUAL, Device, Instances
 from tritone.search.fields import option
@@ -90,6 +91,9 @@ class ModelOptions(ModelParameters):
         0.0,
         "Seconds of audio that may wait or be in work; 0: what 256 MB (on a GPU 4 GB) hold, two requests at least.",
     )
+    decoding: str = option(
+        "", 'Whisper: how to transcribe where a request asks for nothing else, as JSON: {"language": "de", "beam": 5}.'
+    )
     max_streams: int = option(
         AUTO, "Streams open at once in a streaming model; auto: 256, on a GPU what 8 GB hold.", auto=True
     )
@@ -115,6 +119,10 @@ class ModelOptions(ModelParameters):
             if getattr(self, name) not in ("", *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         _ = self.usual_instances
+        try:
+            read_decoding(self.decoding)
+        except InputError as error:
+            raise ValueError(f"decoding: {error}") from error
         if wrong := [size for size in self.preferred_batch_sizes if not 1 <= size <= self.max_batch_size]:
             raise ValueError(f"preferred_batch_sizes must be 1 to max_batch_size ({self.max_batch_size}), got {wrong}")
 
@@ -202,6 +210,7 @@ def settings_of(
         threads=options.threads,
         runtime=options.runtime,
         compile=options.compile,
+        decoding=options.decoding or ("{}" if kind.options is DecodingOptions else ""),
         precision=options.precision,
         max_audio_s=options.longest_s,
         memory_mb=options.memory_mb,

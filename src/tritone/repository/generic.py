@@ -24,6 +24,7 @@ from tritone.repository.folder import ModelFolder
 from tritone.repository.instances import Instances
 from tritone.repository.native import NATIVE, NativeBackend
 from tritone.repository.serving import MAX_IDLE_S, ServingOptions, merged
+from tritone.runtime import RUNTIMES
 from tritone.runtime.python.requirements import check_requirements
 
 Platform = Literal["tritone", "native"]
@@ -113,7 +114,7 @@ def generic(
             version=str(told.version),
             beside=labels,
             written=extra,
-            stand_in=None if backend is None else _stand_in(name, bundle, options, serving, config, extra),
+            stand_in=_stand_in(name, bundle, options, serving, config, extra) if artifact is not None else None,
         )
     ]
 
@@ -132,11 +133,14 @@ def _check_runs(bundle: Bundle, options: ModelOptions) -> None:
 
 def _stand_in(
     name: str, bundle: Bundle, options: ModelOptions, serving: ServingOptions, native: Any, extra: Mapping[str, bytes]
-) -> ModelFolder:
+) -> ModelFolder | None:
     """The model run by us with the configuration for Triton's own backend, which Triton then reads as it is.
 
-    It is for loading alone: a request would not find the tensors that we call otherwise.
+    It is for loading alone: a request would not find the tensors that we call otherwise. None if all that the bundle
+    has are programs, which nobody asked for by name: they are not run for a check.
     """
+    if not options.runtime and all(RUNTIMES[each.runtime].programs for each in bundle.artifacts("model")):
+        return None
     (folder,) = generic(name, bundle, options, serving, "tritone")
     config = pb.ModelConfig()
     config.CopyFrom(native)

@@ -19,8 +19,9 @@ from tritone.errors import OperatorError, TritoneError
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
-from tritone.repository.folder import CONFIG, BuiltModel, versions_of
+from tritone.repository.folder import CONFIG, VERSION, BuiltModel, versions_of
 from tritone.repository.instances import Device
+from tritone.repository.stored import served_versions
 from tritone.search.options import SearchMode
 
 MODEL_IN_SHIM = re.compile(r"^from tritone\.backend\.\w+ import TritonPythonModel", re.MULTILINE)
@@ -67,6 +68,16 @@ def is_ours(folder: Path) -> bool:
         return parameter(config, "stage") in (ENSEMBLE, *STAGES) or parameter(config, "kind") == GENERIC
     except (OperatorError, UnicodeDecodeError):
         return False
+
+
+def version_folder(folder: Path) -> Path:
+    """The folder of the newest version that a server loads of a model; of one without versions where it would be."""
+    found = {int(path.name): path for path in versions_of(folder)}
+    served = list(found)
+    if len(found) > 1:
+        with suppress(OSError, OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
+            served = list(served_versions(_config(folder), found))
+    return found[max(served)] if served else folder / VERSION
 
 
 def is_all_ours(path: str | Path) -> bool:
@@ -201,4 +212,4 @@ def _settings(config: Any) -> Settings:
 
 
 def _bundle(folder: Path, settings: Settings) -> Bundle:
-    return Bundle.open(versions_of(folder)[0] / settings.bundle)
+    return Bundle.open(version_folder(folder) / settings.bundle)

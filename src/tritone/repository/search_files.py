@@ -9,14 +9,14 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
-from tritone.backend.settings import ModelParameters
 from tritone.bundle.bundle import Bundle
-from tritone.errors import BundleError, OperatorError
+from tritone.errors import BundleError, InputError, OperatorError
 from tritone.pipelines.graphs.geometry import Geometry
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import Mode
 from tritone.pipelines.kinds.speech import SpeechKind
-from tritone.repository.config import PARTS
+from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
+from tritone.repository.config import PARTS, ModelOptions
 from tritone.search.fields import described
 from tritone.search.options import MODEL_PARAMETERS, SearchParameters, foreign_options
 
@@ -59,7 +59,7 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
         Scorer.build(spellings, lm=lm, lm_weight=1.0, word_bonus=0.0, lm_unit=options.lm_unit, hotwords=hotwords)
 
 
-def check_kind(options: ModelParameters, bundle: Bundle) -> None:
+def check_kind(options: ModelOptions, bundle: Bundle) -> None:
     """Check that no option is for models of another kind: speaker models do not search, and only they have windows.
 
     Raises:
@@ -70,6 +70,15 @@ def check_kind(options: ModelParameters, bundle: Bundle) -> None:
         given = [each.flag for each in described(part).values() if getattr(options, each.field) != each.default]
         if given and kind.options is not owner:
             raise BundleError(f"{bundle.path} is {kind.noun}, and {', '.join(given)} is for {owners}; leave it out.")
+    if options.decoding and kind.options is not DecodingOptions:
+        raise BundleError(f"{bundle.path} is {kind.noun}, and --decoding is for Whisper models; leave it out.")
+    if (special := bundle.manifest.whisper) is not None:
+        if options.compile:
+            raise BundleError(f"{bundle.path} is {kind.noun}, which nothing compiles; leave out --compile.")
+        try:
+            check_options(read_decoding(options.decoding), special, len(bundle.vocabulary))
+        except InputError as error:
+            raise BundleError(f"{bundle.path}, --decoding: {error}") from error
     if options.window_s <= 0:
         return
     least_s = bundle.manifest.encoder.min_samples / bundle.manifest.sample_rate

@@ -106,9 +106,9 @@ class SearchFields:
         modes=("modified-beam", "fast-beam"),
         kinds=("transducer",),
     )
-    max_symbols: int = option(
-        1,
-        "Greedy search of transducers: the most tokens of one frame.",
+    max_symbols: int | None = option(
+        None,
+        "Greedy search of transducers: the most tokens of one frame; the model's own if not given.",
         least=1,
         most=MAX_SYMBOLS,
         modes=("greedy",),

@@ -66,11 +66,13 @@ class TritonServer:
         log: TextIO | None = None,
     ) -> None:
         """Args:
-        repository: folder of models.
+        repository: folder of models; or an address in the form of Triton's own client for storage (s3://...), which
+            then reads it. What a server needs for its models is not checked in advance there.
         options: addresses and limits.
         server: path of tritonserver; None searches for it.
         log: where the server's output goes as it comes; None keeps only the last lines, for error messages.
         """
+        self._address = str(repository) if "://" in str(repository) else None
         self.repository = Path(repository)
         self.options = options or ServerOptions()
         self.control = Control(self.options)
@@ -123,12 +125,15 @@ class TritonServer:
         """
         if self._process is not None:
             raise RuntimeError("this server was started already")
-        if not self.repository.is_dir():
+        if self._address is not None:
+            installation, warnings = require(self._server, self.options, MIN_SHARED_MEMORY)
+        elif not self.repository.is_dir():
             raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
-        needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
-        runtimes, backends = runtimes_of(self.repository), backends_of(self.repository)
-        memory = total_bytes(memory_needs(self.repository))
-        installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
+        else:
+            needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
+            runtimes, backends = runtimes_of(self.repository), backends_of(self.repository)
+            memory = total_bytes(memory_needs(self.repository))
+            installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
             self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
         self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
@@ -259,14 +264,15 @@ class TritonServer:
         assert self._folder is not None
         command = [
             str(installation.executable),
-            f"--model-repository={_plain_path(self.repository, self._folder)}",
+            f"--model-repository={self._address or _plain_path(self.repository, self._folder)}",
             f"--backend-directory={installation.assemble(self._folder)}",
             # A name of our own lets `stop` remove the regions that a killed server leaves in /dev/shm.
             f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
             *self.options.arguments(),
         ]
-        command += serving_arguments(self.repository, installation, self.options)
-        if is_all_ours(self.repository):
+        if self._address is None:
+            command += serving_arguments(self.repository, installation, self.options)
+        if self._address is None and is_all_ours(self.repository):
             # Our configurations are complete; asking each model for what is missing starts every one of them twice.
             command.insert(1, "--disable-auto-complete-config")
         self._process = subprocess.Popen(

@@ -19,6 +19,7 @@ from tritone import keys
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.server.options import ServerOptions
 from tritone.server.process import TritonServer
+from tritone.server.remote import Updates
 from tritone.server.watch import Failures, ModelWatch
 
 LOOK_S = 0.2
@@ -52,9 +53,11 @@ class Supervisor:
         log: TextIO | None = None,
         on_ready: Callable[[TritonServer], None] = lambda server: None,
         front: Front | None = None,
+        updates: Updates | None = None,
     ) -> None:
         """Args:
         repository, options, server, log: see `TritonServer`.
+        updates: has models loaded that change in the repository.
         on_ready: called when the server is ready for the first time.
         front: started and stopped with the server, and told what becomes of it.
         """
@@ -64,6 +67,7 @@ class Supervisor:
         self._log = log
         self._on_ready = on_ready
         self._front = front
+        self._updates = updates
         self._signals = 0
         self._running: TritonServer | None = None
 
@@ -114,8 +118,12 @@ class Supervisor:
                     self._on_ready(running)
                 else:
                     self._say("the server is ready again; streams that were open are lost")
+                if self._updates is not None:
+                    self._updates.start(running)
                 return self._watch(running)
             finally:
+                if self._updates is not None:
+                    self._updates.stop()
                 for path in paths:
                     path.unlink(missing_ok=True)
 

@@ -21,6 +21,7 @@ STUB = "triton_python_b"  # the kernel keeps 15 letters of a process's name
 STABLE_S = 5.0  # what lived for so long may fail as often as something new
 MOST_FAILURES = 5  # in a row
 LONGEST_PAUSE_S = 30.0
+CHANGE_S = 2.0  # in which the processes of a version that was loaded again end
 MOST_LEFTOVERS = 50
 
 
@@ -65,6 +66,7 @@ class ModelWatch:
         self._loading: dict[str, threading.Thread] = {}
         self._leftovers = 0
         self._processes = self._alive()
+        self._changed: dict[str, float] = {}  # models that are or were being loaded anew, and when that was last seen
 
     def look(self) -> None:
         """Look once at all processes, and begin to load models again that lost one.
@@ -73,14 +75,20 @@ class ModelWatch:
             ServerUnreachableError: the server does not answer.
         """
         before, self._processes = self._processes, self._alive()
-        gone = {(model, instance) for model, instance in before if (model, instance) not in self._processes}
+        now = time.monotonic()
+        # While somebody loads a version anew, its old processes and the new ones have the same names.
+        self._changed |= {key[0]: now for key, pids in self._processes.items() if len(pids) > 1}
+        gone = {
+            key for key in before if key not in self._processes and now - self._changed.get(key[0], -1e9) > CHANGE_S
+        }
         self._loading = {model: thread for model, thread in self._loading.items() if thread.is_alive()}
         if not gone:
             return
-        # A model that somebody unloads ends its process in good order, and is not ready any more by then.
-        ready = {each["name"] for each in self._running.control.models() if each.get("state") == "READY"}
-        for model in sorted({model for model, _ in gone} & ready - self._loading.keys()):
-            self._lose(model, ", ".join(str(before[each]) for each in gone if each[0] == model))
+        # A version that somebody unloads, or that another replaces, is not ready any more when its process ends.
+        index = self._running.control.models()
+        ready = {(each["name"], each.get("version")) for each in index if each.get("state") == "READY"}
+        for model in sorted({key[0] for key in gone if key[:2] in ready} - self._loading.keys()):
+            self._lose(model, ", ".join(str(pid) for key in gone if key[0] == model for pid in sorted(before[key])))
 
     def _lose(self, model: str, pids: str) -> None:
         failures = self._failures[model]
@@ -109,21 +117,21 @@ class ModelWatch:
             failures.started = time.monotonic()
             self._say(f"model '{model}' is ready again after {failures.started - began:.1f} s; its streams are lost")
 
-    def _alive(self) -> dict[tuple[str, str], int]:
-        """The processes of models: model and instance -> process id."""
-        found: dict[tuple[str, str], int] = {}
+    def _alive(self) -> dict[tuple[str, str, str], set[int]]:
+        """The processes of models: model, version and instance -> process ids."""
+        found: defaultdict[tuple[str, str, str], set[int]] = defaultdict(set)
         for process in self._running.children():
             try:
                 model = model_of(process)
             except psutil.Error:
                 continue  # it ended just now
             if model is not None:
-                found[model] = process.pid
-        return found
+                found[model].add(process.pid)
+        return dict(found)
 
 
-def model_of(process: psutil.Process) -> tuple[str, str] | None:
-    """The model and the instance that a process of Triton's Python backend runs; None if it is something else.
+def model_of(process: psutil.Process) -> tuple[str, str, str] | None:
+    """Model, version and instance that a process of Triton's Python backend runs; None if it is something else.
 
     Raises:
         psutil.Error: it cannot be looked at, or has ended.
@@ -132,6 +140,7 @@ def model_of(process: psutil.Process) -> tuple[str, str] | None:
         return None
     command = process.cmdline()
     try:  # .../MODEL/VERSION/model.py and, as the last but one argument, the instance
-        return command[1].split("/")[-3], command[8]
-    except IndexError:
+        model, version = command[1].split("/")[-3:-1]
+        return model, version, command[8]
+    except (IndexError, ValueError):
         return None

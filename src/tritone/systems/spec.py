@@ -1,6 +1,6 @@
 """Systems as people write them on a command line.
 
-    NAME=BUNDLE[,key=value...]                       a bundle folder, or a shipped one by name, in this process
+    NAME=BUNDLE[,key=value...]                       a bundle (folder, shipped name, s3://...), in this process
     NAME=grpc://host:port/model[,key=value...]       a served model; http://, grpcs:// and https:// as well
 
 `NAME=` may be left out. For bundles the keys are the options of `tritone.load`, whatever they are; for served models
@@ -19,6 +19,7 @@ from urllib.parse import urlsplit, urlunsplit
 from tritone import load, load_embedder
 from tritone.result import EmbeddingResult, TranscriptResult
 from tritone.search.options import PARAMETERS, idle_options, used_by
+from tritone.storage import parse
 from tritone.systems.bundled import BundleSystem
 from tritone.systems.served import embedder, transcriber
 from tritone.systems.streams import DEFAULT_CHUNK_MS, Playback
@@ -46,7 +47,7 @@ class Spec:
 
     @property
     def is_served(self) -> bool:
-        return "://" in self.target
+        return "://" in self.target and parse(self.target) is None
 
 
 def known_options(served: bool) -> Mapping[str, str]:

@@ -12,12 +12,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import get_args
 
-from tritone.bundle.bundle import EVALUATION, MODEL_CARD, Bundle, BundleWriter, shipped_bundles
-from tritone.bundle.manifest import Artifact, Engine, Precision, Role
+from tritone.bundle.bundle import EVALUATION, MANIFEST, MODEL_CARD, Bundle, BundleWriter, shipped_bundles
+from tritone.bundle.manifest import Artifact, Precision, Role
 from tritone.errors import BundleError, MissingDependencyError
 from tritone.runtime import RUNTIMES
 from tritone.tensorrt.library import Tools, find_tools
 from tritone.tensorrt.profile import DEFAULT, Profile, check_together
+from tritone.tensorrt.shaped import ShapeProfile, default_profile
 
 PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 """What engines can compute in: that of the ONNX graphs, but for int8, whose activations have a type of their own."""
@@ -26,7 +27,7 @@ PRECISIONS: tuple[Precision, ...] = ("fp32", "fp16")
 def build_engines(
     bundle: Bundle,
     *,
-    profiles: Sequence[Profile] = (DEFAULT,),
+    profiles: Sequence[Profile] | Sequence[ShapeProfile] | None = None,
     precisions: Sequence[Precision] = ("fp32",),
     roles: Sequence[Role] | None = None,
     output: Path | None = None,
@@ -40,7 +41,8 @@ def build_engines(
 
     Args:
         bundle: whose engines.
-        profiles: the sizes they take, see `Profile`; a call runs with the first that it fits.
+        profiles: the sizes they take, of speech `Profile`s, of generic models `ShapeProfile`s; a call runs with the
+            first that it fits. None takes the usual ones; there are none for other open axes than that of rows.
         precisions: "fp32", "fp16", as far as the bundle has ONNX graphs in them.
         roles: whose graphs; None takes all.
         output: the folder of the new bundle; None changes this one.
@@ -63,18 +65,12 @@ def build_engines(
         raise MissingDependencyError(
             f"building engines needs {error.name}, which is not installed: pip install 'tritone[import]'"
         ) from error
-    check_together(profiles)
     target = _target(bundle, output)
     sources = _sources(bundle, precisions, roles)
+    chosen = _profiles(bundle, profiles, sources)
     tools = tools or find_tools()
     builder = tools.builder(workspace_mib=workspace_mib, timing_cache=timing_cache, level=level, progress=progress)
-    stamp = Engine(
-        library=tools.name,  # type: ignore[arg-type]  # of those that there are
-        version=tools.version,
-        gpu=tools.gpu.name if tools.gpu else None,
-        compute_capability=tools.gpu.capability if tools.gpu else None,
-        profiles=tuple(map(str, profiles)),
-    )
+    stamp = tools.stamp(tuple(map(str, chosen)))
     old = {(source.role, source.precision) for source in sources}
     kept = [
         artifact
@@ -84,8 +80,9 @@ def build_engines(
     plans = []  # what does not fit is told before anything is built
     for source in sources:
         axes = onnx_graph.input_axes(bundle.file(source.files[0]))
-        open_axes = {name: each for name, each in axes.items() if None in each}
-        plans.append((source, [profile.ranges(bundle.manifest, source.role, open_axes) for profile in profiles]))
+        if bundle.manifest.tensors is None:
+            axes = {name: each for name, each in axes.items() if None in each}
+        plans.append((source, [profile.ranges(bundle.manifest, source.role, axes) for profile in chosen]))
     with BundleWriter(target) as writer:
         artifacts = []
         for source, ranges in plans:
@@ -107,6 +104,31 @@ def build_engines(
             )
         _copy(bundle, kept, writer.folder, link=output is None)
         return writer.commit(bundle.manifest.model_copy(update={"artifacts": (*kept, *artifacts)}))
+
+
+def _profiles(
+    bundle: Bundle, given: Sequence[Profile] | Sequence[ShapeProfile] | None, sources: Sequence[Artifact]
+) -> Sequence[Profile | ShapeProfile]:
+    """The profiles to build for; generic models have those of shapes.
+
+    Raises:
+        ValueError: they are of the other sort, leave a gap, or there are none.
+    """
+    from tritone.tensorrt import onnx_graph
+
+    wanted = Profile if bundle.manifest.tensors is None else ShapeProfile
+    if given is not None and not all(isinstance(each, wanted) for each in given):
+        form = "rows x seconds, like 16x7s" if wanted is Profile else "shapes of inputs, like input_ids:8x64,mask:8x64"
+        raise ValueError(f"sizes of {bundle.manifest.name}, of kind {bundle.manifest.kind}, are {form}")
+    if wanted is Profile:
+        sizes = [each for each in ((DEFAULT,) if given is None else given) if isinstance(each, Profile)]
+        check_together(sizes)
+        return sizes
+    if given:
+        return given
+    inputs = onnx_graph.input_axes(bundle.file(sources[0].files[0]))
+    usual = default_profile(inputs, bundle.manifest.generic.max_batch_size)
+    return [] if usual is None else [usual]
 
 
 def _check_choices(what: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -152,9 +174,9 @@ def _sources(bundle: Bundle, precisions: Sequence[Precision], roles: Sequence[Ro
 
 def _copy(bundle: Bundle, kept: Sequence[Artifact], folder: Path, *, link: bool) -> None:
     """Put the bundle's other files beside the new engines; `link`: without copying them, where that is possible."""
-    vocabulary = bundle.manifest.vocabulary
-    names = [] if vocabulary is None else [vocabulary.file]
-    names += [name for artifact in kept for name in artifact.files]
+    replaced = {name for each in bundle.manifest.artifacts if each not in kept for name in each.files}
+    shared = {name for each in kept for name in each.files}
+    names = [name for name in bundle.files if name != MANIFEST and (name in shared or name not in replaced)]
     paths = {name: bundle.file(name) for name in names}
     for name in (MODEL_CARD, EVALUATION):
         if (told := bundle.path / name).is_file():

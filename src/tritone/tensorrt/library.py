@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from tritone.bundle.manifest import Engine
 from tritone.errors import MissingDependencyError, OperatorError
 from tritone.runtime.tensorrt.library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
 from tritone.tensorrt.build import EngineBuilder
@@ -36,6 +37,16 @@ class Tools:
     def title(self) -> str:
         """For people."""
         return f"{TITLES[self.name]} {self.version}" + ("" if self.library else f" ({self.program})")
+
+    def stamp(self, profiles: tuple[str, ...]) -> Engine:
+        """What a manifest says of an engine that these tools build for these sizes."""
+        return Engine(
+            library=self.name,  # type: ignore[arg-type]  # of those that there are
+            version=self.version,
+            gpu=self.gpu.name if self.gpu else None,
+            compute_capability=self.gpu.capability if self.gpu else None,
+            profiles=profiles,
+        )
 
     def builder(
         self,

@@ -28,14 +28,24 @@ def input_axes(path: Path) -> dict[str, tuple[int | None, ...]]:
     Raises:
         BundleError: the file is no ONNX graph.
     """
+    return {name: axes for name, (_, axes) in tensors(path)["inputs"].items()}
+
+
+def tensors(path: Path) -> dict[str, dict[str, tuple[str, tuple[int | None, ...]]]]:
+    """The `inputs` and `outputs` of a graph by name: type, by ONNX's name of it, and axes, None for those that vary.
+
+    Raises:
+        BundleError: the file is no ONNX graph.
+    """
     graph = _read(path).graph
     weights = {tensor.name for tensor in graph.initializer}
     return {
-        value.name: tuple(
-            axis.dim_value if axis.HasField("dim_value") else None for axis in value.type.tensor_type.shape.dim
-        )
-        for value in graph.input
-        if value.name not in weights
+        key: {
+            value.name: (onnx.TensorProto.DataType.Name(value.type.tensor_type.elem_type), _axes(value))
+            for value in values
+            if value.name not in weights
+        }
+        for key, values in (("inputs", graph.input), ("outputs", graph.output))
     }
 
 
@@ -65,6 +75,10 @@ def with_wide_weights(path: Path, folder: Path) -> Path:
     wide = folder / path.name
     onnx.save_model(model, wide, save_as_external_data=True, location=WIDENED_WEIGHTS)
     return wide
+
+
+def _axes(value: onnx.ValueInfoProto) -> tuple[int | None, ...]:
+    return tuple(axis.dim_value if axis.HasField("dim_value") else None for axis in value.type.tensor_type.shape.dim)
 
 
 def _read(path: Path) -> onnx.ModelProto:

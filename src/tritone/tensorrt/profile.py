@@ -157,6 +157,8 @@ class _Sizes:
     def axis(self, name: str, place: int) -> tuple[int, int, int]:
         """The sizes of an axis that varies."""
         role, state = self._role, self._states().get(name)
+        if self._manifest.whisper is not None and role == "decoder":
+            return self._of_whisper(name, place, self._manifest.whisper.text_context)
         if role in ("predictor", "joiner") and place == 0:
             return self._contexts()
         if place == 0:
@@ -176,6 +178,12 @@ class _Sizes:
         raise ValueError(
             f"axis {place} of input {name} of the {role} varies, and it is not known with what; export the bundle again"
         )
+
+    def _of_whisper(self, name: str, place: int, context: int) -> tuple[int, int, int]:
+        """Sizes of Whisper's decoder, which reads a prompt without a past and then a token at a time."""
+        if place == 0:
+            return self._rows()
+        return (0, context // 4, context) if name.startswith("self_") else (1, 1, context)
 
     def _states(self) -> dict[str, tuple[int | str, ...]]:
         streaming = self._manifest.streaming

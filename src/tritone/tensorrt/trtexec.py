@@ -4,6 +4,7 @@ encoder.fp16.onnx + ranges of sizes  ->  trtexec --onnx=... --stronglyTyped --mi
 """
 
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -74,11 +75,6 @@ class TrtexecBuilder:
             return plan.read_bytes()
 
     def _options(self, ranges: Sequence[Mapping[str, Range]]) -> Iterator[str]:
-        yield from ("--stronglyTyped", "--noTF32", "--skipInference")
-        if self.level is not None:
-            yield f"--builderOptimizationLevel={self.level}"
-        if self.workspace_mib is not None:
-            yield f"--memPoolSize=workspace:{self.workspace_mib}M"
         if self.timing_cache is not None:
             try:
                 self.timing_cache.parent.mkdir(parents=True, exist_ok=True)
@@ -86,13 +82,35 @@ class TrtexecBuilder:
                 self.progress(f"what is measured cannot be kept, so the next build measures again ({error})")
             else:
                 yield f"--timingCacheFile={self.timing_cache}"
-        for number, sizes in enumerate(ranges):
-            if len(ranges) > 1:
-                yield f"--profile={number}"
-            if sizes:
-                yield f"--minShapes={_shapes({name: each.least for name, each in sizes.items()})}"
-                yield f"--optShapes={_shapes({name: each.usual for name, each in sizes.items()})}"
-                yield f"--maxShapes={_shapes({name: each.most for name, each in sizes.items()})}"
+        yield from _options(ranges, level=self.level, workspace_mib=self.workspace_mib)
+
+
+def trtexec_line(
+    graph: Path,
+    plan: Path,
+    ranges: Sequence[Mapping[str, Range]],
+    *,
+    level: int | None = None,
+    workspace_mib: int | None = None,
+) -> str:
+    """The command that builds the same engine, as a line for a shell."""
+    options = _options(ranges, level=level, workspace_mib=workspace_mib)
+    return shlex.join(["trtexec", f"--onnx={graph}", f"--saveEngine={plan}", *options])
+
+
+def _options(ranges: Sequence[Mapping[str, Range]], *, level: int | None, workspace_mib: int | None) -> Iterator[str]:
+    yield from ("--stronglyTyped", "--noTF32", "--skipInference")
+    if level is not None:
+        yield f"--builderOptimizationLevel={level}"
+    if workspace_mib is not None:
+        yield f"--memPoolSize=workspace:{workspace_mib}M"
+    for number, sizes in enumerate(ranges):
+        if len(ranges) > 1:
+            yield f"--profile={number}"
+        if sizes:
+            yield f"--minShapes={_shapes({name: each.least for name, each in sizes.items()})}"
+            yield f"--optShapes={_shapes({name: each.usual for name, each in sizes.items()})}"
+            yield f"--maxShapes={_shapes({name: each.most for name, each in sizes.items()})}"
 
 
 def _shapes(shapes: Mapping[str, Sequence[int]]) -> str:

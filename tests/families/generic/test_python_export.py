@@ -1,6 +1,7 @@
 """Python functions as bundles: what is copied, what is refused, and that they run from the bundle alone."""
 
 import ast
+import hashlib
 import json
 import re
 from pathlib import Path
@@ -205,6 +206,12 @@ def test_a_function_that_is_no_longer_as_its_manifest_says_is_refused(folder: Pa
     path.write_text(json.dumps(content))
     with pytest.raises(BundleError, match="does not fit its manifest: output lengths is float32"):
         tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
+    for name in ("steps.py", "python/a-b.py"):
+        (bundle.path / name).write_text("")
+        artifact = content["artifacts"][0] | {"files": [name], "sha256": [hashlib.sha256().hexdigest()]}
+        path.write_text(json.dumps(content | {"artifacts": [artifact]}))
+        with pytest.raises(BundleError, match="must be a module in a folder of the bundle"):
+            tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
 
 
 def test_the_functions_of_the_page_do_what_it_says(tmp_path: Path) -> None:

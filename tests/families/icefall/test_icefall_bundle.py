@@ -34,8 +34,8 @@ from tritone.errors import ExportError, InputError
 from tritone.families.export.drift import read_recordings
 from tritone.families.export.exportable import follow
 from tritone.families.export.report import ExportReport
+from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.icefall.checkpoint import load_model
-from tritone.families.icefall.drift import TransducerDrift
 from tritone.families.icefall.export import export_icefall
 from tritone.families.icefall.graphs import (
     PADDING,
@@ -299,7 +299,7 @@ def test_drift_of_a_joiner_is_told_along_the_path_of_greedy_search(network: Icef
     """Against the distributions on that path, found here frame by frame with the whole joiner of the model."""
     offline = OfflineGraph(network, make_fbank(80), "transducer").eval()
     predictor, joiner = PredictorGraph(network.predictor, network.joiner).eval(), JoinerGraph(network.joiner).eval()
-    measure = TransducerDrift(offline, predictor, joiner, (-1, 0), frozenset({0, 2}))
+    measure = TransducerDrift(offline, predictor, joiner, (-1, 0), frozenset({0, 2}), len(TOKENS))
     recordings = read_recordings(None, 16000)[:2]
     temperature, moved, frames, spoken = 1.3, 0.0, 0, 0
     with torch.no_grad():

@@ -1,7 +1,6 @@
 """Checkpoints of both releases and .nemo archives: whose weights are read, and what is refused."""
 
 import io
-import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +9,11 @@ import torch
 import yaml
 
 from families.jasper_models import random_state, small_config, write_model
+from families.nemo_models import write_nemo
 from tritone.errors import ExportError
-from tritone.families.jasper import nemo
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
 from tritone.families.jasper.config import parse_config
+from tritone.families.nemo import archive
 
 
 @pytest.fixture(scope="module")
@@ -99,15 +99,6 @@ def nemo_files(kind: str = "quartznet") -> dict[str, bytes]:
     return {"./model_config.yaml": yaml.safe_dump(config).encode(), "./model_weights.ckpt": weights.getvalue()}
 
 
-def write_nemo(path: Path, files: dict[str, bytes], mode: str = "w:gz") -> Path:
-    with tarfile.open(path, mode) as archive:  # type: ignore[call-overload]
-        for name, data in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(data)
-            archive.addfile(member, io.BytesIO(data))
-    return path
-
-
 @pytest.mark.parametrize("mode", ["w:gz", "w"])
 def test_a_nemo_archive_holds_both_config_and_weights(tmp_path: Path, mode: str) -> None:
     path = write_nemo(tmp_path / "model.nemo", nemo_files(), mode)
@@ -132,10 +123,10 @@ def test_archives_of_strangers_do_no_harm(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "text.nemo").write_text("not a tar")
     with pytest.raises(ExportError, match="is no archive that can be read"):
         read_config(tmp_path / "text.nemo")
-    monkeypatch.setitem(nemo.MAX_BYTES, nemo.WEIGHTS, 1000)
+    monkeypatch.setitem(archive.MAX_BYTES, archive.WEIGHTS, 1000)
     with pytest.raises(ExportError, match="at most 1000 are read"):
         read_weights(tmp_path / "whole.nemo")
-    monkeypatch.setattr(nemo, "MAX_ARCHIVE_BYTES", 100)
+    monkeypatch.setattr(archive, "MAX_ARCHIVE_BYTES", 100)
     with pytest.raises(ExportError, match="too large"):
         read_config(tmp_path / "whole.nemo")
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tritone.errors import ExportError
 from tritone.families.jasper.config import FeatureConfig
-from tritone.families.jasper.features import LogMel
+from tritone.families.layers.log_mel import LogMel
 
 ATOL = 2e-3  # of features with a deviation of one: float32 against float64
 

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from families.jasper_models import LABELS, Reference, random_state
 from tritone.errors import ExportError
 from tritone.families.jasper.config import BlockConfig, FeatureConfig, ModelConfig
-from tritone.families.jasper.features import LogMel
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Block, Network
+from tritone.families.layers.log_mel import LogMel
 
 ATOL = 1e-3  # float32 against float64, of log-probabilities around -10
 BINS = 8

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from families.conftest import UNITS, babble, export, with_cmvn, write_model
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
-from tritone.families.onnx.writer import quantise
+from tritone.families.onnx.storage import quantise
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step

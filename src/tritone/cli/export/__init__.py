@@ -11,12 +11,15 @@ from tritone.cli.export.python import python
 from tritone.cli.export.run import export, function_of, progress, usage_errors
 from tritone.cli.export.sherpa_onnx import sherpa_onnx
 from tritone.cli.export.silero import silero
+from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
 from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
+from tritone.families.nemo.options import NemoOptions
 from tritone.families.wenet.options import WenetOptions
+from tritone.families.whisper.options import WhisperOptions
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
 
@@ -74,12 +77,20 @@ def jasper(values: Values) -> None:
     export("jasper", values, "log probability")
 
 
+@app.command()
+@with_options(NemoOptions)
+def nemo(values: Values, archive: Annotated[Path, typer.Argument(metavar="FILE.nemo", help="NeMo's archive.")]) -> None:
+    """Export a Conformer or FastConformer of NeMo (CTC, RNNT, TDT or hybrid), waveform in."""
+    export("nemo", values | {"archive": archive}, "log probability; vectors and logits of a transducer")
+
+
 app.command()(onnx)
 app.command()(python)
 app.command("torch-export")(torch_export)
 app.command()(torchscript)
 app.command("sherpa-onnx")(sherpa_onnx)
 app.command()(silero)
+app.command()(tensorrt)
 app.command()(wespeaker)
 
 
@@ -88,3 +99,10 @@ app.command()(wespeaker)
 def wenet(values: Values) -> None:
     """Export a WeNet U2 or U2++ model: encoder, CTC head and attention decoder, waveform in."""
     export("wenet", values, "log probability")
+
+
+@app.command()
+@with_options(WhisperOptions)
+def whisper(values: Values) -> None:
+    """Export a Whisper model: a folder of transformers, or a .pt of OpenAI's; features, encoder and decoder."""
+    export("whisper", values, "share of the size of what is compared")

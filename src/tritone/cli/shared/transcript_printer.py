@@ -103,6 +103,8 @@ class TranscriptPrinter:
             yield f"{_start_s(segment):9.2f} {segment.audio_s:8.2f}  [{segment.segment}] {segment.text}"
             yield from _readings(segment)
         yield from _readings(transcript)
+        for part in transcript.segments if self._timestamps and not transcript.words else ():
+            yield f"{part.start_s:9.2f} {part.end_s:8.2f}  {part.text}"
         for word in transcript.words if self._timestamps else ():
             yield f"{word.start_s:9.2f} {word.end_s:8.2f}  {word.text}"
 
@@ -117,6 +119,10 @@ class TranscriptPrinter:
         found = {name: fields[name] for name in wanted}
         if self._has_segments(transcript):
             found["segments"] = fields["ended"]
+        if transcript.language:
+            found["language"] = transcript.language
+        if transcript.segments and (self._timestamps or self._details):
+            found["segments"] = fields["segments"]
         return found
 
     def _has_segments(self, transcript: Transcript) -> bool:

@@ -6,12 +6,16 @@ from typing import Any
 import typer
 
 from tritone.paths import ADDRESS, not_supported
+from tritone.storage.address import SCHEMES
 
 TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare")  # all other options that take text with :// in it take paths
+TAKE_BUNDLES = "--bundle"
+IN_STORAGE = ("BUNDLE", "REPO", "STORAGE")  # metavars of parameters that may be s3://... begin so
+TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles
 
 
 def check_words(command: Any, words: Sequence[str]) -> None:
-    """Refuse paths with a scheme such as s3://, which no command reads or writes, and options that would be dropped.
+    """Refuse paths with a scheme such as s3:// where a command reads or writes none, and options that would be dropped.
 
     Of an option that takes one value and is given twice, the first would be lost without a word.
 
@@ -22,6 +26,10 @@ def check_words(command: Any, words: Sequence[str]) -> None:
         command, words = command.commands[words[0]], words[1:]
     takes_one = (each for each in command.params if not (getattr(each, "is_flag", True) or each.multiple))
     single = {name for each in takes_one for name in each.opts}
+    stored = {name for each in command.params if _may_be_stored(each) for name in each.opts}
+    arguments = command.name in TAKE_BUNDLES_OR_FILES or any(
+        _may_be_stored(each) for each in command.params if each.param_type_name == "argument"
+    )
     seen: set[str] = set()
     option = ""
     for word in words:
@@ -36,6 +44,12 @@ def check_words(command: Any, words: Sequence[str]) -> None:
             if not equals:
                 continue
         address = next(filter(None, map(ADDRESS.match, value.split(","))), None)
+        if address is not None and address[1].lower() in SCHEMES and (option in stored if option else arguments):
+            address = None
         if address is not None and option not in TAKE_ADDRESSES:
             raise typer.BadParameter(not_supported(address.string, address[1]), param_hint=option or None)
         option = ""
+
+
+def _may_be_stored(parameter: Any) -> bool:
+    return TAKE_BUNDLES in parameter.opts or str(parameter.metavar or "").startswith(IN_STORAGE)

@@ -50,6 +50,24 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
         ) from error
 
 
+def tensors_of(state: Any, path: Path, expected: str) -> dict[str, Tensor]:
+    """The tensors of a checkpoint by name.
+
+    Args:
+        state: its content.
+        path: of the checkpoint, for errors.
+        expected: what it should hold, for errors.
+
+    Raises:
+        ExportError: it is no dict of tensors alone.
+    """
+    if not isinstance(state, Mapping):
+        raise ExportError(f"checkpoint {path} holds a {type(state).__name__} in place of a dict of tensors")
+    if wrong := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
+        raise ExportError(f"checkpoint {path}: expected {expected}; {', '.join(wrong[:5])} are something else")
+    return {str(name): value for name, value in state.items()}
+
+
 def require_fit(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor], origin: str, network: str) -> None:
     """Compare a checkpoint's tensors with those of a network.
 

@@ -16,7 +16,9 @@ from tritone.families.export.exportable import ExportableGraph, Run, follow, val
 from tritone.runtime import Graph
 
 
-class _Hearing(Protocol):
+class Hearing(Protocol):
+    """Makes a run of a recording, or None of one that is too short."""
+
     def hearing(self, waveform: Waveform) -> Run | None: ...
 
 
@@ -34,7 +36,7 @@ def paired_frames(
 ) -> Iterator[tuple[Array, Array]]:
     """What a graph, as of `frame_drift`, and an opened one give for each recording: (frames, width) of both."""
     [output] = graph.compared
-    for run in filter(None, map(cast(_Hearing, graph).hearing, recordings)):
+    for run in filter(None, map(cast(Hearing, graph).hearing, recordings)):
         steps = [[valid_rows(each, output, graph.counted)[0] for each in both] for both in follow(graph, opened, run)]
         expected, found = (np.concatenate(parts) for parts in zip(*steps, strict=True))
         yield expected, found

@@ -27,14 +27,11 @@ class InFloat32(nn.Module):
         return as_dtype(self.module(as_dtype(x, torch.float32)), x.dtype)
 
 
-def make_explicit(network: nn.Module) -> None:
-    """Have a network's graph say that layer norms and softmax are float32 inside, in place.
-
-    Attention that has an attribute `wide_softmax` gets it set.
-    """
+def compute_wide(network: nn.Module) -> None:
+    """Have a narrow network's graphs say that softmax and layer norms are float32 inside, in place."""
     for module in list(network.modules()):
         if hasattr(module, "wide_softmax"):
-            setattr(module, "wide_softmax", True)  # noqa: B010
+            module.wide_softmax = True  # type: ignore[assignment]
         for name, child in module.named_children():
             if isinstance(child, nn.LayerNorm):
                 setattr(module, name, InFloat32(child))

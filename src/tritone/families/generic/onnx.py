@@ -18,11 +18,12 @@ from typing import Any
 
 import onnx
 from google.protobuf.message import DecodeError
-from onnx import TensorProto, version_converter
+from onnx import TensorProto
 
 from tritone.bundle.bundle import MANIFEST, MODEL_CARD, Bundle, BundleWriter
 from tritone.bundle.manifest import Manifest, Precision, Serving, TensorType
 from tritone.errors import BundleError, ExportError
+from tritone.families.convert.opset import to_opset
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
 from tritone.pipelines.graphs.contract import check_graph
@@ -305,9 +306,9 @@ def _changed(source: OnnxSource, folder: Path, names: Mapping[str, str], opset: 
         if source.weights:
             onnx.load_external_data_for_model(model, str(source.path.parent))
         try:
-            model = version_converter.convert_version(model, opset)
-        except Exception as error:  # onnx's own errors and some of C++
-            raise ExportError(f"--opset {opset}: onnx cannot convert the graph: {str(error).strip()[:300]}") from error
+            model = to_opset(model, opset)
+        except (ExportError, ValueError) as error:
+            raise ExportError(f"--opset {opset}: {error}") from error
         onnx.save(model, folder / GRAPH)
         return read_onnx(folder / GRAPH)
     onnx.save(model, folder / source.path.name)

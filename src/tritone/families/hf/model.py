@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
 from tritone.families.export.checkpoint import require_fit
-from tritone.families.export.precision import DTYPES, make_explicit
+from tritone.families.export.precision import DTYPES, compute_wide
 from tritone.families.hf.config import ModelConfig
 from tritone.families.hf.layers import Encoder, FeatureExtractor, FeatureProjection
 from tritone.families.layers.ctc import token_log_probs
@@ -59,7 +59,7 @@ class Network(nn.Module):
             return self
         narrow = copy.deepcopy(self).to(DTYPES[precision])
         if explicit:
-            make_explicit(narrow)
+            compute_wide(narrow)
         return narrow
 
     def forward(self, x: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:

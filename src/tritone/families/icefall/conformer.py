@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from tritone.errors import ExportError
 from tritone.families.export.precision import as_dtype
-from tritone.families.icefall.layers import CHANNELS, ConformerLayer, Subsampling, extra_distances, valid_frames
+from tritone.families.icefall.layers import CHANNELS, ConformerLayer, Subsampling, valid_frames
+from tritone.families.layers.attention import extra_distances
 from tritone.families.layers.sinusoids import sinusoids
 
 LAYER = re.compile(r"encoder\.encoder\.layers\.(\d+)\.")

@@ -8,6 +8,7 @@ Architecture and sizes are read off the tensors.
 """
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -21,8 +22,8 @@ from tritone.families.export.frame import ExportedModel, tail_samples, write_bun
 from tritone.families.export.frame_drift import frame_drift
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
+from tritone.families.export.transducer_drift import TransducerDrift
 from tritone.families.icefall.checkpoint import load_model
-from tritone.families.icefall.drift import TransducerDrift
 from tritone.families.icefall.graphs import (
     FRAME_SHIFT,
     HIGH_FREQ,
@@ -121,13 +122,15 @@ class ExportedIcefall(ExportedModel):
         graphs = self.graphs
         if self.transducer is None:
             return frame_drift(graphs[role], opened, recordings)
-        offline, predictor, joiner = (graphs[each] for each in ("encoder", "predictor", "joiner"))
-        assert isinstance(offline, OfflineGraph)
+        return self._transducer_drift(graphs[role], opened, recordings)
+
+    @cached_property
+    def _transducer_drift(self) -> TransducerDrift:
+        offline, predictor, joiner = (self.graphs[each] for each in ("encoder", "predictor", "joiner"))
         assert isinstance(predictor, PredictorGraph)
-        assert isinstance(joiner, JoinerGraph)
+        assert self.transducer is not None
         silent = frozenset({BLANK_ID} if self.vocabulary.unk_id is None else {BLANK_ID, self.vocabulary.unk_id})
-        measured = TransducerDrift(offline, predictor, joiner, self.transducer.start, silent)
-        return measured(graphs[role], opened, recordings)
+        return TransducerDrift(offline, predictor, joiner, self.transducer.start, silent, self.vocabulary.size)
 
     def manifest(self) -> dict[str, Any]:
         offline, stream = self.graphs["encoder"], self.graphs.get("streaming_encoder")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
-from tritone.families.layers.attention import HIDDEN
+from tritone.families.layers.attention import HIDDEN, extra_distances, shifted
 from tritone.families.layers.convolution import after_channels_last, channels_last
 
 RESIDUAL_GAIN = 0.25  # upstream starts what is added to the residual stream this much smaller
@@ -118,23 +118,6 @@ class Subsampling(nn.Module):
         return self.out_norm(after_channels_last(x, self.out))
 
 
-def shifted(scores: Tensor, keys: int) -> Tensor:
-    """Scores by distance -> scores by key.
-
-    Args:
-        scores: (batch, heads, queries, distances), where column r stands for the distance (keys - 1) - r from the key
-            to the query at the *end* of the keys; there are keys + queries distances, so the last is -queries.
-        keys: number of keys, the queries being the last of them; more, if there are as many more distances.
-
-    Returns:
-        (batch, heads, queries, keys): row i, column j is column (queries - 1) - i + j of row i.
-    """
-    batch, heads, queries = scores.shape[0], scores.shape[1], scores.shape[2]
-    # Read with rows of one element less, everything after the first (queries - 1) elements lies where it belongs.
-    flat = scores.flatten(2)[:, :, queries - 1 : -1]
-    return flat.reshape(batch, heads, queries, -1)[:, :, :, :keys]
-
-
 class RelativeAttention(nn.Module):
     """Attention with Transformer-XL's relative positions.
 
@@ -216,11 +199,6 @@ class RelativeAttention(nn.Module):
         asking = (query + self.pos_bias_u).transpose(1, 2)
         mixed = F.scaled_dot_product_attention(asking, key, value, added, dropout, scale=1.0)
         return self.out_proj(mixed.transpose(1, 2).flatten(2)), seen
-
-
-def extra_distances(keys: int) -> int:
-    """How many more keys make rows of scores whole blocks for attention kernels, which read 8 at once."""
-    return -keys % 8
 
 
 def _keys_by_head(joined: Tensor, heads: int) -> Tensor:

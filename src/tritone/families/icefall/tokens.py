@@ -10,14 +10,14 @@ from pathlib import Path
 from tritone.bundle.bytewise import is_byte_level
 from tritone.bundle.manifest import Vocabulary
 from tritone.bundle.vocabulary import SPACE, read_tokens
-from tritone.errors import BundleError, ExportError, MissingDependencyError
+from tritone.errors import BundleError, ExportError
+from tritone.families.export.tokens import read_pieces
 
 DISAMBIGUATION = re.compile(r"#\d+")  # of lexicons, at the end of some tables: the network knows nothing of them
 BLANK_ID = 0  # in every recipe
 BLANKS = ("<blk>", "<blank>", "<eps>", "<b>", "<pad>")
 STARTS, ENDS = ("<sos/eos>", "<sos>", "<s>"), ("<sos/eos>", "<eos>", "</s>")
 UNKNOWNS = ("<unk>", "<UNK>")
-MAX_MODEL_BYTES = 64 * 2**20
 
 
 def read_table(tokens: Path | None, bpe_model: Path | None, vocab_size: int) -> list[str]:
@@ -35,7 +35,7 @@ def read_table(tokens: Path | None, bpe_model: Path | None, vocab_size: int) -> 
     if (tokens is None) == (bpe_model is None):
         raise ExportError("give the model's tokens: either tokens.txt (--tokens) or bpe.model (--bpe-model)")
     if bpe_model is not None:
-        path, found = bpe_model, _pieces(bpe_model)
+        path, found = bpe_model, read_pieces(bpe_model)
     else:
         assert tokens is not None
         path = tokens
@@ -56,26 +56,6 @@ def read_table(tokens: Path | None, bpe_model: Path | None, vocab_size: int) -> 
             f"({', '.join(BLANKS)}). Is it the table that the model was trained with?"
         )
     return found
-
-
-def _pieces(path: Path) -> list[str]:
-    try:
-        from sentencepiece import SentencePieceProcessor
-    except ModuleNotFoundError as error:
-        raise MissingDependencyError(
-            "reading bpe.model needs sentencepiece: pip install sentencepiece. Or give the tokens.txt of the model."
-        ) from error
-    if not path.is_file():
-        raise ExportError(f"sentencepiece model not found: {path}")
-    if path.stat().st_size > MAX_MODEL_BYTES:
-        raise ExportError(
-            f"{path} has {path.stat().st_size} bytes; a sentencepiece model has at most {MAX_MODEL_BYTES}"
-        )
-    try:
-        model = SentencePieceProcessor(model_proto=path.read_bytes())
-    except (RuntimeError, OSError) as error:
-        raise ExportError(f"{path} is not a sentencepiece model ({error})") from error
-    return [model.id_to_piece(id) for id in range(model.get_piece_size())]
 
 
 def describe(tokens: Sequence[str]) -> Vocabulary:

@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-import yaml
 from torch import Tensor
 
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint, require_fit
+from tritone.families.export.checkpoint import load_checkpoint, require_fit, tensors_of
 from tritone.families.jasper.config import ModelConfig, parse_config
 from tritone.families.jasper.names import from_nemo_names, tensor_shapes, todays_names
-from tritone.families.jasper.nemo import NEMO_SUFFIX, open_weights, read_nemo_config
+from tritone.families.jasper.nemo import read_nemo_config
+from tritone.families.nemo.archive import NEMO_SUFFIX, open_weights, read_yaml
 
 MAX_CONFIG_BYTES = 16 * 2**20
 STATE, EMA_STATE = "state_dict", "ema_state_dict"
+EXPECTED = f"a dict of tensors, or {STATE} and {EMA_STATE} in it"
 
 
 @dataclass(frozen=True)
@@ -39,16 +40,11 @@ def read_config(path: Path) -> ModelConfig:
         raise ExportError(f"config {path}: upstream has left TOML for YAML; give the .yaml of the same name")
     if not path.is_file():
         raise ExportError(f"config not found: {path}")
-    try:
-        if path.suffix == NEMO_SUFFIX:
-            return parse_config(read_nemo_config(path))
-        if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
-            raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
-        return parse_config(yaml.safe_load(path.read_text(encoding="utf-8")))
-    except UnicodeDecodeError as error:
-        raise ExportError(f"config {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
-    except yaml.YAMLError as error:
-        raise ExportError(f"config {path} is not valid YAML: {error}") from error
+    if path.suffix == NEMO_SUFFIX:
+        return parse_config(read_nemo_config(path))
+    if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
+        raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
+    return parse_config(read_yaml(path.read_bytes(), str(path)))
 
 
 def read_weights(path: Path, *, ema: bool = True) -> Weights:
@@ -63,23 +59,12 @@ def read_weights(path: Path, *, ema: bool = True) -> Weights:
     """
     if path.suffix == NEMO_SUFFIX and path.is_file():
         with open_weights(path) as file:
-            return Weights(todays_names(from_nemo_names(_tensors(_load(path, file), path))), averaged=False)
+            return Weights(todays_names(from_nemo_names(tensors_of(_load(path, file), path, EXPECTED))), averaged=False)
     content = _load(path)
     averaged = bool(ema and isinstance(content, Mapping) and content.get(EMA_STATE))
     if isinstance(content, Mapping) and (STATE in content or averaged):
         content = content[EMA_STATE if averaged else STATE]
-    return Weights(todays_names(_tensors(content, path)), averaged)
-
-
-def _tensors(state: Any, path: Path) -> dict[str, Tensor]:
-    if not isinstance(state, Mapping):
-        raise ExportError(f"checkpoint {path} holds a {type(state).__name__} in place of a dict of tensors")
-    if wrong := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
-        raise ExportError(
-            f"checkpoint {path}: expected a dict of tensors, or {STATE} and {EMA_STATE} in it; "
-            f"{', '.join(wrong[:5])} are something else"
-        )
-    return {str(name): value for name, value in state.items()}
+    return Weights(todays_names(tensors_of(content, path, EXPECTED)), averaged)
 
 
 def _load(path: Path, file: IO[bytes] | None = None) -> Any:

@@ -6,19 +6,16 @@ Unknown keys and missing ones are errors, as they are upstream, where each secti
 """
 
 import math
-import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from tritone.errors import ExportError
+from tritone.families.export.settings import Section, shown
+from tritone.families.layers.log_mel import LogMelConfig
 
 Activation: TypeAlias = Literal["relu", "hardtanh", "selu"]
 Normalization: TypeAlias = Literal["batch", "group", "instance", "layer"]
-Normalize: TypeAlias = Literal["per-feature", "all-features", "none"]
-WINDOWS = ("hann", "hamming", "blackman", "bartlett")
-MAX_SIZE = 2**20  # of anything: channels, kernels, samples of a window
-MAX_TABLE = 2**26  # numbers in the DFT's matrix or the filters'
 MAX_BLOCKS = 1000
 MAX_REPEAT = 100
 
@@ -41,47 +38,15 @@ SEPARABLE_KEYS = ("kernel_size_factor", "groups", "separable", "heads", "normali
 
 
 @dataclass(frozen=True, kw_only=True)
-class FeatureConfig:
-    """The preprocessor. `frame_length`, `frame_shift`, `n_fft` in samples; `low_freq`, `high_freq` in Hz.
+class FeatureConfig(LogMelConfig):
+    """The preprocessor. `pad_align`: upstream pads the frames of an utterance to a multiple of it, 0 for none.
 
-    `pad_align`: upstream pads the frames of an utterance to a multiple of it, 0 for none. `preemphasis`: 0 for none.
     `max_frames`: what it pads to at least.
     """
 
-    sample_rate: int = 16000
-    frame_length: int = 320
-    frame_shift: int = 160
-    n_fft: int = 512
-    n_filt: int = 64
-    window: str = "hann"
-    normalize: Normalize = "per-feature"
-    preemphasis: float = 0.97
-    low_freq: float = 0.0
-    high_freq: float = 8000.0
-    log: bool = True
+    section: ClassVar[str] = "filterbank_features"
     pad_align: int = 16
     max_frames: int = 0
-
-    def __post_init__(self) -> None:
-        if not 2 <= self.frame_length <= self.n_fft <= MAX_SIZE or not 0 < self.frame_shift <= MAX_SIZE:
-            raise ExportError(
-                f"filterbank_features: windows of {self.frame_length} samples every {self.frame_shift} do not fit into "
-                f"n_fft {self.n_fft}; a window has 2 samples or more, and n_fft as many or more"
-            )
-        if self.n_fft * max(self.frame_length, self.n_filt) > MAX_TABLE:
-            raise ExportError(
-                f"filterbank_features: n_fft {self.n_fft} with {self.n_filt} filters of windows of {self.frame_length} "
-                "samples cannot be right: the tables of such features would not fit into memory"
-            )
-        if not 0 <= self.low_freq < self.high_freq <= self.sample_rate / 2:
-            raise ExportError(
-                f"filterbank_features: lowfreq {self.low_freq:g} and highfreq {self.high_freq:g} should lie between 0 "
-                f"and half the sample rate ({self.sample_rate / 2:g} Hz), the lower one first"
-            )
-        if self.window not in WINDOWS:
-            raise ExportError(
-                f"filterbank_features.window is {self.window!r}; upstream computes with {', '.join(WINDOWS)} alone"
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,20 +166,13 @@ def _check_block(where: str, block: BlockConfig, channels: int) -> None:
         raise ExportError(f"{where}: filters ({block.filters}) are not a multiple of norm_groups ({block.norm_groups})")
 
 
-def shown(value: Any) -> str:
-    """A value of a file as it appears in an error: short, whatever its author made of it."""
-    short = reprlib.Repr()
-    short.maxlevel = 2  # lists of lists may repeat each other without bounds
-    return short.repr(value)
-
-
 def parse_config(config: Any) -> ModelConfig:
     """Read the content of a config.
 
     Raises:
         ExportError: a key is missing, unknown or of the wrong type, or names something that this version cannot read.
     """
-    whole = _Section("config", config)
+    whole = Section("config", config)
     kinds = [kind for kind in ("jasper", "quartznet") if kind in whole]
     if len(kinds) != 1:
         raise ExportError(
@@ -232,7 +190,7 @@ def parse_config(config: Any) -> ModelConfig:
     if not isinstance(given, Sequence) or isinstance(given, str):
         raise ExportError(f"{encoder.path}.blocks should be a list of blocks, got {shown(given)}")
     blocks = [
-        _block(_Section(f"{encoder.path}.blocks[{index}]", block, keys), kind == "quartznet")
+        _block(Section(f"{encoder.path}.blocks[{index}]", block, keys), kind == "quartznet")
         for index, block in enumerate(given)
     ]
     if (splicing := encoder.whole("frame_splicing", 1)) != 1:
@@ -257,7 +215,7 @@ def parse_config(config: Any) -> ModelConfig:
     return result
 
 
-def _features(section: "_Section") -> FeatureConfig:
+def _features(section: Section) -> FeatureConfig:
     dataset = section.section("audio_dataset", DATASET_KEYS)
     values = section.section("filterbank_features", FEATURE_KEYS)
     for key, default in (("sample_rate", (16000, 8000)), ("max_duration", (math.inf,) * 2)):
@@ -301,7 +259,7 @@ def _features(section: "_Section") -> FeatureConfig:
     )
 
 
-def _block(values: "_Section", odd_kernels: bool) -> BlockConfig:
+def _block(values: Section, odd_kernels: bool) -> BlockConfig:
     if (padding := values.get("padding", "same")) != "same":
         raise ExportError(f"{values.path}.padding is {shown(padding)}; upstream knows 'same' alone")
     if (heads := values.whole("heads", -1)) != -1:
@@ -326,66 +284,3 @@ def _block(values: "_Section", odd_kernels: bool) -> BlockConfig:
         normalization=values.choice("normalization", get_args(Normalization), "batch"),  # type: ignore[arg-type]
         norm_groups=norm_groups,
     )
-
-
-_NEEDED: Any = object()
-
-
-class _Section:
-    """Settings with known keys; every error names the key."""
-
-    def __init__(self, path: str, values: Any, keys: Collection[str] | None = None) -> None:
-        if not isinstance(values, Mapping):
-            raise ExportError(f"{path} should hold settings (key: value), found {type(values).__name__}")
-        self.path, self._values = path, values
-        unknown = [str(key) for key in values if keys is not None and key not in keys]
-        if keys is not None and unknown:
-            raise ExportError(f"{path}: unknown {', '.join(unknown[:10])}; upstream knows {', '.join(keys)}")
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._values
-
-    def get(self, key: str, default: Any = _NEEDED) -> Any:
-        """A value as it is."""
-        value = self._values.get(key, default)
-        if value is _NEEDED:
-            raise ExportError(f"{self.path}.{key} is missing")
-        return value
-
-    def section(self, key: str, keys: Collection[str] | None = None) -> "_Section":
-        path = key if self.path == "config" else f"{self.path}.{key}"
-        return _Section(path, self.get(key), keys)
-
-    def number(self, key: str, default: float = _NEEDED, *, empty: float | None = None) -> float:
-        """A number; `empty` is what an empty value stands for, by default the default."""
-        value = self.get(key, default)
-        if value is None and default is not _NEEDED:
-            return default if empty is None else empty
-        if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
-            raise ExportError(f"{self.path}.{key} is {shown(value)}, expected a number")
-        return float(value)
-
-    def whole(self, key: str, default: int = _NEEDED, *, least: int | None = None, most: int = MAX_SIZE) -> int:
-        """A whole number, which may be alone in a list."""
-        value = self.get(key, default)
-        if isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 1:
-            [value] = value
-        if value is None and default is not _NEEDED:
-            value = default
-        if isinstance(value, bool) or not isinstance(value, int):
-            raise ExportError(f"{self.path}.{key} is {shown(value)}, expected a whole number")
-        if not (value if least is None else least) <= value <= most:
-            raise ExportError(f"{self.path}.{key} is {value}, expected {least} to {most}")
-        return value
-
-    def flag(self, key: str, default: bool = _NEEDED) -> bool:
-        value = self.get(key, default)
-        if not isinstance(value, bool):
-            raise ExportError(f"{self.path}.{key} is {shown(value)}, expected true or false")
-        return value
-
-    def choice(self, key: str, known: Sequence[str], default: str = _NEEDED) -> str:
-        value = self.get(key, default)
-        if value not in known:
-            raise ExportError(f"{self.path}.{key} is {shown(value)}; upstream knows {', '.join(known)}")
-        return str(value)

@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from tritone.audio import Waveform
-from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
-from tritone.bundle.vocabulary import SPACE
+from tritone.bundle.manifest import Encoder, Precision, Role, Vocabulary
 from tritone.errors import ExportError
 from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
@@ -18,16 +17,14 @@ from tritone.families.export.frame import ExportedModel, tail_samples, write_bun
 from tritone.families.export.frame_drift import frame_drift
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
+from tritone.families.export.tokens import tokens_of
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
-from tritone.families.jasper.config import FeatureConfig, ModelConfig
-from tritone.families.jasper.features import LogMel
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
-from tritone.families.jasper.nemo import NEMO_SUFFIX
 from tritone.families.jasper.options import JasperOptions
+from tritone.families.layers.log_mel import LogMel, features_of
+from tritone.families.nemo.archive import NEMO_SUFFIX
 from tritone.runtime import Graph
-
-BLANK = "<blank>"  # upstream's name for the class that it appends
 
 
 def export_jasper(**choices: Any) -> ExportReport:
@@ -57,7 +54,7 @@ class JasperModel(ExportedModel):
             raise ExportError(f"{checkpoint} needs a config: the .yaml that it was trained with (--config)")
         settings = read_config(config or checkpoint)
         self.options = options
-        self.tokens = _tokens(settings)
+        self.tokens = tokens_of(settings.labels)
         weights = read_weights(checkpoint, ema=options.ema)
         check_state(settings, weights.state, str(checkpoint))
         # Graphs hold batch norms folded into convolutions.
@@ -88,7 +85,7 @@ class JasperModel(ExportedModel):
         assert isinstance(offline, OfflineGraph)
         return {
             "kind": "ctc",
-            "features": _features(settings.features),
+            "features": features_of(settings.features),
             "encoder": Encoder(
                 subsampling_rate=settings.subsampling_rate,
                 output_dim=settings.blocks[-1].filters,
@@ -97,36 +94,3 @@ class JasperModel(ExportedModel):
             ),
             "vocabulary": Vocabulary(size=settings.num_classes, units="char", blank_id=settings.blank_id),
         }
-
-
-def _tokens(settings: ModelConfig) -> list[str]:
-    """The table of the bundle.
-
-    Raises:
-        ExportError: a label cannot stand in it, or is there twice.
-    """
-    tokens = [SPACE if label == " " else label for label in settings.labels]
-    bad = [label for label in tokens if any(character.isspace() for character in label)]
-    twice = sorted({label for label in tokens if tokens.count(label) > 1})
-    if bad or twice or BLANK in tokens:
-        raise ExportError(
-            f"labels: {bad or twice or [BLANK]} cannot be told apart or written; expected characters, each once, and a "
-            "space as ' '"
-        )
-    return [*tokens, BLANK]
-
-
-def _features(config: FeatureConfig) -> Features:
-    return Features(
-        kind="log-mel",
-        frame_length=config.frame_length,
-        frame_shift=config.frame_shift,
-        num_mel_bins=config.n_filt,
-        window={"hann": "hanning"}.get(config.window, config.window),  # type: ignore[arg-type]  # checked before
-        preemphasis=config.preemphasis,
-        low_freq=config.low_freq,
-        high_freq=config.high_freq,
-        snip_edges=False,
-        sample_scale=1.0,
-        normalize=config.normalize,
-    )

@@ -15,8 +15,8 @@ from tritone.audio import Waveform
 from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
 from tritone.families.export.precision import as_dtype
-from tritone.families.jasper.features import LogMel
 from tritone.families.jasper.model import Network, Rows
+from tritone.families.layers.log_mel import LogMel
 
 EXAMPLE_BATCH = 3
 TRIAL_SECONDS = (0.05, 1.3, 2.9)

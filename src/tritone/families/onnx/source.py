@@ -114,8 +114,11 @@ class Source:
         return int(text)
 
 
-def read_source(path: Path) -> Source:
+def read_source(path: Path, *, oldest: int = OLDEST_OPSET) -> Source:
     """Read a graph with all of its weights.
+
+    Args:
+        oldest: the first opset that is taken.
 
     Raises:
         ExportError: the file is missing, damaged, too large or for operators that are unknown here, or it takes weights
@@ -134,7 +137,7 @@ def read_source(path: Path) -> Source:
         raise ExportError(f"cannot read {path} or its weights: {error.strerror or error}") from error
     except (DecodeError, EncodeError, ValueError, onnx.checker.ValidationError) as error:
         raise ExportError(f"{path} is not a valid ONNX graph: {_short(error)}") from error
-    _check_operators(path, model)
+    _check_operators(path, model, oldest)
     if any(isinstance(value.name, bytes) for value in (*model.graph.input, *model.graph.output)):
         raise ExportError(f"{path} is not a valid ONNX graph: names of inputs and outputs are not UTF-8")
     return Source(path, model)
@@ -191,12 +194,12 @@ def _check_size(path: Path, size: int) -> None:
         raise ExportError(f"{path} has {size} bytes with its weights; at most {MAX_BYTES} can be imported")
 
 
-def _check_operators(path: Path, model: onnx.ModelProto) -> None:
+def _check_operators(path: Path, model: onnx.ModelProto, oldest: int) -> None:
     opset = max((each.version for each in model.opset_import if each.domain in ("", "ai.onnx")), default=0)
-    if opset < OLDEST_OPSET:
+    if opset < oldest:
         raise ExportError(
-            f"{path} is written in opset {opset}; at least {OLDEST_OPSET} is needed. Export the model again, or "
-            "convert it with onnx.version_converter."
+            f"{path} is written in opset {opset}; at least {oldest} is needed. Export the model again, or convert it: "
+            f"tritone convert {path} --opset {OLDEST_OPSET} --output FILE"
         )
     own = {function.domain for function in model.functions}
     graphs = [model.graph.node, *(function.node for function in model.functions)]

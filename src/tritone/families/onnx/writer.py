@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tritone.errors import ExportError
+from tritone.families.onnx.storage import compress, digest_of, inner_graphs
 
 OPSET = 18
 SHARE_FROM_BYTES = 1024  # smaller tensors stay inside the graph
-COMPRESS_FROM_ELEMENTS = 2048
 MOST_BYTES = 2**31 - 2**24  # of a protobuf message is 2**31, and operators take some of it
 ALIGNMENT = 64  # bytes, so that a memory-mapped tensor starts on a cache line
 
@@ -99,7 +99,7 @@ def _drop_copies(graph: onnx.GraphProto) -> None:
     }
     for node in [node for node in graph.node if node.output[0] in copies]:
         graph.node.remove(node)
-    for inner in _graphs(graph):
+    for inner in inner_graphs(graph):
         for node in inner.node:
             node.input[:] = [copies.get(name, name) for name in node.input]
 
@@ -169,13 +169,13 @@ def save_graphs(
         weight_storage: "fp32", "fp16" or "int8" (symmetric, one scale per output channel).
         keep_exact: constants that stay float32 whatever the storage, such as the matrices of the feature front end.
     """
-    exact = {_digest(array) for array in keep_exact}
+    exact = {digest_of(array) for array in keep_exact}
     offsets: dict[str, tuple[int, int]] = {}
     with (folder / weights_file).open("wb") as weights:
         for name, model in graphs.items():
-            for graph in list(_graphs(model.graph)):
-                _compress(graph, weight_storage, exact)
-            for tensor in chain.from_iterable(graph.initializer for graph in _graphs(model.graph)):
+            for graph in list(inner_graphs(model.graph)):
+                compress(graph, weight_storage, exact)
+            for tensor in chain.from_iterable(graph.initializer for graph in inner_graphs(model.graph)):
                 data = numpy_helper.to_array(tensor).tobytes()
                 if len(data) < SHARE_FROM_BYTES:
                     continue
@@ -190,12 +190,8 @@ def save_graphs(
 
 def named(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> set[str]:
     """The names that these constants have in a graph."""
-    wanted = {_digest(array) for array in arrays}
-    return {tensor.name for tensor in model.graph.initializer if _digest(numpy_helper.to_array(tensor)) in wanted}
-
-
-def _digest(array: np.ndarray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    wanted = {digest_of(array) for array in arrays}
+    return {tensor.name for tensor in model.graph.initializer if digest_of(numpy_helper.to_array(tensor)) in wanted}
 
 
 def _point_outside(tensor: TensorProto, location: str, offset: int, length: int) -> None:
@@ -204,67 +200,3 @@ def _point_outside(tensor: TensorProto, location: str, offset: int, length: int)
     del tensor.external_data[:]
     for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
         tensor.external_data.add(key=key, value=value)
-
-
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graphs inside of a graph, each before the one that it is in, and the graph itself."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from _graphs(inner)
-    yield graph
-
-
-def _compress(graph: onnx.GraphProto, weight_storage: str, exact: set[str]) -> None:
-    """Replace large float32 weights by a smaller form and the nodes that widen it, in place."""
-    if weight_storage == "fp32":
-        return
-    widened: list[onnx.NodeProto] = []
-    kept: list[TensorProto] = []
-    for tensor in graph.initializer:
-        array = numpy_helper.to_array(tensor)
-        if (
-            array.dtype != np.float32
-            or array.ndim < 2
-            or array.size < COMPRESS_FROM_ELEMENTS
-            or _digest(array) in exact
-        ):
-            kept.append(tensor)
-        elif weight_storage == "fp16":
-            kept.append(numpy_helper.from_array(array.astype(np.float16), f"{tensor.name}.fp16"))
-            widened.append(helper.make_node("Cast", [f"{tensor.name}.fp16"], [tensor.name], to=TensorProto.FLOAT))
-        elif weight_storage == "int8":
-            levels, scale = quantise(array)
-            kept += [
-                numpy_helper.from_array(levels, f"{tensor.name}.int8"),
-                numpy_helper.from_array(scale, f"{tensor.name}.scale"),
-            ]
-            widened += [
-                helper.make_node("Cast", [f"{tensor.name}.int8"], [f"{tensor.name}.float"], to=TensorProto.FLOAT),
-                helper.make_node("Mul", [f"{tensor.name}.float", f"{tensor.name}.scale"], [tensor.name]),
-            ]
-        else:
-            raise ValueError(f"weight storage {weight_storage!r} is not fp32, fp16 or int8")
-    nodes = [*widened, *graph.node]
-    del graph.initializer[:], graph.node[:]
-    graph.initializer.extend(kept)
-    graph.node.extend(nodes)
-
-
-def quantise(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Symmetric int8 levels and float32 scales that broadcast over them: array ≈ levels * scale.
-
-    One scale per row or per column of a matrix, whichever loses less; per output channel (axis 0) of a convolution.
-    """
-    best: tuple[float, np.ndarray, np.ndarray] | None = None
-    axes = [tuple(range(1, array.ndim))] if array.ndim > 2 else [(0,), (1,)]
-    for reduced in axes:
-        scale = np.maximum(
-            np.abs(array).max(axis=reduced, keepdims=True), np.finfo(np.float32).tiny * 127
-        ) / np.float32(127)
-        levels = np.rint(array / scale).astype(np.int8)
-        loss = float(np.square(levels * scale - array).sum())
-        if best is None or loss < best[0]:
-            best = loss, levels, scale.astype(np.float32)
-    assert best is not None
-    return best[1], best[2]

@@ -5,7 +5,7 @@ import copy
 from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
-from tritone.families.export.precision import DTYPES, make_explicit
+from tritone.families.export.precision import DTYPES, compute_wide
 from tritone.families.layers.ctc import token_log_probs
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.decoder import BiTransformerDecoder, TransformerDecoder
@@ -59,7 +59,7 @@ class AsrModel(nn.Module):
         if narrow.encoder.global_cmvn is not None and self.encoder.global_cmvn is not None:
             narrow.encoder.global_cmvn = copy.deepcopy(self.encoder.global_cmvn)
         if explicit:
-            make_explicit(narrow)
+            compute_wide(narrow)
         return narrow
 
     def decode(

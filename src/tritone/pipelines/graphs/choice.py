@@ -55,8 +55,11 @@ def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
     """The function of an artifact of runtime python. Modules are imported from the first folder of its file's name."""
     python = bundle.manifest.generic.python
     folder, *parts = PurePosixPath(artifact.files[0]).with_suffix("").parts
-    if python is None or not parts:
-        raise BundleError(f"{bundle.path}: the function's file {artifact.files[0]} must be in a folder of the bundle")
+    if python is None or not parts or not all(part.isidentifier() for part in parts):
+        raise BundleError(
+            f"{bundle.path}: the function's file {artifact.files[0]!r} must be a module in a folder of the bundle, "
+            "such as python/steps.py. Export the function again."
+        )
     module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     return FunctionStamp(bundle.path / folder, f"{module}:{python.function}", python.requirements)
 

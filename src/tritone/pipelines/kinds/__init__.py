@@ -21,6 +21,7 @@ BUILT_IN = {
     "ctc": "tritone.pipelines.kinds.ctc:CTC",
     "transducer": "tritone.pipelines.kinds.transducer:TRANSDUCER",
     "embedding": "tritone.pipelines.kinds.embedding:EMBEDDING",
+    "whisper": "tritone.pipelines.kinds.whisper:WHISPER",
     "voice-activity": "tritone.pipelines.kinds.voice_activity:VOICE_ACTIVITY",
     "generic": "tritone.pipelines.kinds.generic:GENERIC",
 }

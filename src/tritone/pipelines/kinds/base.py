@@ -53,6 +53,7 @@ class Kind(ABC):
     does: ClassVar[str]  # in messages about what it does not do: "it makes embeddings"
     usage: ClassVar[str]  # the way to use it: "Load it with tritone.load"
     encoders: ClassVar[Mapping[Mode, Role]]  # modes in which it is served, and the graph of each
+    writes_text: ClassVar[bool] = False  # with a pipeline of its own, which nothing but this kind has
     stages: ClassVar[tuple[Stage, ...]] = ()  # of an ensemble that serves it; none: there are no ensembles of it
     modes: ClassVar[tuple[str, ...]] = ()  # of search
     options: ClassVar[type | None] = None  # of requests: SearchOptions, EmbedOptions, or a class of its own

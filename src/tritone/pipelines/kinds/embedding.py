@@ -35,8 +35,9 @@ class EmbeddingKind(Kind):
     def fault(self, manifest: Manifest) -> str | None:
         if manifest.embedding is None:
             return f"kind is {self.name!r}: an embedding, and nothing else, has the part `embedding`"
-        if manifest.transducer is not None:
-            return f"kind is {self.name!r}: a transducer, and nothing else, has the part `transducer`"
+        for part, owner in (("transducer", "a transducer"), ("whisper", "a Whisper model")):
+            if getattr(manifest, part) is not None:
+                return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
         if manifest.vocabulary is not None:
             return f"kind is {self.name!r}: all but embeddings have the part `vocabulary`"
         if manifest.streaming or manifest.decoder:

@@ -91,7 +91,7 @@ class SpeechKind(Kind):
     def fault(self, manifest: Manifest) -> str | None:
         if manifest.vocabulary is None:
             return f"kind is {self.name!r}: all but embeddings have the part `vocabulary`"
-        for part, owner in (("transducer", "a transducer"), ("embedding", "an embedding")):
+        for part, owner in (("transducer", "a transducer"), ("embedding", "an embedding"), ("whisper", "a Whisper")):
             if (getattr(manifest, part) is not None) != (self.name == part):
                 return f"kind is {self.name!r}: {owner}, and nothing else, has the part `{part}`"
         return None
@@ -149,8 +149,9 @@ def speech_kind(bundle: Bundle) -> SpeechKind:
     """
     kind = kind_of(bundle)
     if not isinstance(kind, SpeechKind):
+        lack = "cannot be searched frame by frame" if kind.writes_text else "writes no text"
         raise BundleError(
-            f"{bundle.path} is {kind.noun}: {kind.does} and writes no text. {kind.usage}, or take a bundle that "
+            f"{bundle.path} is {kind.noun}: {kind.does} and {lack}. {kind.usage}, or take a bundle that "
             "recognises speech."
         )
     return kind

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Collection
 from functools import partial
 
+import numpy as np
+
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Manifest, Role
 from tritone.pipelines.graphs.placement import Placement
@@ -36,12 +38,15 @@ class TransducerKind(SpeechKind):
 
     def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
         vector = TensorSpec(FLOAT32, (None, manifest.encoder.output_dim))
+        settings = manifest.transducer
+        assert settings is not None
         if role == "joiner":
-            logits = TensorSpec(FLOAT32, (None, manifest.tokens.size))
+            logits = TensorSpec(FLOAT32, (None, manifest.tokens.size + len(settings.durations)))
             return {"encoder_out": vector, "predictor_out": vector}, {"logits": logits}
         if role == "predictor":
-            assert manifest.transducer is not None
-            return {"context": TensorSpec(INT64, (None, manifest.transducer.context_size))}, {"predictor_out": vector}
+            states = {each.name: TensorSpec(np.dtype(each.dtype), (None, *each.sizes(0))) for each in settings.states}
+            inputs = {"context": TensorSpec(INT64, (None, settings.context_size)), **states}
+            return inputs, {"predictor_out": vector, **{f"next_{name}": spec for name, spec in states.items()}}
         return super().tensors(manifest, role)
 
     def open_searching(

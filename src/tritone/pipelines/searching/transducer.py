@@ -4,7 +4,9 @@ encoder_out of some utterances or streams  ->  hypotheses
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -24,8 +26,9 @@ from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.fast_beam import FastBeam
 from tritone.search.transducer.greedy import CALL_ROWS, GreedyState, advance_greedy
 from tritone.search.transducer.modified_beam import ModifiedBeam
-from tritone.search.transducer.network import Contexts, Network, Vectors
+from tritone.search.transducer.network import Contexts, Network, StatefulNetwork, States, Vectors
 from tritone.search.transducer.predictor import PredictorCache
+from tritone.search.transducer.stateful import StatefulState, advance_stateful
 
 OUTPUTS = ("encoder_out", "num_frames")  # of the encoder, however it is searched
 HELD_OUT = f"{HELD}encoder_out"  # in place of the first where the search is on the device too
@@ -40,7 +43,9 @@ if TYPE_CHECKING:
 
 
 class GraphNetwork:
-    """Predictor and joiner of a bundle, run as graphs; a `Network`."""
+    """Predictor and joiner of a bundle, run as graphs; a `Network`, and where the predictor has states a
+    `StatefulNetwork`.
+    """
 
     def __init__(self, bundle: Bundle, placement: Placement = ON_CPU) -> None:
         """Open the graphs; arguments and errors as of `open_chosen`."""
@@ -54,6 +59,8 @@ class GraphNetwork:
         self.blank_id = vocabulary.blank_id
         self.unk_id = vocabulary.unk_id
         self.start = settings.start
+        self.durations = settings.durations
+        self._states = settings.states
 
     def predict(self, contexts: Contexts) -> Vectors:
         (vectors,) = self.predictor_graph({"context": contexts}, ("predictor_out",))
@@ -62,6 +69,17 @@ class GraphNetwork:
     def join(self, encoder_out: Vectors, predictor_out: Vectors) -> Array:
         (logits,) = self.joiner_graph({"encoder_out": encoder_out, "predictor_out": predictor_out}, ("logits",))
         return logits
+
+    def step(self, tokens: Contexts, states: States) -> tuple[Vectors, States]:
+        feed = {"context": tokens, **{each.name: value for each, value in zip(self._states, states, strict=True)}}
+        vectors, *found = self.predictor_graph(feed, ("predictor_out", *(f"next_{each.name}" for each in self._states)))
+        return vectors, found
+
+    @cached_property
+    def first(self) -> tuple[Vectors, States]:
+        return self.step(
+            np.array([self.start], np.int64), [np.zeros((1, *each.sizes(0)), each.dtype) for each in self._states]
+        )
 
     @property
     def is_on_gpu(self) -> bool:
@@ -77,6 +95,7 @@ class TransducerGreedySearch(GreedySearch):
     ) -> None:
         """Start a search, on a device if there is one; `call_rows` as of `advance_greedy`."""
         super().__init__(options)
+        assert options.max_symbols is not None
         self._state = GreedyState(cache, blank_penalty=options.blank_penalty, max_symbols=options.max_symbols)
         self._call_rows = call_rows
         self._device = device
@@ -88,6 +107,22 @@ class TransducerGreedySearch(GreedySearch):
             found: Sequence[Sequence[Token]] = advance_greedy(states, *_frames(outputs, rows), call_rows=call_rows)
         else:
             found = advance_on_device(device, states, outputs, rows)
+        for search, tokens in zip(searches, found, strict=True):
+            search.add(tokens)
+
+
+class StatefulGreedySearch(GreedySearch):
+    """Greedy search of one utterance or stream, with a predictor that has a state."""
+
+    def __init__(self, options: SearchOptions, network: StatefulNetwork) -> None:
+        """Start a search."""
+        super().__init__(options)
+        assert options.max_symbols is not None
+        self._state = StatefulState(network, blank_penalty=options.blank_penalty, max_symbols=options.max_symbols)
+
+    @classmethod
+    def advance_all(cls, searches: "Sequence[Self]", outputs: Mapping[str, Array], rows: Sequence[int]) -> None:
+        found = advance_stateful([search._state for search in searches], *_frames(outputs, rows))
         for search, tokens in zip(searches, found, strict=True):
             search.add(tokens)
 
@@ -181,6 +216,17 @@ class TransducerSearching(Searching):
     def roles(cls, mode: str) -> tuple[Role, ...]:
         return "predictor", "joiner"
 
+    @classmethod
+    def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
+        settings = bundle.manifest.transducer
+        if mode in cls.modes and mode != "greedy" and settings is not None and settings.states:
+            named = "a TDT model" if settings.durations else "a transducer"
+            return (
+                f"this is {named} whose predictor has a state (an LSTM), which is searched with greedy alone, not with "
+                f"{mode}"
+            )
+        return super().obstacle(bundle, mode)
+
     def __init__(
         self,
         bundle: Bundle,
@@ -201,10 +247,18 @@ class TransducerSearching(Searching):
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
+        described = bundle.manifest.transducer
+        assert described is not None
+        self._max_symbols = described.max_symbols
+        self._stateful = cast(StatefulNetwork, network) if described.states else None
         self._cache = PredictorCache(network)
-        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False)
+        on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False) and not described.states
         self._device = DeviceTransducer(network, device) if on_gpu else None
         self.options = self.check(self._settings.options)
+
+    def _filled(self, options: SearchOptions) -> SearchOptions:
+        filled = super()._filled(options)
+        return filled if filled.max_symbols is not None else replace(filled, max_symbols=self._max_symbols)
 
     def outputs(self, options: Iterable[SearchOptions]) -> tuple[str, ...]:
         on_device = [self._is_on_device(each) for each in options]
@@ -221,6 +275,7 @@ class TransducerSearching(Searching):
         for row, asked in enumerate(options):
             if self._is_on_device(asked):
                 number = asked.max_symbols if asked.mode == "greedy" else asked.beam
+                assert number is not None
                 groups.setdefault((asked.mode, number), []).append(row)
         for (mode, number), rows in groups.items():
             chosen, num_frames, frames = [options[row] for row in rows], outputs["num_frames"][rows], held.rows(rows)
@@ -247,6 +302,8 @@ class TransducerSearching(Searching):
         return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
 
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
+        if self._stateful is not None:
+            return StatefulGreedySearch(options, self._stateful)
         if options.mode == "greedy":
             return TransducerGreedySearch(options, self._cache, self._call_rows, self._device)
         kind = ModifiedBeamSearch if options.mode == "modified-beam" else FastBeamSearch

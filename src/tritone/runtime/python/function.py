@@ -8,6 +8,7 @@ The function is a program of the bundle's author, with all rights of this proces
 
 import importlib
 import inspect
+import os
 import re
 import sys
 import threading
@@ -147,8 +148,8 @@ def load_object(folder: Path, target: str) -> Any:
 
 def forget(folder: Path) -> None:
     """Have Python forget the modules that were imported from a folder that is about to go."""
-    inside = folder.resolve()
-    for name in [name for name, module in sys.modules.items() if _is_below(module, inside)]:
+    inside = f"{folder.resolve()}{os.sep}"
+    for name in [name for name, module in sys.modules.items() if _origin(module).startswith(inside)]:
         del sys.modules[name]
 
 

@@ -27,11 +27,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, fx
 
+from tritone.paths import cache_folder
 from tritone.runtime.graph import Bucket, TensorSpec
 
 LOGGER = logging.getLogger(__name__)
 FORM = 1  # of what is kept; raised when older files must not be used
-CACHE = "TRITONE_CACHE"  # environment variable: the cache folder, where it is not the user's usual one
 TRUSTED = (0,)  # users beside our own: root may do anything in any case
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -252,13 +252,6 @@ def stamp_of(device: torch.device) -> dict[str, str]:
         "gpu": properties.name,
         "capability": f"{properties.major}.{properties.minor}",
     }
-
-
-def cache_folder() -> Path:
-    """Tritone's cache folder of this user: `$TRITONE_CACHE`, or `tritone` in `$XDG_CACHE_HOME` or `~/.cache`."""
-    if own := os.environ.get(CACHE):
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritone"
 
 
 def _cpu() -> str:

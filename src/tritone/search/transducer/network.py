@@ -6,7 +6,8 @@
 Whoever runs them, search sees numbers alone. One row of a call is one hypothesis in one frame, of any utterance.
 """
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,6 +34,31 @@ class Network(Protocol):
 
     def join(self, encoder_out: Vectors, predictor_out: Vectors) -> npt.NDArray[Any]:
         """Logits (rows, vocab_size) float32 of frames and contexts, both (rows, dim); the caller may write to them."""
+
+
+States: TypeAlias = Sequence[npt.NDArray[Any]]  # (rows, …) each
+
+
+class StatefulNetwork(Protocol):
+    """Predictor and joiner of a model whose predictor has a state; may be called from several threads.
+
+    `vocab_size`, `blank_id`: as of `Network`. `durations`: frames that a token may take, of a TDT model; the joiner
+    gives a logit for each after those of the tokens.
+    """
+
+    vocab_size: int
+    blank_id: int
+    durations: tuple[int, ...]
+
+    @property
+    def first(self) -> tuple[Vectors, States]:
+        """The vector (1, dim) that the first token is joined with, and the states (1, …) that it is given."""
+
+    def step(self, tokens: Contexts, states: States) -> tuple[Vectors, States]:
+        """Vectors (rows, dim) and next states of new tokens (rows, 1) after the states of what came before them."""
+
+    def join(self, encoder_out: Vectors, predictor_out: Vectors) -> npt.NDArray[Any]:
+        """Logits (rows, vocab_size + durations) float32 of frames and predictions, both (rows, dim)."""
 
 
 def as_answers(logits: npt.NDArray[Any], rows: int, network: Network) -> Vectors:

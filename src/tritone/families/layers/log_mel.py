@@ -1,15 +1,20 @@
-"""Upstream's log-mel features as a torch module that exports to one matrix product over the samples.
+"""NVIDIA's log-mel features as a torch module that exports to one matrix product over the samples.
 
     waveform (batch, samples) in [-1, 1], num_samples (batch,)  ->  features (batch, frames, bins), num_frames (batch,)
 
-Pre-emphasis, a DFT of windows that are centred on every `frame_shift`-th sample of the signal mirrored at its ends,
-Slaney's mel bands, logarithm, and normalisation by mean and deviation of the utterance. Each row is mirrored at its own
-end and normalised over its own frames, so that it gets what upstream gives it alone. Dither is off.
+Pre-emphasis, a DFT of windows that are centred on every `frame_shift`-th sample of the signal, Slaney's mel bands,
+logarithm, and normalisation by mean and deviation of the utterance. Each row has its own end and is normalised over its
+own frames, so that it gets what upstream gives it alone. Dither is off.
 
-A window shorter than the DFT lies in its middle, and what is around it counts for nothing: window and DFT of a frame
-are one (frame_length × 2·bins) matrix. All arithmetic is in float32.
-Source of the method: DeepLearningExamples, PyTorch/SpeechRecognition/Jasper/common/features.py.
+Beyond its ends the signal is mirrored (Jasper, QuartzNet) or zero (NeMo of today), `LogMelConfig.edges`. A window
+shorter than the DFT lies in its middle, and what is around it counts for nothing: window and DFT of a frame are one
+(frame_length × 2·bins) matrix. All arithmetic is in float32.
+Sources of the method: DeepLearningExamples, PyTorch/SpeechRecognition/Jasper/common/features.py; NeMo,
+nemo/collections/asr/parts/preprocessing/features.py.
 """
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -18,15 +23,66 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.audio.fbank import window
-from tritone.families.jasper.config import FeatureConfig
+from tritone.bundle.manifest import Features
+from tritone.errors import ExportError
+from tritone.families.export.settings import MAX_SIZE
 from tritone.families.layers.framing import cut_frames, mirror_image
 
-LOG_GUARD = 1e-20  # is added before the logarithm
+Normalize: TypeAlias = Literal["per-feature", "all-features", "none"]
+WINDOWS = ("hann", "hamming", "blackman", "bartlett")
+MAX_TABLE = 2**26  # numbers in the DFT's matrix or the filters'
 DEVIATION_GUARD = 1e-5  # is added to the deviation that features are divided by
 SLANEY_HZ = 1000.0  # up to here mels are linear, 200/3 Hz each
 SLANEY_LOG_STEP = np.log(6.4) / 27  # of the logarithm of a frequency, for one mel above
 
 Matrix = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogMelConfig:
+    """Log-mel features. `frame_length`, `frame_shift`, `n_fft` in samples; `low_freq`, `high_freq` in Hz.
+
+    `preemphasis`: 0 for none. `edges`: what is beyond the ends of the signal. `log_guard`: is added before the
+    logarithm, or with `clamped` the least that it is taken of.
+    """
+
+    section: ClassVar[str] = "preprocessor"  # of upstream's config, in messages
+
+    sample_rate: int = 16000
+    frame_length: int = 320
+    frame_shift: int = 160
+    n_fft: int = 512
+    n_filt: int = 64
+    window: str = "hann"
+    normalize: Normalize = "per-feature"
+    preemphasis: float = 0.97
+    low_freq: float = 0.0
+    high_freq: float = 8000.0
+    log: bool = True
+    edges: Literal["mirrored", "zeros"] = "mirrored"
+    log_guard: float = 1e-20
+    clamped: bool = False
+
+    def __post_init__(self) -> None:
+        if not 2 <= self.frame_length <= self.n_fft <= MAX_SIZE or not 0 < self.frame_shift <= MAX_SIZE:
+            raise ExportError(
+                f"{self.section}: windows of {self.frame_length} samples every {self.frame_shift} do not fit into "
+                f"n_fft {self.n_fft}; a window has 2 samples or more, and n_fft as many or more"
+            )
+        if self.n_fft * max(self.frame_length, self.n_filt) > MAX_TABLE:
+            raise ExportError(
+                f"{self.section}: n_fft {self.n_fft} with {self.n_filt} filters of windows of {self.frame_length} "
+                "samples cannot be right: the tables of such features would not fit into memory"
+            )
+        if not 0 <= self.low_freq < self.high_freq <= self.sample_rate / 2:
+            raise ExportError(
+                f"{self.section}: lowfreq {self.low_freq:g} and highfreq {self.high_freq:g} should lie between 0 "
+                f"and half the sample rate ({self.sample_rate / 2:g} Hz), the lower one first"
+            )
+        if self.window not in WINDOWS:
+            raise ExportError(
+                f"{self.section}.window is {self.window!r}; upstream computes with {', '.join(WINDOWS)} alone"
+            )
 
 
 class LogMel(nn.Module):
@@ -35,7 +91,7 @@ class LogMel(nn.Module):
     dft: Tensor
     mel: Tensor
 
-    def __init__(self, config: FeatureConfig) -> None:
+    def __init__(self, config: LogMelConfig) -> None:
         super().__init__()
         self.config = config
         self.frame_length, self.frame_shift = config.frame_length, config.frame_shift
@@ -61,15 +117,18 @@ class LogMel(nn.Module):
 
     @property
     def min_samples(self) -> int:
-        """The shortest waveform that has features.
+        """The shortest waveform that has features: two frames, for a deviation.
 
-        A whole window; enough to be mirrored as far as upstream mirrors it; and two frames, for a deviation.
+        Where the signal is mirrored also a whole window, and enough to be mirrored as far as upstream mirrors it.
         """
+        if self.config.edges == "zeros":
+            return 2 * self.frame_shift
         return max(self.frame_length, self.config.n_fft // 2 + 1, self.frame_shift + 1)
 
     def num_frames(self, num_samples: Tensor) -> Tensor:
         """Frames of utterances (batch,) int64; 0 of what is shorter than `min_samples`."""
-        frames = (num_samples + self.frame_shift - 1) // self.frame_shift
+        beyond = self.frame_shift - 1 if self.config.edges == "mirrored" else 0  # a frame that is begun counts there
+        frames = (num_samples + beyond) // self.frame_shift
         return torch.where(num_samples >= self.min_samples, frames, torch.zeros_like(frames))
 
     def log_mel(self, waveform: Tensor, num_samples: Tensor) -> Tensor:
@@ -77,10 +136,14 @@ class LogMel(nn.Module):
         emphasis = self.config.preemphasis
         if emphasis:
             waveform = torch.cat([waveform[:, :1], waveform[:, 1:] - emphasis * waveform[:, :-1]], dim=1)
-        power = cut_frames(self._mirrored(waveform, num_samples), self.frame_length, self.frame_shift) @ self.dft
+        padded = self._mirrored if self.config.edges == "mirrored" else self._with_zeros
+        power = cut_frames(padded(waveform, num_samples), self.frame_length, self.frame_shift) @ self.dft
         bins = self.mel.shape[0]
         energy = (power[..., :bins].square() + power[..., bins:].square()) @ self.mel
-        return torch.log(energy + LOG_GUARD) if self.config.log else energy
+        if not self.config.log:
+            return energy
+        guard = self.config.log_guard
+        return torch.log(energy.clamp(min=guard) if self.config.clamped else energy + guard)
 
     def _mirrored(self, signal: Tensor, end: Tensor) -> Tensor:
         """The signal between mirror images: `lead_samples` before it, those after it where each row has its `end`."""
@@ -90,6 +153,12 @@ class LogMel(nn.Module):
         behind = mirror_image(length + after, length, edge_twice=False)
         padded = torch.cat([signal.gather(1, before), F.pad(signal, (0, self._reach))], dim=1)
         return padded.scatter(1, lead + length + after, signal.gather(1, behind))
+
+    def _with_zeros(self, signal: Tensor, end: Tensor) -> Tensor:
+        """The signal between zeros, which begin at the `end` of each row; whole frames only."""
+        places = torch.arange(signal.shape[1], device=signal.device)
+        signal = signal.masked_fill(places >= end.unsqueeze(1), 0.0)
+        return F.pad(signal, (self.lead_samples, max(0, self._reach + 1 - self.frame_shift)))
 
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
         """Compute features.
@@ -151,3 +220,20 @@ def _slaney_mel(hz: float) -> float:
 def _slaney_hz(mel: Matrix) -> Matrix:
     bend = SLANEY_HZ * 3 / 200
     return np.where(mel < bend, mel * 200 / 3, SLANEY_HZ * np.exp(SLANEY_LOG_STEP * (np.maximum(mel, bend) - bend)))
+
+
+def features_of(config: LogMelConfig) -> Features:
+    """Features as a manifest has them."""
+    return Features(
+        kind="log-mel",
+        frame_length=config.frame_length,
+        frame_shift=config.frame_shift,
+        num_mel_bins=config.n_filt,
+        window={"hann": "hanning"}.get(config.window, config.window),  # type: ignore[arg-type]  # checked before
+        preemphasis=config.preemphasis,
+        low_freq=config.low_freq,
+        high_freq=config.high_freq,
+        snip_edges=False,
+        sample_scale=1.0,
+        normalize=config.normalize,
+    )

@@ -1,0 +1,379 @@
+"""The config of a .nemo archive as typed settings.
+
+    content of model_config.yaml  ->  ModelConfig
+
+What would change a result and is not computed here is refused by its name, and so is a key that NeMo's classes did not
+have when this was written. Facts: NeMo, nemo/collections/asr/{modules,models,parts/submodules}, commit 8cfedd7.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from tritone.errors import ExportError
+from tritone.families.export.settings import MAX_SIZE, Section, shown
+from tritone.families.layers.log_mel import LogMelConfig, Normalize
+
+Subsampling: TypeAlias = Literal["striding", "dw_striding"]
+ConvNorm: TypeAlias = Literal["batch_norm", "layer_norm"]
+ContextStyle: TypeAlias = Literal["regular", "chunked_limited"]
+Activation: TypeAlias = Literal["relu", "tanh", "sigmoid"]
+
+MAX_LAYERS = 1000
+MAX_DURATION = 1024  # frames that one token may take
+MAX_DURATIONS = 256  # different ones
+MAX_SYMBOLS = 10  # of a frame; NeMo's configs have no more, and requests may not ask for more
+LOG_GUARD = 2.0**-24
+NAMED_GUARDS = {"tiny": 1.1754943508222875e-38, "eps": 1.1920928955078125e-07}  # torch.finfo(torch.float32)
+
+# In training alone, or for memory and speed alone.
+ENCODER_IDLE = (
+    *("_target_", "dropout", "dropout_pre_encoder", "dropout_emb", "dropout_att", "stochastic_depth_drop_prob"),
+    *("stochastic_depth_mode", "stochastic_depth_start_layer", "pos_emb_max_len", "att_context_probs"),
+    *("subsampling_conv_chunking_factor", "use_pytorch_sdpa", "use_pytorch_sdpa_backends", "sync_max_audio_length"),
+    *("untie_biases", "global_tokens", "global_tokens_spacing", "global_attn_separate", "conv_dual_mode"),
+)
+ENCODER_KEYS = (
+    *("feat_in", "n_layers", "d_model", "feat_out", "causal_downsampling", "subsampling", "subsampling_factor"),
+    *("subsampling_conv_channels", "reduction", "reduction_position", "reduction_factor", "ff_expansion_factor"),
+    *("self_attention_model", "n_heads", "att_context_size", "att_context_style", "xscaling", "conv_kernel_size"),
+    *("conv_norm_type", "conv_context_size", "use_bias", *ENCODER_IDLE),
+)
+FEATURE_IDLE = (
+    *("_target_", "dither", "pad_to", "pad_value", "rng", "nb_augmentation_prob", "nb_max_freq", "use_grads"),
+    *("stft_exact_pad", "stft_conv", "max_duration"),
+)
+FEATURE_KEYS = (
+    *("sample_rate", "window_size", "window_stride", "n_window_size", "n_window_stride", "window", "normalize"),
+    *("n_fft", "preemph", "features", "lowfreq", "highfreq", "log", "log_zero_guard_type", "log_zero_guard_value"),
+    *("frame_splicing", "exact_pad", "mag_power", "use_torchaudio", "mel_norm", *FEATURE_IDLE),
+)
+FEATURES_AS_HERE = {  # other values make other features
+    "frame_splicing": (1, None),
+    "exact_pad": (False, None),
+    "mag_power": (2.0, 2),
+    "use_torchaudio": (False, None),
+    "mel_norm": ("slaney",),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EncoderConfig:
+    """A Conformer or FastConformer. Sizes over time are in frames of the layers.
+
+    `factor`: frames of features for one of the encoder's, a power of two. `channels`: of the subsampling. `causal`:
+    whether the subsampling sees no future. `context`: past and future frames that attention sees, -1 for all of them;
+    with style "chunked_limited" the future ones are those of a frame's own chunk. `padding`: frames of zeros before and
+    after an utterance for the layers' convolution. `xscale`: whether what goes into the layers is multiplied by
+    √width. `output_dim`: of a projection after the layers; 0 for none.
+    """
+
+    features: int
+    layers: int
+    width: int
+    heads: int
+    hidden: int
+    subsampling: Subsampling = "striding"
+    factor: int = 4
+    channels: int
+    causal: bool = False
+    kernel: int = 31
+    padding: tuple[int, int]
+    norm: ConvNorm = "batch_norm"
+    context: tuple[int, int] = (-1, -1)
+    style: ContextStyle = "regular"
+    xscale: bool = True
+    biases: bool = True
+    output_dim: int = 0
+
+    def __post_init__(self) -> None:
+        if self.width % self.heads or self.width % 2:
+            raise ExportError(f"encoder.d_model ({self.width}) must be even and a multiple of n_heads ({self.heads})")
+        if self.factor < 2 or self.factor & (self.factor - 1):
+            raise ExportError(f"encoder.subsampling_factor is {self.factor}; expected a power of two, 2 or more")
+        if min(self.padding) < 0 or sum(self.padding) + 1 != self.kernel:
+            raise ExportError(
+                f"encoder.conv_context_size: {list(self.padding)} frames around one do not make conv_kernel_size "
+                f"{self.kernel}"
+            )
+        past, future = self.context
+        if self.style == "chunked_limited" and future >= 0 and past % (future + 1) and past > 0:
+            raise ExportError(
+                f"encoder.att_context_size {list(self.context)}: the past of chunked_limited should be a multiple of "
+                "the chunk, which is one frame longer than the future"
+            )
+
+    @property
+    def halvings(self) -> int:
+        """Convolutions with stride 2 before the layers."""
+        return self.factor.bit_length() - 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class TransducerConfig:
+    """Prediction network and joint network.
+
+    `durations`: frames that a token of a TDT model may take, in the order of the joint's outputs; none of an RNNT.
+    `dropout_layer`: whether the joint has one, which moves the name of the layer after it. `blank_as_pad`: the blank
+    has a row in the embedding, of zeros. `max_symbols`: the most tokens of one frame.
+    """
+
+    hidden: int
+    layers: int
+    joint: int
+    activation: Activation
+    durations: tuple[int, ...] = ()
+    dropout_layer: bool = False
+    blank_as_pad: bool = True
+    max_symbols: int = MAX_SYMBOLS
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """Everything export needs of a config.
+
+    `labels`: characters, or pieces as the config lists them; `tokenizer`: the archive's file of sentencepiece's model,
+    None of a model of characters. `transducer`, `ctc`: which heads there are.
+    """
+
+    features: LogMelConfig
+    encoder: EncoderConfig
+    labels: tuple[str, ...]
+    tokenizer: str | None
+    transducer: TransducerConfig | None
+    ctc: bool
+
+    @property
+    def hybrid(self) -> bool:
+        """Whether there are both heads."""
+        return self.ctc and self.transducer is not None
+
+
+def parse_config(content: Mapping[str, Any]) -> ModelConfig:
+    """Read the content of a config.
+
+    Raises:
+        ExportError: a key is missing, unknown or of the wrong type, or names something that this version cannot read.
+    """
+    whole = Section("config", content)
+    encoder = whole.section("encoder")
+    target = str(encoder.get("_target_", ""))
+    if "jasper" in encoder:
+        raise ExportError("this is a Jasper or a QuartzNet: export it with `tritone export jasper --checkpoint FILE`")
+    if target.rpartition(".")[2] != "ConformerEncoder":
+        raise ExportError(
+            f"encoder._target_ is {shown(target)}; only ConformerEncoder (Conformer and FastConformer) can be read"
+        )
+    decoder = whole.section("decoder")
+    has_joint = "joint" in whole
+    if not has_joint and "vocabulary" not in decoder:
+        raise ExportError(
+            "config: no settings `joint`, and no decoder.vocabulary; only models with a CTC or an RNNT decoder can be "
+            "read"
+        )
+    features = _features(whole.section("preprocessor", FEATURE_KEYS))
+    return ModelConfig(
+        features=features,
+        encoder=_encoder(whole.section("encoder", ENCODER_KEYS), features),
+        labels=_labels(whole, decoder, has_joint),
+        tokenizer=_tokenizer(whole),
+        transducer=_transducer(whole, decoder) if has_joint else None,
+        ctc=not has_joint or whole.get("aux_ctc", None) is not None,
+    )
+
+
+def _features(section: Section) -> LogMelConfig:
+    for key, usual in FEATURES_AS_HERE.items():
+        if (value := section.get(key, usual[0])) not in usual:
+            raise ExportError(f"{section.path}.{key} is {shown(value)}; features are computed with {usual[0]} alone")
+    rate = section.whole("sample_rate", 16000, least=1000)
+    sizes = []
+    for name, default in (("window_size", 0.02), ("window_stride", 0.01)):
+        seconds, samples = section.get(name, default), section.get(f"n_{name}", None)
+        if seconds and samples:
+            raise ExportError(f"{section.path}: {name} and n_{name} are both given; NeMo takes one of them")
+        # Upstream cuts off, too.
+        sizes.append(section.whole(f"n_{name}") if samples else int(section.number(name, default) * rate))
+    length, shift = sizes
+    normalize: dict[Any, Normalize] = {"per_feature": "per-feature", "all_features": "all-features"}
+    wanted = section.get("normalize", "per_feature")
+    if isinstance(wanted, Mapping):
+        raise ExportError(f"{section.path}.normalize has fixed means; only per_feature, all_features or none are read")
+    guard = section.get("log_zero_guard_value", LOG_GUARD)
+    if isinstance(guard, str) and guard in NAMED_GUARDS:
+        guard = NAMED_GUARDS[guard]
+    elif (guard := section.number("log_zero_guard_value", LOG_GUARD)) <= 0:
+        raise ExportError(f"{section.path}.log_zero_guard_value is {guard:g}; the logarithm needs more than 0")
+    return LogMelConfig(
+        sample_rate=rate,
+        frame_length=length,
+        frame_shift=shift,
+        n_fft=section.whole("n_fft", 0) or 1 << max(0, length - 1).bit_length(),
+        n_filt=section.whole("features", 64, least=1),
+        window=str(section.get("window", "hann")),
+        normalize=normalize.get(wanted, "none"),
+        preemphasis=section.number("preemph", 0.97, empty=0.0),
+        low_freq=section.number("lowfreq", 0.0),
+        high_freq=section.number("highfreq", 0.0) or rate / 2,
+        log=section.flag("log", True),
+        edges="zeros",
+        log_guard=guard,
+        clamped=section.choice("log_zero_guard_type", ("add", "clamp"), "add") == "clamp",
+    )
+
+
+def _encoder(section: Section, features: LogMelConfig) -> EncoderConfig:
+    if (found := section.whole("feat_in")) != features.n_filt:
+        raise ExportError(f"encoder.feat_in is {found}, but preprocessor.features are {features.n_filt}")
+    attention = section.get("self_attention_model", "rel_pos")
+    if attention != "rel_pos":
+        raise ExportError(
+            f"encoder.self_attention_model is {shown(attention)}; only rel_pos can be exported. A model with local "
+            "attention (rel_pos_local_attn) has the same weights: in NeMo, call "
+            "model.change_attention_model('rel_pos', [-1, -1]), or with the context in place of -1, and save it again."
+        )
+    if section.get("reduction", None) and section.whole("reduction_factor", 1) > 1:
+        raise ExportError("encoder.reduction: a second subsampling among the layers cannot be exported")
+    width = section.whole("d_model", least=2)
+    channels = section.whole("subsampling_conv_channels", -1)
+    kernel = section.whole("conv_kernel_size", 31, least=1)
+    if kernel % 2 == 0:
+        raise ExportError(f"encoder.conv_kernel_size is {kernel}; this network needs an odd one")
+    output = section.whole("feat_out", -1)
+    return EncoderConfig(
+        features=features.n_filt,
+        layers=section.whole("n_layers", least=1, most=MAX_LAYERS),
+        width=width,
+        heads=section.whole("n_heads", 4, least=1),
+        hidden=width * section.whole("ff_expansion_factor", 4, least=1),
+        subsampling=section.choice("subsampling", get_args(Subsampling), "striding"),  # type: ignore[arg-type]
+        factor=section.whole("subsampling_factor", 4),
+        channels=width if channels == -1 else channels,
+        causal=section.flag("causal_downsampling", False),
+        kernel=kernel,
+        padding=_padding(section, kernel),
+        norm=section.choice("conv_norm_type", get_args(ConvNorm), "batch_norm"),  # type: ignore[arg-type]
+        context=_context(section),
+        style=section.choice("att_context_style", get_args(ContextStyle), "regular"),  # type: ignore[arg-type]
+        xscale=section.flag("xscaling", True),
+        biases=section.flag("use_bias", True),
+        output_dim=output if output > 0 and output != width else 0,
+    )
+
+
+def _padding(section: Section, kernel: int) -> tuple[int, int]:
+    given = section.get("conv_context_size", None)
+    if given is None:
+        return kernel // 2, kernel // 2
+    if given == "causal":
+        return kernel - 1, 0
+    return _pair(given, "encoder.conv_context_size", least=0)
+
+
+def _context(section: Section) -> tuple[int, int]:
+    """The first of the contexts that a model was trained for, which is the one that NeMo computes with."""
+    given = section.get("att_context_size", None)
+    if not given:
+        return -1, -1
+    if isinstance(given, list) and isinstance(given[0], list):
+        given = given[0]
+    return _pair(given, "encoder.att_context_size", least=-1)
+
+
+def _pair(given: Any, where: str, *, least: int) -> tuple[int, int]:
+    if (
+        not isinstance(given, Sequence)
+        or len(given) != 2
+        or any(isinstance(each, bool) or not isinstance(each, int) or not least <= each <= MAX_SIZE for each in given)
+    ):
+        raise ExportError(f"{where} is {shown(given)}, expected two whole numbers, {least} or more")
+    left, right = given
+    return left, right
+
+
+def _transducer(whole: Section, decoder: Section) -> TransducerConfig:
+    joint = whole.section("joint")
+    for section, known in ((decoder, ("RNNTDecoder",)), (joint, ("RNNTJoint", "SampledRNNTJoint"))):
+        if (target := str(section.get("_target_", known[0])).rpartition(".")[2]) not in known:
+            raise ExportError(f"{section.path}._target_ is {shown(target)}; only {known[0]} can be read")
+    prednet, jointnet = decoder.section("prednet"), joint.section("jointnet")
+    if (norm := decoder.get("normalization_mode", None)) is not None:
+        raise ExportError(f"decoder.normalization_mode is {shown(norm)}; only a plain LSTM (null) can be read")
+    hidden = prednet.whole("pred_hidden", least=1)
+    if prednet.whole("rnn_hidden_size", -1) not in (-1, 0, hidden):
+        raise ExportError("decoder.prednet.rnn_hidden_size: an LSTM with a projection cannot be read")
+    decoding = whole.section("decoding") if whole.get("decoding", None) is not None else Section("decoding", {})
+    durations = _durations(decoding)
+    if (extra := joint.whole("num_extra_outputs", 0)) != len(durations):
+        raise ExportError(
+            f"joint.num_extra_outputs is {extra}, but decoding.durations has {len(durations)}: only RNNT models (none) "
+            "and TDT models (one output for each duration) can be read"
+        )
+    greedy = decoding.section("greedy") if decoding.get("greedy", None) is not None else Section("greedy", {})
+    symbols = greedy.get("max_symbols", None)  # upstream's name of today; of old greedy.max_symbols_per_step
+    symbols = greedy.get("max_symbols_per_step", None) if symbols is None else symbols
+    if symbols is not None and (isinstance(symbols, bool) or not isinstance(symbols, int) or symbols < 1):
+        raise ExportError(f"decoding.greedy.max_symbols is {shown(symbols)}, expected a whole number or null")
+    return TransducerConfig(
+        hidden=hidden,
+        layers=prednet.whole("pred_rnn_layers", least=1, most=MAX_LAYERS),
+        joint=jointnet.whole("joint_hidden", least=1),
+        activation=jointnet.choice("activation", get_args(Activation)),  # type: ignore[arg-type]
+        durations=durations,
+        dropout_layer=bool(jointnet.number("dropout", 0.0)),
+        blank_as_pad=decoder.flag("blank_as_pad", True),
+        max_symbols=min(symbols or MAX_SYMBOLS, MAX_SYMBOLS),
+    )
+
+
+def _durations(decoding: Section) -> tuple[int, ...]:
+    given = decoding.get("durations", None)
+    if not given:
+        return ()
+    if (
+        not isinstance(given, Sequence)
+        or len(given) > MAX_DURATIONS
+        or any(isinstance(each, bool) or not isinstance(each, int) or not 0 <= each <= MAX_DURATION for each in given)
+        or not any(given)
+    ):
+        raise ExportError(
+            f"decoding.durations is {shown(given)}; expected up to {MAX_DURATIONS} counts of frames, 0 to "
+            f"{MAX_DURATION}, not all of them 0"
+        )
+    return tuple(given)
+
+
+def _labels(whole: Section, decoder: Section, has_joint: bool) -> tuple[str, ...]:
+    places = [(whole.section("joint"), "vocabulary")] if has_joint else [(decoder, "vocabulary")]
+    for section, key in (*places, (whole, "labels")):
+        found = section.get(key, None)
+        if not found:
+            continue
+        if isinstance(found, str) or not isinstance(found, Sequence):
+            raise ExportError(f"{section.path}.{key} should be a list of tokens, got {shown(found)}")
+        # YAML reads some of them as numbers and truths where nobody quoted them.
+        if wrong := [each for each in found if not isinstance(each, str) or not each]:
+            raise ExportError(f"{section.path}.{key}: {shown(wrong[0])} is no text; quote what means more to YAML")
+        return tuple(found)
+    return ()
+
+
+def _tokenizer(whole: Section) -> str | None:
+    if whole.get("tokenizer", None) is None:
+        return None
+    section = whole.section("tokenizer")
+    if (kind := section.get("type", None)) != "bpe":
+        raise ExportError(
+            f"tokenizer.type is {shown(kind)}; only bpe (sentencepiece) can be read, and models of characters"
+        )
+    path = section.get("model_path", None)
+    if not isinstance(path, str) or not path:
+        raise ExportError("tokenizer.model_path is missing: it should name sentencepiece's model in the archive")
+    return path.removeprefix("nemo:")
+
+
+def count_halved(frames: Any, times: int, *, causal: bool) -> Any:
+    """What `times` convolutions of kernel 3 and stride 2 make of a number of frames or bands; at least 1 of 1."""
+    for _ in range(times):
+        frames = frames // 2 + 1 if causal else (frames + 1) // 2
+    return frames

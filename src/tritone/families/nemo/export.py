@@ -1,0 +1,144 @@
+"""From NeMo's archive to a bundle.
+
+FILE.nemo  ->  manifest.json, tokens.txt, and for each runtime and precision the encoder, and of a transducer
+               predictor and joiner
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from tritone.audio import Waveform
+from tritone.bundle.manifest import Encoder, Precision, Role, State, Transducer, Vocabulary
+from tritone.bundle.vocabulary import UNKNOWN
+from tritone.errors import ExportError
+from tritone.families.export.drift import Drift
+from tritone.families.export.exportable import ExportableGraph, Graphs
+from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
+from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.report import ExportReport
+from tritone.families.export.stages import stage_graphs
+from tritone.families.export.transducer_drift import TransducerDrift
+from tritone.families.layers.log_mel import LogMel, features_of
+from tritone.families.nemo.graphs import JoinerGraph, OfflineGraph, PredictorGraph
+from tritone.families.nemo.model import read_archive
+from tritone.families.nemo.options import Head, NemoOptions
+from tritone.runtime import Graph
+
+START, END = "<s>", "</s>"  # pieces of sentencepiece that are never written
+
+
+def export_nemo(**choices: Any) -> ExportReport:
+    """Export a Conformer or FastConformer: CTC, RNNT, TDT, or one head of a hybrid model. A result never depends on
+    other utterances.
+
+    Args:
+        choices: the fields of `NemoOptions`.
+
+    Raises:
+        ExportError: the archive is missing, damaged or unsupported; or as of `write_bundle`, with its other errors.
+        ValueError: see `ExportOptions`.
+    """
+    options = NemoOptions(**choices)
+    return write_bundle(ExportedNemo(options), options)
+
+
+class ExportedNemo(ExportedModel):
+    """A trained Conformer or FastConformer."""
+
+    family = "nemo"
+    tokens: list[str]
+
+    def __init__(self, options: NemoOptions) -> None:
+        """Read the archive that the options name."""
+        options.progress("reading the archive")
+        self.options = options
+        self.model, self.tokens = read_archive(options.archive)
+        config = self.model.config
+        self.head: Head = options.head or ("ctc" if config.transducer is None else "transducer")
+        if self.head == "ctc" and not config.ctc:
+            raise ExportError("this model has no CTC head; export it with --head transducer")
+        if self.head == "transducer" and config.transducer is None:
+            raise ExportError("this model has a CTC head alone; export it with --head ctc")
+        self.front_end = LogMel(config.features)
+        self.sample_rate = config.features.sample_rate
+        self.sources: dict[str, Path] = {"archive": options.archive}
+        self.choices = {"head": self.head}
+        self.notes = tuple(self._notes())
+
+    def _notes(self) -> list[str]:
+        config, notes = self.model.config, []
+        if config.hybrid and self.options.head is None:
+            notes.append("the model has a CTC head too, which is faster and searched by beams: --head ctc exports it")
+        if config.encoder.style == "chunked_limited" or config.encoder.causal:
+            notes.append(
+                f"the model was trained for streams; the bundle is for whole utterances, with the context "
+                f"{list(config.encoder.context)} that NeMo uses for them"
+            )
+        return notes
+
+    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+        model = self.model.in_precision(precision, explicit=explicit)
+        offline = OfflineGraph(model, self.front_end, self.head)
+        graphs: dict[Role, ExportableGraph] = {"encoder": offline}
+        if self.options.stages:
+            graphs |= stage_graphs(offline)
+        if self.head == "transducer":
+            assert model.predictor is not None
+            assert model.joint is not None
+            graphs |= {"predictor": PredictorGraph(model.predictor, model.joint), "joiner": JoinerGraph(model.joint)}
+        return {role: graph.eval() for role, graph in graphs.items()}
+
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+        graphs = self.graphs
+        if self.head == "ctc":
+            return frame_drift(graphs[role], opened, recordings)
+        return self._transducer_drift(graphs[role], opened, recordings)
+
+    @cached_property
+    def _transducer_drift(self) -> TransducerDrift:
+        graphs = self.graphs
+        predictor = graphs["predictor"]
+        assert isinstance(predictor, PredictorGraph)
+        blank, start = len(self.tokens) - 1, self._transducer().start
+        return TransducerDrift(
+            graphs["encoder"], predictor, graphs["joiner"], start, frozenset({blank}), len(self.tokens)
+        )
+
+    def manifest(self) -> dict[str, Any]:
+        config, offline = self.model.config, self.graphs["encoder"]
+        assert isinstance(offline, OfflineGraph)
+        find = {token: id for id, token in enumerate(self.tokens)}
+        return {
+            "kind": self.head,
+            "features": features_of(config.features),
+            "encoder": Encoder(
+                subsampling_rate=config.encoder.factor,
+                output_dim=offline.width,
+                min_samples=offline.min_samples,
+                tail_samples=tail_samples(self.options, self.sample_rate),
+            ),
+            "vocabulary": Vocabulary(
+                size=len(self.tokens),
+                units="char" if config.tokenizer is None else "bpe",
+                blank_id=len(self.tokens) - 1,
+                unk_id=find.get(UNKNOWN),
+                sos_id=find.get(START),
+                eos_id=find.get(END),
+            ),
+            "transducer": self._transducer() if self.head == "transducer" else None,
+        }
+
+    def _transducer(self) -> Transducer:
+        settings = self.model.config.transducer
+        assert settings is not None
+        shape = (settings.layers, settings.hidden)
+        return Transducer(
+            context_size=1,
+            # Upstream begins with the blank, whose row of the embedding is zeros; without a row with zeros themselves.
+            start=(len(self.tokens) - 1 if settings.blank_as_pad else -1,),
+            states=tuple(State(name=name, shape=shape, dtype="float32") for name in ("hidden", "cell")),
+            durations=settings.durations,
+            max_symbols=settings.max_symbols,
+        )

@@ -1,0 +1,156 @@
+"""The graphs of a NeMo bundle, as modules ready for export; contracts in docs/design.md.
+
+OfflineGraph     waveform, num_samples        ->  log_probs, num_frames, encoder_out; of a transducer the last two
+PredictorGraph   context, hidden, cell        ->  predictor_out, next_hidden, next_cell
+JoinerGraph      encoder_out, predictor_out   ->  logits, of a TDT model with those of the durations after them
+
+Encoder and predictor end with the joint network's projections, as icefall's do.
+"""
+
+from collections.abc import Iterator, Mapping
+
+import torch
+from torch import Tensor
+
+from tritone.audio import Waveform
+from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.precision import as_dtype
+from tritone.families.layers.log_mel import LogMel
+from tritone.families.nemo.model import NemoModel
+from tritone.families.nemo.options import Head
+from tritone.families.nemo.transducer import Joint, Predictor
+
+EXAMPLE_BATCH = 3
+TRIAL_SECONDS = (0.05, 1.3, 2.9)
+TRIAL_ROWS = 7  # of tokens and of frames to join
+TRIAL_TOKENS = 3  # of each row, one after the other
+
+
+class OfflineGraph(ExportableGraph):
+    """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
+
+    def __init__(self, model: NemoModel, front_end: LogMel, head: Head) -> None:
+        super().__init__()
+        self.front_end, self.encoder = front_end, model.encoder
+        self.ctc = model.ctc if head == "ctc" else None
+        self.projection = None if model.joint is None or head == "ctc" else model.joint.enc
+        self.compared = ("log_probs",) if self.projection is None else ("encoder_out",)
+        self.sample_rate = model.config.features.sample_rate
+
+    @property
+    def width(self) -> int:
+        """Of `encoder_out`."""
+        return self.encoder.output_dim if self.projection is None else self.projection.out_features
+
+    @property
+    def min_samples(self) -> int:
+        """The shortest waveform with one encoder frame."""
+        return self.front_end.min_samples
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["log_probs", "num_frames", "encoder_out"] if self.projection is None else ["encoder_out", "num_frames"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
+
+    def example(self) -> dict[str, Tensor]:
+        samples = self.min_samples + 30011
+        return {"waveform": torch.zeros(EXAMPLE_BATCH, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
+
+    def trials(self) -> Iterator[Run]:
+        lengths = [max(self.min_samples, round(seconds * self.sample_rate)) for seconds in TRIAL_SECONDS]
+        signal = trial_signal(max(lengths), self.sample_rate)
+        # What follows the shorter ones must not matter.
+        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
+        # A trace may have taken the number of rows for a constant.
+        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        """A recording as input; None if it is too short."""
+        return utterances([waveform]) if len(waveform) >= self.min_samples else None
+
+    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        """What `forward` gives, of features (batch, frames, bins) that are ready."""
+        encoded, num_frames = self.encoder(features, self.front_end.num_frames(num_samples))
+        if self.projection is not None:
+            return as_dtype(self.projection(encoded), torch.float32), num_frames
+        assert self.ctc is not None
+        return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
+
+    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+        features, _ = self.front_end(waveform, num_samples)
+        return self.acoustic(features, num_samples)
+
+
+class PredictorGraph(ExportableGraph):
+    """The newest token (rows, 1) int64, negative where there is none, and the state of what came before it."""
+
+    compared = ("predictor_out",)  # of several tokens: what is wrong in a state is seen in the next one's
+    counted = None
+    quantised = False  # search asks for each token once
+
+    def __init__(self, predictor: Predictor, joint: Joint) -> None:
+        super().__init__()
+        self.predictor, self.projection = predictor, joint.pred
+        shape = (predictor.config.layers, predictor.config.hidden)
+        self.state_shapes: Mapping[str, tuple[int, ...]] = {"hidden": shape, "cell": shape}
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["predictor_out", *(f"next_{name}" for name in self.state_shapes)]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {name: {0: "rows"} for name in ("context", *self.state_shapes)}
+
+    def zero_states(self, rows: int) -> dict[str, Tensor]:
+        """The states before the first token."""
+        return {name: torch.zeros(rows, *shape) for name, shape in self.state_shapes.items()}
+
+    def example(self) -> dict[str, Tensor]:
+        return {"context": torch.zeros(EXAMPLE_BATCH, 1, dtype=torch.int64), **self.zero_states(EXAMPLE_BATCH)}
+
+    def trials(self) -> Iterator[Run]:
+        """Some tokens of any ids one after the other, and in one row none at first."""
+        random = torch.Generator().manual_seed(0)
+        size = (TRIAL_TOKENS, TRIAL_ROWS, 1)
+        tokens = torch.randint(self.predictor.embed.num_embeddings, size, generator=random)
+        tokens[0, 0] = -1
+        yield Run([{"context": step} for step in tokens], self.zero_states(TRIAL_ROWS))
+
+    def forward(self, context: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        dtype = self.projection.weight.dtype
+        predicted, *states = self.predictor(context, as_dtype(hidden, dtype), as_dtype(cell, dtype))
+        next_hidden, next_cell = (as_dtype(state, torch.float32) for state in states)
+        return as_dtype(self.projection(predicted), torch.float32), next_hidden, next_cell
+
+
+class JoinerGraph(ExportableGraph):
+    """Frames and predictions, projected, (rows, dim) both -> logits."""
+
+    compared = ("logits",)
+    counted = None
+
+    def __init__(self, joint: Joint) -> None:
+        super().__init__()
+        self.joint = joint
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["logits"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"encoder_out": {0: "rows"}, "predictor_out": {0: "rows"}}
+
+    def example(self) -> dict[str, Tensor]:
+        return {name: torch.zeros(EXAMPLE_BATCH, self.joint.dim) for name in self.dynamic}
+
+    def trials(self) -> Iterator[Run]:
+        random = torch.Generator().manual_seed(0)
+        yield Run([{name: torch.randn(TRIAL_ROWS, self.joint.dim, generator=random) for name in self.dynamic}])
+
+    def forward(self, encoder_out: Tensor, predictor_out: Tensor) -> tuple[Tensor]:
+        return (self.joint(encoder_out, predictor_out),)

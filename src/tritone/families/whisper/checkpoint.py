@@ -1,0 +1,268 @@
+"""Reading a trained Whisper model: a folder of transformers, or a checkpoint of OpenAI's.
+
+    config.json, generation_config.json, model.safetensors (or its shards, or pytorch_model.bin), tokenizer files
+    NAME.pt with `dims` and `model_state_dict`, and a .tiktoken file
+        ->  Checkpoint: sizes, tensors by OpenAI's names, tokens, the manifest's part `whisper`
+
+All of it is untrusted: no pickle is run, sizes are checked, and no name leads out of the folder.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tritone.bundle import manifest
+from tritone.errors import ExportError
+from tritone.families.export.checkpoint import load_checkpoint, require_fit
+from tritone.families.hf.folder import CONFIG, read_json, read_json_if_there, read_tensors, weight_files
+from tritone.families.whisper.features import FRAME_SHIFT, SAMPLE_RATE
+from tritone.families.whisper.model import Dims, Network
+from tritone.families.whisper.tokens import (
+    LANGUAGES,
+    first_suppressed,
+    read_tiktoken,
+    read_transformers_tokens,
+    special_tokens,
+    suppressed_tokens,
+)
+
+ENGLISH_ONLY = 51864  # tokens of OpenAI's models of English alone; all others are multilingual
+FIRST_TIME_S = 1.0  # OpenAI's limit of the first time of a window
+MOST_HEADS = 64  # whose attention is taken where nobody has said which heads follow the audio
+PLAIN = "Save its tensors with `model.save_pretrained(folder)`, or as a dict of `dims` and `model_state_dict`."
+
+# transformers' names, in the order in which they are replaced by OpenAI's.
+RENAMED = (
+    ("model.", ""),
+    ("encoder.embed_positions.weight", "encoder.positional_embedding"),
+    ("decoder.embed_positions.weight", "decoder.positional_embedding"),
+    ("embed_tokens", "token_embedding"),
+    ("layers.", "blocks."),
+    ("encoder_attn_layer_norm", "cross_attn_ln"),
+    ("encoder_attn", "cross_attn"),
+    ("self_attn_layer_norm", "attn_ln"),
+    ("self_attn", "attn"),
+    ("q_proj", "query"),
+    ("k_proj", "key"),
+    ("v_proj", "value"),
+    ("out_proj", "out"),
+    ("fc1", "mlp.0"),
+    ("fc2", "mlp.2"),
+    ("final_layer_norm", "mlp_ln"),
+    ("encoder.layer_norm", "encoder.ln_post"),
+    ("decoder.layer_norm", "decoder.ln"),
+    ("proj_out", "decoder.head"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """A trained model. `special`: the manifest's part. `sources`: the files it was read from, by what they are."""
+
+    dims: Dims
+    state: Mapping[str, Tensor] = field(repr=False)
+    tokens: list[str] = field(repr=False)
+    special: manifest.Whisper
+    sources: Mapping[str, Path]
+    notes: tuple[str, ...] = ()
+
+
+def read_checkpoint(path: Path, tokens: Path | None = None) -> Checkpoint:
+    """Read a model.
+
+    Args:
+        path: a folder of transformers, or OpenAI's .pt file.
+        tokens: the .tiktoken file of a .pt.
+
+    Raises:
+        ExportError: a file is missing, damaged or unsupported, or tensors do not fit the sizes.
+    """
+    if path.is_dir():
+        if tokens is not None:
+            raise ExportError(f"{path} is a folder of transformers, which has its own tokens; leave out {tokens}")
+        return _read_folder(path)
+    return _read_openai(path, tokens)
+
+
+def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
+    content = load_checkpoint(path, plain=PLAIN, usual=".pt file")
+    if not isinstance(content, Mapping) or not {"dims", "model_state_dict"} <= set(content):
+        raise ExportError(
+            f"checkpoint {path}: expected a dict with dims and model_state_dict, as openai/whisper has it"
+        )
+    given = content["dims"]
+    names = ["mels", "audio_ctx", "audio_state", "audio_head", "audio_layer", "vocab"]
+    names += ["text_ctx", "text_state", "text_head", "text_layer"]
+    size = _sizes(given, [f"n_{name}" for name in names], f"{path}: dims")
+    if size["n_audio_state"] != size["n_text_state"]:
+        raise ExportError(f"{path}: encoder and decoder have different widths, which no Whisper model has")
+    dims = Dims(
+        num_bins=size["n_mels"],
+        audio_context=size["n_audio_ctx"],
+        audio_width=size["n_audio_state"],
+        audio_heads=size["n_audio_head"],
+        audio_layers=size["n_audio_layer"],
+        audio_hidden=4 * size["n_audio_state"],
+        vocab=size["n_vocab"],
+        text_context=size["n_text_ctx"],
+        text_heads=size["n_text_head"],
+        text_layers=size["n_text_layer"],
+        text_hidden=4 * size["n_text_state"],
+    )
+    state = _tensors(content["model_state_dict"], str(path))
+    state.pop("decoder.mask", None)  # of older versions
+    state.pop("alignment_heads", None)
+    _check(dims, state, str(path))
+    if tokens is None:
+        name = "gpt2.tiktoken" if dims.vocab == ENGLISH_ONLY else "multilingual.tiktoken"
+        raise ExportError(
+            f"{path} has no tokens: give {name} of the package openai-whisper (whisper/assets/) with --tokens"
+        )
+    table = read_tiktoken(tokens, dims.vocab, dims.audio_context + 1)
+    heads, notes = _alignment_heads(dims, None)
+    special = _special(
+        dims,
+        special_tokens(table, str(tokens)),
+        multilingual=dims.vocab != ENGLISH_ONLY,
+        suppress=suppressed_tokens(table),
+        suppress_first=first_suppressed(table),
+        max_initial_timestamp=round(FIRST_TIME_S * SAMPLE_RATE / (2 * FRAME_SHIFT)),
+        alignment_heads=heads,
+    )
+    return Checkpoint(
+        dims=dims,
+        state=state,
+        tokens=table,
+        special=special,
+        sources={"checkpoint": path, "tokens": tokens},
+        notes=notes,
+    )
+
+
+def _read_folder(folder: Path) -> Checkpoint:
+    config = read_json(folder / CONFIG)
+    if config.get("model_type") != "whisper":
+        raise ExportError(f"{folder}/config.json: model_type is {config.get('model_type')!r}, expected 'whisper'")
+    if config.get("activation_function", "gelu") != "gelu" or config.get("scale_embedding"):
+        raise ExportError(
+            f"{folder}/config.json: activation_function {config.get('activation_function')!r} and scale_embedding "
+            f"{config.get('scale_embedding')!r} are not supported; Whisper models have gelu and false"
+        )
+    names = ["num_mel_bins", "max_source_positions", "d_model", "encoder_attention_heads", "encoder_layers"]
+    names += ["encoder_ffn_dim", "vocab_size", "max_target_positions", "decoder_attention_heads", "decoder_layers"]
+    size = _sizes(config, [*names, "decoder_ffn_dim"], f"{folder}/config.json")
+    files = weight_files(folder)
+    state = {_renamed(name): value for file in files for name, value in read_tensors(file).items()}
+    tied = config.get("tie_word_embeddings", True) or "decoder.head.weight" not in state
+    if tied:
+        state.pop("decoder.head.weight", None)
+    dims = Dims(
+        num_bins=size["num_mel_bins"],
+        audio_context=size["max_source_positions"],
+        audio_width=size["d_model"],
+        audio_heads=size["encoder_attention_heads"],
+        audio_layers=size["encoder_layers"],
+        audio_hidden=size["encoder_ffn_dim"],
+        vocab=size["vocab_size"],
+        text_context=size["max_target_positions"],
+        text_heads=size["decoder_attention_heads"],
+        text_layers=size["decoder_layers"],
+        text_hidden=size["decoder_ffn_dim"],
+        tied=bool(tied),
+    )
+    _check(dims, state, str(folder))
+    path = folder / "generation_config.json"
+    generation = read_json_if_there(path)
+    table, origin = read_transformers_tokens(folder, dims.vocab)
+    heads, notes = _alignment_heads(dims, generation.get("alignment_heads"))
+
+    def listed(name: str) -> tuple[int, ...]:
+        given = generation[name] if name in generation else config.get(name)
+        if not all(isinstance(id, int) and 0 <= id < dims.vocab for id in given or ()):
+            raise ExportError(f"{folder}: {name} must be a list of token ids below {dims.vocab}, got {given!r}")
+        return tuple(given or ())
+
+    special = _special(
+        dims,
+        special_tokens(table, str(origin)),
+        multilingual=bool(generation.get("is_multilingual", dims.vocab != ENGLISH_ONLY)),
+        suppress=listed("suppress_tokens"),
+        suppress_first=listed("begin_suppress_tokens"),
+        max_initial_timestamp=generation.get("max_initial_timestamp_index"),
+        alignment_heads=heads,
+    )
+    sources = {"config": folder / CONFIG, "tokens": origin} | {
+        f"weights{index or ''}": file for index, file in enumerate(files)
+    }
+    if path.is_file():
+        sources["generation_config"] = path
+    return Checkpoint(dims=dims, state=state, tokens=table, special=special, sources=sources, notes=notes)
+
+
+def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields: Any) -> manifest.Whisper:
+    if not multilingual:
+        ids = {**ids, "languages": {}, "tasks": {}}
+    elif not ids["languages"] or len(ids["tasks"]) < 2:
+        raise ExportError(
+            f"the token table has no tokens of languages ({', '.join(LANGUAGES[:3])}, …) and tasks, which a "
+            "multilingual model needs"
+        )
+    return manifest.Whisper(
+        window_frames=2 * dims.audio_context,
+        text_context=dims.text_context,
+        layers=dims.text_layers,
+        heads=dims.text_heads,
+        head_dim=dims.head_dim,
+        **ids,
+        **fields,
+    )
+
+
+def _alignment_heads(dims: Dims, given: Any) -> tuple[tuple[tuple[int, int], ...], tuple[str, ...]]:
+    """The heads that times of words are made of, and what should be known of them."""
+    if given:
+        try:
+            return tuple((int(layer), int(head)) for layer, head in given), ()
+        except (TypeError, ValueError) as error:
+            raise ExportError(f"alignment_heads must be pairs of a layer and a head, got {str(given)[:80]}") from error
+    layers = range(dims.text_layers // 2, dims.text_layers)
+    heads = tuple((layer, head) for layer in layers for head in range(dims.text_heads))
+    if len(heads) > MOST_HEADS:
+        return (), ("nothing says which heads follow the audio (alignment_heads), so words get no times",)
+    return heads, ()
+
+
+def _check(dims: Dims, state: Mapping[str, Tensor], origin: str) -> None:
+    for width, heads in ((dims.audio_width, dims.audio_heads), (dims.audio_width, dims.text_heads)):
+        if width % heads:
+            raise ExportError(f"{origin}: {heads} heads cannot share a width of {width}")
+    with torch.device("meta"):
+        wanted = {name: tuple(value.shape) for name, value in Network(dims).state_dict().items()}
+    require_fit(wanted, state, origin, "its sizes")
+
+
+def _renamed(name: str) -> str:
+    for old, new in RENAMED:
+        name = name.removeprefix(old) if not new else name.replace(old, new)
+    return name
+
+
+def _tensors(state: Any, origin: str) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
+        raise ExportError(f"checkpoint {origin}: expected a dict of tensors")
+    return {str(name): value for name, value in state.items()}
+
+
+def _sizes(given: Any, names: list[str], origin: str) -> dict[str, int]:
+    if not isinstance(given, Mapping):
+        raise ExportError(f"{origin} must be a mapping of sizes, got a {type(given).__name__}")
+    wrong = [
+        name for name in names if not isinstance(given.get(name), int) or not 0 < given[name] <= manifest.MAX_COUNT
+    ]
+    if wrong:
+        raise ExportError(f"{origin}: {', '.join(f'{name} is {given.get(name)!r}' for name in wrong)}; expected sizes")
+    return {name: given[name] for name in names}

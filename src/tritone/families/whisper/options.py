@@ -1,0 +1,25 @@
+"""What a caller may choose of Whisper's export."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from tritone.families.export.options import ExportOptions, Option
+
+
+@dataclass(frozen=True, kw_only=True)
+class WhisperOptions(ExportOptions):
+    """Upstream's files, and what to make of them; the rest see `ExportOptions`."""
+
+    checkpoint: Annotated[Path, Option("A folder of transformers, or OpenAI's .pt file.")]
+    tokens: Annotated[
+        Path | None,
+        Option("With a .pt: multilingual.tiktoken or gpt2.tiktoken, of the package openai-whisper (whisper/assets/)."),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.stages:
+            raise ValueError(
+                "features, encoder and decoder of Whisper are always graphs of their own; leave out --stages"
+            )
+        super().__post_init__()

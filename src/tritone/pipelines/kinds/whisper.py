@@ -1,0 +1,91 @@
+"""Whisper: an encoder of windows of 30 seconds, and a decoder that writes their text, with times, in many languages."""
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from tritone.bundle.bundle import Bundle
+from tritone.bundle.manifest import Manifest, Role, Whisper
+from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs
+from tritone.pipelines.kinds.speech import TEXT_OUTPUTS, transcript_tensors
+from tritone.pipelines.whisper.options import PARAMETERS, DecodingOptions
+from tritone.pipelines.wire import Tensor
+from tritone.runtime.graph import Array, TensorSpec
+from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.pipelines.whisper.pipeline import WhisperPipeline
+
+
+class WhisperKind(Kind):
+    """Takes recordings of any length; text too unlikely is written again, as upstream's `transcribe` does."""
+
+    name = "whisper"
+    noun = "a Whisper model"
+    does = "it decodes windows of a recording one after the other"
+    writes_text = True
+    usage = "Load it with tritone.load_whisper"
+    encoders: ClassVar[Mapping[Mode, Role]] = {"offline": "encoder"}
+    options = DecodingOptions
+    parameters = PARAMETERS
+    takes_pcm = True
+    checks_levels = True
+
+    def fault(self, manifest: Manifest) -> str | None:
+        for part in ("streaming", "decoder", "transducer", "embedding"):
+            if getattr(manifest, part) is not None:
+                return f"kind is {self.name!r}, which has no part `{part}`"
+        if manifest.whisper is None or manifest.vocabulary is None:
+            return f"kind is {self.name!r}: a Whisper model, and nothing else, has the part `whisper`, and a vocabulary"
+        if (largest := max(manifest.whisper.special_ids)) >= manifest.vocabulary.size:
+            return f"whisper names the token id {largest}, but the largest is {manifest.vocabulary.size - 1}"
+        return None
+
+    def tensors(self, manifest: Manifest, role: Role) -> tuple[Specs, Specs]:
+        assert manifest.whisper is not None
+        special, bins = manifest.whisper, manifest.features.num_mel_bins
+        if role == "features":
+            features = TensorSpec(FLOAT32, (None, None, bins))
+            return dict(WAVEFORMS), {"features": features, "num_frames": TensorSpec(INT64, (None,))}
+        cross = _cross(special)
+        if role == "encoder":
+            found = TensorSpec(FLOAT32, (None, special.window_frames // 2, manifest.encoder.output_dim))
+            window = TensorSpec(FLOAT32, (None, special.window_frames, bins))
+            return {"features": window}, {"encoder_out": found, **cross}
+        cache = TensorSpec(FLOAT32, (None, special.heads, None, special.head_dim))
+        caches = dict.fromkeys(special.self_names, cache)
+        plane = TensorSpec(INT64, (None, None))
+        inputs = {"tokens": plane, "padding": TensorSpec(INT64, (None,)), "places": plane, **cross, **caches}
+        outputs = {"logits": TensorSpec(FLOAT32, (None, None, manifest.tokens.size))}
+        if special.alignment_heads:
+            heads = len(special.alignment_heads)
+            outputs["alignment"] = TensorSpec(FLOAT32, (None, heads, None, special.window_frames // 2))
+        return inputs, outputs | {f"next_{name}": cache for name in caches}
+
+    def roles(self, mode: str) -> tuple[Role, ...]:
+        return ("features", "decoder")
+
+    def open(self, bundle: Bundle, *, defaults: DecodingOptions | None = None, **options: Any) -> "WhisperPipeline":
+        from tritone.pipelines.whisper.pipeline import WhisperPipeline
+
+        return WhisperPipeline(bundle, options=defaults, **options)
+
+    def outputs(self, bundle: Bundle) -> tuple[Tensor, ...]:
+        return TEXT_OUTPUTS
+
+    def read_options(
+        self, pipeline: "WhisperPipeline", parameters: Mapping[str, Any], wanted: Collection[str]
+    ) -> DecodingOptions:
+        return pipeline.check_options(pipeline.options.changed(parameters)) if parameters else pipeline.options
+
+    def answer(self, results: Sequence[Transcript], wanted: Collection[str]) -> dict[str, Array]:
+        return transcript_tensors(results, wanted)
+
+
+def _cross(special: Whisper) -> Specs:
+    positions = special.window_frames // 2
+    key = TensorSpec(FLOAT32, (None, special.heads, special.head_dim, positions))
+    value = TensorSpec(FLOAT32, (None, special.heads, positions, special.head_dim))
+    return {name: key if "_key_" in name else value for name in special.cross_names}
+
+
+WHISPER = WhisperKind()

@@ -1,0 +1,188 @@
+"""How a recording is transcribed by a Whisper model: what a request may ask for.
+
+    {"language": "de", "beam": "5", "temperature": "0,0.4"}  ->  DecodingOptions
+
+Each option is described where its field is. Defaults are those of openai/whisper's `transcribe`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Literal
+
+from tritone.bundle.manifest import Whisper
+from tritone.errors import InputError
+from tritone.search.fields import check_bounds, described, option, parse_parameters, read_number
+
+Task = Literal["transcribe", "translate"]
+MAX_BEAM = 16  # of a request: the work grows with it, and other requests wait for it
+MAX_TEMPERATURES = 8
+MAX_TEMPERATURE = 2.0
+MAX_PROMPT = 10_000  # characters; a model reads some 220 tokens of them
+MAX_SUPPRESSED = 1000
+ENGLISH = "en"
+FALLBACK = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+
+
+def _read_temperatures(value: Any) -> tuple[float, ...]:
+    parts = value.split(",") if isinstance(value, str) else value if isinstance(value, list | tuple) else [value]
+    return tuple(read_number(part) for part in parts)
+
+
+def _read_limit(value: Any) -> float | None:
+    return None if value in (None, "none") else read_number(value)
+
+
+def _read_text(most: int, value: Any) -> str:
+    if not isinstance(value, str) or len(value) > most:
+        raise ValueError(f"expected text of at most {most} characters, got {str(value)[:80]!r}")
+    return value
+
+
+def _read_ids(value: Any) -> tuple[int, ...]:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise ValueError(f"expected ids of tokens like 5,27, got {str(value)[:80]!r}")
+    try:
+        return tuple(int(part) for part in value.split(",") if part.strip())
+    except ValueError:
+        raise ValueError(f"expected ids of tokens like 5,27, got {value[:80]!r}") from None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingOptions:
+    """How to transcribe in one request; see the help of the fields."""
+
+    language: str = option(
+        "",
+        "Code of the language, such as de; detected in the first window if not given.",
+        read=partial(_read_text, 8),
+        values="a code such as `de`, or empty",
+    )
+    task: Task = option("transcribe", "transcribe, or translate into English.")
+    timestamps: bool = option(True, "Have the model write times, which cut the text into segments.")
+    word_times: bool = option(False, "Add words with their times to the details; costs another call a window.")
+    beam: int = option(1, "Texts that are followed together where the temperature is 0.", least=1, most=MAX_BEAM)
+    length_penalty: float = option(
+        1.0, "Exponent of the length that scores of a beam are divided by.", least=0, most=10
+    )
+    temperature: tuple[float, ...] = option(
+        FALLBACK,
+        "Temperatures to try one after the other, while a window's text is too repetitive or unlikely; 0 takes the "
+        "likeliest token.",
+        read=_read_temperatures,
+        values=f"numbers from 0 to {MAX_TEMPERATURE:g} with commas between, at most {MAX_TEMPERATURES}",
+    )
+    best_of: int = option(1, "Texts to sample at a temperature above 0.", least=1, most=MAX_BEAM)
+    seed: int = option(0, "Seed of sampling; the same audio, options and seed give the same text.", least=0, most=2**63)
+    prompt: str = option(
+        "",
+        "Text that the first window is read after, such as names that may come.",
+        read=partial(_read_text, MAX_PROMPT),
+        values=f"text of at most {MAX_PROMPT} characters",
+    )
+    carry_prompt: bool = option(False, "Put the prompt before every window.")
+    previous_text: bool = option(True, "Put the text of earlier windows before a window.")
+    compression_ratio_threshold: float | None = option(
+        2.4,
+        "Text that zlib compresses by more is too repetitive; none: any will do.",
+        read=_read_limit,
+        values="a number, or `none`",
+    )
+    log_prob_threshold: float | None = option(
+        -1.0,
+        "Text with a lower mean log-probability of tokens is too unlikely; none: any will do.",
+        read=_read_limit,
+        values="a number, or `none`",
+    )
+    no_speech_threshold: float | None = option(
+        0.6,
+        "A window whose probability of silence is higher has no text, if its text is unlikely; none: it has.",
+        read=_read_limit,
+        values="a number, or `none`",
+    )
+    max_tokens: int = option(0, "Most tokens of a window; 0: half of the model's context.", least=0, most=2**16)
+    suppress: tuple[int, ...] | None = option(
+        None,
+        "Ids of tokens never to write, in place of the model's own.",
+        read=_read_ids,
+        values="ids with commas between, or empty for none",
+    )
+
+    def __post_init__(self) -> None:
+        check_bounds(self)
+        if not 1 <= len(self.temperature) <= MAX_TEMPERATURES or not all(
+            0 <= each <= MAX_TEMPERATURE for each in self.temperature
+        ):
+            raise InputError(
+                f"temperature must be 1 to {MAX_TEMPERATURES} numbers from 0 to {MAX_TEMPERATURE:g}, got "
+                f"{', '.join(f'{each:g}' for each in self.temperature) or 'none'}"
+            )
+        for name in ("compression_ratio_threshold", "log_prob_threshold", "no_speech_threshold"):
+            if (value := getattr(self, name)) is not None and not math.isfinite(value):
+                raise InputError(f"{name} must be a finite number or none, got {value}")
+        if self.task not in ("transcribe", "translate"):
+            raise InputError(f"task must be transcribe or translate, got {self.task!r}")
+        if self.suppress is not None and len(self.suppress) > MAX_SUPPRESSED:
+            raise InputError(f"suppress has {len(self.suppress)} ids, at most {MAX_SUPPRESSED} are read")
+
+    def changed(self, parameters: Mapping[str, Any]) -> "DecodingOptions":
+        """These options with some of them replaced, as a request's parameters ask for; numbers may be text.
+
+        Raises:
+            InputError: a name is unknown, or a value unfit; says which and what would do.
+        """
+        return replace(self, **parse_parameters(described(DecodingOptions), parameters))
+
+
+def check_options(options: DecodingOptions, special: Whisper, num_tokens: int) -> DecodingOptions:
+    """The same options, after making sure that a model with `num_tokens` tokens has what they ask for.
+
+    Raises:
+        InputError: it has not; says what it has.
+    """
+    languages = special.languages
+    if languages and options.language and options.language not in languages:
+        raise InputError(
+            f"language is {options.language!r}; this model knows {', '.join(languages)}, or leave it out to have it "
+            "detected"
+        )
+    if not languages and (options.language not in ("", ENGLISH) or options.task != "transcribe"):
+        raise InputError("this model transcribes English alone; leave out language and task")
+    if wrong := [id for id in options.suppress or () if not 0 <= id < num_tokens]:
+        raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {num_tokens - 1}")
+    if options.word_times and not special.alignment_heads:
+        raise InputError(
+            "this model cannot tell the times of words: its bundle does not say which heads follow the audio "
+            "(alignment_heads)"
+        )
+    if options.prompt and special.sot_prev is None:
+        raise InputError("this model has no token that stands before a prompt; leave the prompt out")
+    if options.max_tokens > special.text_context // 2:
+        raise InputError(
+            f"max_tokens is {options.max_tokens}, but this model writes at most {special.text_context // 2} a window"
+        )
+    return options
+
+
+def read_decoding(text: str) -> DecodingOptions:
+    """The defaults of a served model, from its setting: a JSON object of request parameters, or nothing.
+
+    Raises:
+        InputError: it is none, or asks for what no model has.
+    """
+    if not text:
+        return DecodingOptions()
+    try:
+        given = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f'expected a JSON object such as {{"language": "de"}}, got {text[:80]!r}') from error
+    if not isinstance(given, dict):
+        raise InputError(f'expected a JSON object such as {{"language": "de"}}, got {text[:80]!r}')
+    return DecodingOptions().changed(given)
+
+
+PARAMETERS = tuple(described(DecodingOptions))  # of a request

@@ -1,0 +1,76 @@
+"""Where in the audio each token of a text is, from the attention of heads that follow the audio.
+
+    scores (heads, tokens, positions)  ->  for each token the position at which it begins
+
+Weights of each head are normalised over the tokens, smoothed over time and averaged; the path through them that goes
+on in both directions and has the most weight is found by dynamic time warping.
+Source: openai/whisper whisper/timing.py.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+MEDIAN_WIDTH = 7  # positions
+
+Matrix = npt.NDArray[np.float64]
+Array = npt.NDArray[np.float32]
+
+
+def token_starts(scores: Array, first: int) -> npt.NDArray[np.int64]:
+    """The position at which each token begins.
+
+    Args:
+        scores: (heads, tokens, positions) before softmax, positions of the recording alone; tokens of the whole text,
+            its start and its end included.
+        first: the first token that is aligned; all from it on are, but the last.
+
+    Returns:
+        (tokens - first - 1,) int64, never falling.
+    """
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    weights /= weights.sum(axis=-1, keepdims=True)
+    deviation = weights.std(axis=-2, keepdims=True)
+    # Of a position that every token attends to alike, which says nothing, the deviation is 0.
+    weights = (weights - weights.mean(axis=-2, keepdims=True)) / np.where(deviation > 0, deviation, 1.0)
+    matrix = _median(weights).mean(axis=0)[first:-1]
+    rows, columns = warp(-matrix.astype(np.float64))
+    begins = np.concatenate([[True], np.diff(rows) > 0])
+    return columns[begins]
+
+
+def warp(cost: Matrix) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The cheapest path from the first to the last corner of a matrix: its rows and its columns, neither ever falling.
+
+    A step goes on in both directions only if that is cheaper than in either one.
+    """
+    rows, columns = cost.shape
+    total = np.full((rows + 1, columns + 1), np.inf, np.float32)
+    total[0, 0] = 0
+    trace = np.full((rows + 1, columns + 1), 2, np.int8)
+    trace[:, 0] = 1
+    trace[0] = 2
+    for diagonal in range(2, rows + columns + 1):  # all cells of which depend on the two before
+        i = np.arange(max(1, diagonal - columns), min(rows, diagonal - 1) + 1)
+        j = diagonal - i
+        both, down, right = total[i - 1, j - 1], total[i - 1, j], total[i, j - 1]
+        step = np.where((both < down) & (both < right), 0, np.where((down < both) & (down < right), 1, 2))
+        total[i, j] = cost[i - 1, j - 1] + np.choose(step, [both, down, right])
+        trace[i, j] = step
+    row, column = rows, columns
+    path = []
+    while row > 0 or column > 0:
+        path.append((row - 1, column - 1))
+        last = int(trace[row, column])
+        row, column = row - (last != 2), column - (last != 1)
+    found = np.array(path[::-1], np.int64)
+    return found[:, 0], found[:, 1]
+
+
+def _median(weights: Array) -> Array:
+    """The median of each position and those around it, mirrored at the ends."""
+    pad = MEDIAN_WIDTH // 2
+    if weights.shape[-1] <= pad:
+        return weights
+    padded = np.pad(weights, ((0, 0), (0, 0), (pad, pad)), mode="reflect")
+    result: Array = np.median(np.lib.stride_tricks.sliding_window_view(padded, MEDIAN_WIDTH, axis=-1), axis=-1)
+    return result

@@ -1,0 +1,9 @@
+"""Folders in object stores and on the Hugging Face hub: their addresses, local copies of them, and writing them."""
+
+from tritone.storage.address import Address, parse
+from tritone.storage.cache import fetch
+from tritone.storage.entry import Entry
+from tritone.storage.open import open_store
+from tritone.storage.store import Store
+
+__all__ = ["Address", "Entry", "Store", "fetch", "open_store", "parse"]

@@ -1,0 +1,41 @@
+"""Checksums of files: sha256 as we and stores keep it, and the sha1 by which git names a content."""
+
+import hashlib
+from pathlib import Path
+
+from tritone.storage.entry import Entry
+
+BLOCK = 2**20
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hexadecimal digits."""
+    digest = hashlib.sha256()
+    _feed(digest, path)
+    return digest.hexdigest()
+
+
+def fault_of(path: Path, entry: Entry, kept: str | None = None) -> str | None:
+    """What is wrong with a file that was read as `entry` says; None if nothing is, as far as it is known.
+
+    Args:
+        kept: a sha256 that is known besides that of the entry.
+    """
+    if (size := path.stat().st_size) != entry.size:
+        return f"it has {size} bytes, not {entry.size}"
+    seen = sha256_of(path)
+    for wanted in (entry.sha256, kept):
+        if wanted is not None and wanted.lower() != seen:
+            return f"its sha256 is {seen}, not {wanted}"
+    if entry.git_blob is not None:
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        _feed(digest, path)
+        if digest.hexdigest() != entry.git_blob:
+            return f"its hash of git is {digest.hexdigest()}, not {entry.git_blob}"
+    return None
+
+
+def _feed(digest: "hashlib._Hash", path: Path) -> None:
+    with path.open("rb") as file:
+        for block in iter(lambda: file.read(BLOCK), b""):
+            digest.update(block)

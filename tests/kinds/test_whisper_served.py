@@ -1,0 +1,78 @@
+"""A Whisper model on a real server: texts and details as in process, options by parameters, errors of one request."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from families.whisper_models import random_model, speech, write_folder
+from serving import quiet_options
+from tritone.client import Client
+from tritone.errors import InputError
+from tritone.families.whisper.export import export_whisper
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.pipeline import WhisperPipeline
+from tritone.repository import ModelOptions, build_repository
+from tritone.server import TritonServer
+
+pytestmark = pytest.mark.slow  # a server, and a model that is exported first
+ASKED = {"language": "de", "beam": 2, "temperature": "0", "no_speech_threshold": "none"}
+USUAL = DecodingOptions(language="zh")  # what the model was built with
+CHOSEN = DecodingOptions(language="de", beam=2, temperature=(0.0,), no_speech_threshold=None)
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> WhisperPipeline:
+    folder = tmp_path_factory.mktemp("whisper")
+    report = export_whisper(checkpoint=write_folder(folder / "model", random_model()), output=folder / "small")
+    return WhisperPipeline(report.bundle, placement=Placement(threads=1))
+
+
+@pytest.fixture(scope="module")
+def client(pipeline: WhisperPipeline, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    repository = tmp_path_factory.mktemp("served") / "repository"
+    options = ModelOptions(max_batch_size=8, queue_delay_ms=50, max_audio_s=30, decoding='{"language": "zh"}')
+    build_repository([pipeline.bundle.path], repository, options=options)
+    with TritonServer(repository, quiet_options()) as server, Client(server.grpc_address, timeout_s=120) as client:
+        yield client
+
+
+def test_a_server_answers_as_the_pipeline_in_process(client: Client, pipeline: WhisperPipeline) -> None:
+    waveforms = [speech(seconds, seed) for seed, seconds in enumerate([2.3, 0.6, 1.0])]
+    expected = pipeline.transcribe(waveforms, [CHOSEN] * 3)
+    found = client.transcribe(waveforms, details=True, search=ASKED)
+    for result, transcript in zip(found, expected, strict=True):
+        value = result.get()
+        assert (value.text, value.language) == (transcript.text, "de")
+        assert [each.tokens for each in value.segments] == [each.tokens for each in transcript.segments]
+        np.testing.assert_allclose(
+            [each.end_s for each in value.segments], [each.end_s for each in transcript.segments], atol=1e-3
+        )
+    plain = client.transcribe(waveforms[1], details=True)
+    assert (plain.text, plain.get().language) == (pipeline.transcribe([waveforms[1]], [USUAL])[0].text, "zh")
+
+
+def test_what_a_request_may_not_ask_for_is_its_own_error(client: Client) -> None:
+    waveform = speech(0.5)
+    for search, told in (
+        ({"language": "xx"}, "language is 'xx'; this model knows en, zh, de"),
+        ({"beem": 3}, "unknown request parameter 'beem'"),
+        ({"beam": 99}, "beam must be 1 to 16"),
+        ({"temperature": "0,nine"}, "request parameter temperature: expected a number"),
+    ):
+        [result] = client.transcribe([waveform], search=search)
+        with pytest.raises(InputError, match=told):
+            result.get()
+    assert client.transcribe(waveform, search={"prompt": "the and", "max_tokens": 4}).error is None
+
+
+def test_details_are_json_that_other_clients_read(client: Client, pipeline: WhisperPipeline) -> None:
+    [result] = client.infer([speech(1.5, 4)], parameters=ASKED)
+    [details] = result.get()["DETAILS"].tolist()
+    told = json.loads(details)
+    assert told["language"] == "de"
+    assert {"text", "start_s", "end_s", "tokens", "avg_log_prob", "no_speech_prob"} <= set(told["segments"][0])
+    assert Path(pipeline.bundle.path).name == "small"
