@@ -26,6 +26,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.convert.opset import to_opset
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
+from tritone.families.generic.writer import GraphReport
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime.graph import Array
 from tritone.runtime.onnx.external_data import inspect
@@ -49,15 +50,6 @@ TYPES: Mapping[int, TensorType] = {
     TensorProto.DOUBLE: "FP64",
     TensorProto.STRING: "STRING",
 }
-
-
-@dataclass(frozen=True)
-class GenericReport:
-    """What was written, of which proposal."""
-
-    bundle: Bundle
-    proposal: Proposal
-    bytes: int
 
 
 @dataclass(frozen=True)
@@ -190,7 +182,7 @@ def export_onnx(
     opset: int | None = None,
     serving: Serving | None = None,
     propose_only: Callable[[Proposal], None] = lambda proposal: None,
-) -> GenericReport | Proposal:
+) -> GraphReport | Proposal:
     """Make a bundle of an ONNX graph.
 
     Args:
@@ -217,7 +209,7 @@ def export_onnx(
         if output is None:
             return proposal
         bundle = _write(source, Path(model), proposal, Path(output), serving or Serving(), graph, opset=opset)
-    return GenericReport(bundle, proposal, bundle_bytes(bundle))
+    return GraphReport(bundle, proposal, bundle_bytes(bundle))
 
 
 def _write(

@@ -18,8 +18,9 @@ from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Engine, Manifest, Precision, Serving
 from tritone.errors import ExportError
 from tritone.families.export.report import bundle_bytes, provenance
-from tritone.families.generic.onnx import TYPES, GenericReport
+from tritone.families.generic.onnx import TYPES
 from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
+from tritone.families.generic.writer import GraphReport
 
 PLAN = "model.plan"
 Described = Mapping[str, Sequence[Any]]
@@ -39,7 +40,7 @@ def export_tensorrt(
     options: TensorOptions | None = None,
     serving: Serving | None = None,
     propose_only: Callable[[Proposal], None] = lambda proposal: None,
-) -> GenericReport | Proposal:
+) -> GraphReport | Proposal:
     """Make a bundle of a plan.
 
     Args:
@@ -90,7 +91,7 @@ def export_tensorrt(
                 provenance=provenance("tensorrt", {plan.name: plan}, {}, ()),
             )
         )
-    return GenericReport(bundle, proposal, bundle_bytes(bundle))
+    return GraphReport(bundle, proposal, bundle_bytes(bundle))
 
 
 def _facts(plan: Path, name: str, described: Sequence[Any]) -> TensorFacts:

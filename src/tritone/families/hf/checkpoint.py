@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.hf_folder import SAFE, read_tensors
 from tritone.families.hf.config import PREFIXES
-from tritone.families.hf.folder import SAFE, read_tensors
 
 # Weight norm: magnitude and direction, by the names of torch's newer and its older form.
 NORMED = ((".parametrizations.weight.original0", ".parametrizations.weight.original1"), (".weight_g", ".weight_v"))

@@ -15,12 +15,12 @@ from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.frame_drift import frame_drift
+from tritone.families.export.hf_folder import CONFIG, read_json, read_json_if_there, weight_files
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.hf.checkpoint import adapter_file, read_adapter, read_state
 from tritone.families.hf.config import parse_config
 from tritone.families.hf.features import Samples
-from tritone.families.hf.folder import CONFIG, read_json, read_json_if_there, weight_files
 from tritone.families.hf.graphs import OfflineGraph
 from tritone.families.hf.model import Network
 from tritone.families.hf.options import HfOptions

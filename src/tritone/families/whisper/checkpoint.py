@@ -18,7 +18,7 @@ from torch import Tensor
 from tritone.bundle import manifest
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit
-from tritone.families.hf.folder import CONFIG, read_json, read_json_if_there, read_tensors, weight_files
+from tritone.families.export.hf_folder import CONFIG, read_json, read_json_if_there, read_tensors, weight_files
 from tritone.families.whisper.features import FRAME_SHIFT, SAMPLE_RATE
 from tritone.families.whisper.model import Dims, Network
 from tritone.families.whisper.tokens import (

@@ -16,7 +16,7 @@ from typing import Any
 
 from tritone.bundle.byte_level import ByteLevelBpe, piece_of
 from tritone.errors import ExportError
-from tritone.families.hf.folder import read_json
+from tritone.families.export.hf_folder import read_json
 
 MAX_TABLE_BYTES = 64 * 2**20
 # In the order of their tokens; the first 99 in models before large-v3.
