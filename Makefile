@@ -80,7 +80,7 @@ $(VENV)/.minilm: | $(VENV)/.full
 # Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
 $(NEWMAN): | $(BIN)/python
 	@if command -v npm >/dev/null; then \
-		npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6 || \
+		timeout 180 npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6 || \
 			echo "newman was not installed: its test will be skipped." >&2; \
 	fi
 
