@@ -101,10 +101,9 @@ def test_beam_search_takes_a_language_model_and_hotwords(bundle: Bundle, tmp_pat
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", ["wavlm", "data2vec-audio"])
-def test_the_command_exports_stages_and_for_torch_too(model_type: str, tmp_path: Path) -> None:
-    positions = {"num_buckets": 16, "max_bucket_distance": 30} if model_type == "wavlm" else {}
-    folder = save(tmp_path / "model", random_model(model_type, **positions), do_normalize=False)
+def test_the_command_exports_stages_and_for_torch_too(tmp_path: Path) -> None:
+    model = random_model("wavlm", num_buckets=16, max_bucket_distance=30)
+    folder = save(tmp_path / "model", model, do_normalize=False)
     arguments = ["export", "hf", str(folder), "--output", str(tmp_path / "b"), "--runtimes", "torch,onnxruntime"]
     done = CliRunner().invoke(app, [*arguments, "--precision", "fp32,fp16", "--max-drift", "0.5", "--stages"])
     assert done.exit_code == 0, done.output
