@@ -1,6 +1,7 @@
 """Connections in numbers, and TLS."""
 
 import json
+import os
 import socket
 import ssl
 import subprocess
@@ -93,6 +94,30 @@ def test_a_connection_that_was_shut_down_counts_no_more_though_it_is_not_closed_
             client.setblocking(False)
             with pytest.raises(BlockingIOError):
                 client.recv(1)
+
+
+def test_of_connections_that_were_never_mentioned_the_newest_stay() -> None:
+    """As those of gRPC, whose descriptors are in no order."""
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = listening.getsockname()
+        connections = Connections(Limits(max_connections=2), (address[1],), only_ipv4=False)
+        clients: list[socket.socket] = []
+        accepted: list[socket.socket] = []
+        for _ in range(3):
+            clients.append(stack.enter_context(socket.create_connection(address, 10)))
+            accepted.append(stack.enter_context(listening.accept()[0]))
+            time.sleep(0.05)  # the clock of the kernel ticks every few milliseconds
+        # The newest gets the lowest number, as it does when the numbers of closed ones are used again.
+        spare = os.dup(accepted[0].fileno())
+        os.dup2(accepted[2].fileno(), accepted[0].fileno())
+        os.dup2(spare, accepted[2].fileno())
+        os.close(spare)
+        connections.sweep()
+        assert connections.closed == 2
+        clients[2].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            clients[2].recv(1)
 
 
 def test_a_server_on_ipv4_is_not_open_by_ipv6(start: Start) -> None:

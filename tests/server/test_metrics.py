@@ -83,7 +83,7 @@ def test_a_fresh_model_has_all_counters_at_zero_although_it_was_warmed_up(counte
     }
     assert metrics_of(counted, "twins") == {**dict.fromkeys(names, 0.0), "model_starts_total": 2}
     few = dict.fromkeys({*names, "open_streams"}, 0.0)
-    assert metrics_of(counted, "few") == {**few, "model_starts_total": 1}
+    assert metrics_of(counted, "few") == {**few, "model_starts_total": 1, "stream_slots": 2}
 
 
 def test_audio_padding_and_outcomes_of_a_batch_are_what_was_sent(counted: TritonServer, client: RawClient) -> None:

@@ -146,6 +146,7 @@ def test_both_generators_agree_on_a_model_of_known_speed(
         ]
     for each in found:
         assert each.failed == 0
-        assert each.throughput == pytest.approx(1 / nap_s, rel=0.1)
+        # A busy machine adds to a nap, which a mistake in counting would multiply.
+        assert each.throughput == pytest.approx(1 / nap_s, rel=0.4)
         assert each.latency is not None
-        assert each.latency.p50_ms == pytest.approx(1000 * nap_s * concurrency, rel=0.1)
+        assert each.latency.p50_ms == pytest.approx(1000 * nap_s * concurrency, rel=0.4)

@@ -24,6 +24,7 @@ from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 
 SHARED_MEMORY = Path("/dev/shm")
+OF_GRAPHS = [name for name in RUNTIMES if name != "python"]  # what a function uses of a GPU is its own matter
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
 NUMPY_TOO_NEW = (2, 4)  # Triton 2.51's Python backend sends text from it as empty strings
@@ -151,7 +152,7 @@ def check_gpu(device: Path = GPU) -> Check:
     """Whether there is a GPU, and what can use it. Serving on the CPU needs neither."""
     if not device.exists():
         return Check("gpu", "ok", "no NVIDIA GPU: models run on the CPU")
-    reasons = {name: obstacle(name, "cuda") for name in RUNTIMES}
+    reasons = {name: obstacle(name, "cuda") for name in OF_GRAPHS}
     able = [name for name, reason in reasons.items() if reason is None]
     if able:
         return Check("gpu", "ok", f"NVIDIA GPU, with runtime {' or '.join(able)}")
@@ -164,7 +165,7 @@ def check_runtime(runtime: str, device: str) -> Check:
     if runtime and runtime not in RUNTIMES:
         return Check(name, "broken", "there is no such runtime", f"Build the model with one of {', '.join(RUNTIMES)}.")
     reasons = {
-        each: obstacle(each, "cuda" if device == "gpu" else "cpu") for each in ([runtime] if runtime else RUNTIMES)
+        each: obstacle(each, "cuda" if device == "gpu" else "cpu") for each in ([runtime] if runtime else OF_GRAPHS)
     }
     able = [each for each, reason in reasons.items() if reason is None]
     if able:
