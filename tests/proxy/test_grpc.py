@@ -106,7 +106,9 @@ def test_deadlines_are_kept_and_nobody_waits_for_what_was_cancelled(client: Any,
     begun = time.monotonic()
     status, told = refusal(client.infer, "slow", inputs([1.0]), timeout=200_000)
     assert (status, "deadline" in told) == ("UNAVAILABLE", True)
-    assert refusal(client.infer, "slow", inputs([1.0]), client_timeout=0.2)[0] == "DEADLINE_EXCEEDED"
+    # The deadline travels along: whichever of the client and the proxy sees it pass first says so.
+    status, told = refusal(client.infer, "slow", inputs([1.0]), client_timeout=0.2)
+    assert status == "DEADLINE_EXCEEDED" or (status == "UNAVAILABLE" and "deadline" in told)
     answers: queue.Queue[Any] = queue.Queue()
     call = client.async_infer("slow", inputs([1.0]), lambda result, error: answers.put(error))
     while not proxy.in_flight:
