@@ -18,6 +18,7 @@ from tritone.bundle.manifest import Role
 from tritone.errors import ExportError
 from tritone.runtime import Graph
 
+EXAMPLE_BATCH = 3
 TINY = 1e-9  # stands for the size of nothing but zeros
 
 Arrays: TypeAlias = dict[str, npt.NDArray[np.float32]]
@@ -89,6 +90,51 @@ class ExportableGraph(nn.Module, ABC):
         """Arrays that stay as they are, however weights are stored: the matrices of the features."""
         front_end = self._modules.get("front_end")
         return [] if front_end is None else [each.numpy() for each in front_end.buffers()]
+
+
+class UtteranceGraph(ExportableGraph):
+    """A graph of whole utterances: waveform (batch, samples) float32, num_samples (batch,) int64.
+
+    A subclass sets `sample_rate`, in Hz. `trial_seconds`: of the utterances that it is tried with.
+    """
+
+    compared: tuple[str, ...] = ("log_probs",)
+    sample_rate: int
+    trial_seconds: tuple[float, ...] = (0.05, 1.3, 2.9)
+
+    @property
+    @abstractmethod
+    def min_samples(self) -> int:
+        """The shortest waveform with one encoder frame, or with an embedding."""
+
+    @property
+    def outputs(self) -> list[str]:
+        return ["log_probs", "num_frames", "encoder_out"]
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
+
+    @property
+    def trial_lengths(self) -> list[int]:
+        """Samples of the utterances that it is tried with."""
+        return [max(self.min_samples, round(seconds * self.sample_rate)) for seconds in self.trial_seconds]
+
+    def example(self) -> dict[str, Tensor]:
+        samples = self.min_samples + 30011
+        return {"waveform": torch.zeros(EXAMPLE_BATCH, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
+
+    def trials(self) -> Iterator[Run]:
+        lengths = self.trial_lengths
+        signal = trial_signal(max(lengths), self.sample_rate)
+        # What follows the shorter ones must not matter.
+        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
+        # A trace may have taken the number of rows for a constant.
+        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        """A recording as input; None if it is too short."""
+        return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
 
 Graphs: TypeAlias = Mapping[Role, ExportableGraph]

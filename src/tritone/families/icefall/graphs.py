@@ -19,7 +19,13 @@ from torch import Tensor, nn
 
 from tritone.audio import Waveform
 from tritone.errors import ExportError
-from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.exportable import (
+    EXAMPLE_BATCH,
+    ExportableGraph,
+    Run,
+    UtteranceGraph,
+    trial_signal,
+)
 from tritone.families.export.precision import as_dtype
 from tritone.families.icefall.model import CtcHead, IcefallModel, streaming_step
 from tritone.families.icefall.options import Head
@@ -33,8 +39,6 @@ SAMPLE_SCALE = 1.0
 PADDING = math.log(1e-10)  # of features, in upstream's batches and after the end of streams
 PROCESSED = "processed"  # the state that counts what a stream has had, 0 before its first step
 
-EXAMPLE_BATCH = 3
-TRIAL_SECONDS = (0.25, 1.3, 2.9)
 TRIAL_STEPS = 3
 TRIAL_ROWS = 7  # of contexts and of frames to join
 
@@ -95,8 +99,11 @@ class EncoderOutput(nn.Module):
         return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
 
 
-class OfflineGraph(ExportableGraph):
+class OfflineGraph(UtteranceGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
+
+    sample_rate = SAMPLE_RATE
+    trial_seconds = (0.25, 1.3, 2.9)
 
     def __init__(self, model: IcefallModel, front_end: FrontEnd, head: Head) -> None:
         super().__init__()
@@ -107,32 +114,11 @@ class OfflineGraph(ExportableGraph):
 
     @property
     def min_samples(self) -> int:
-        """The shortest waveform with one encoder frame."""
         return self.front_end.least_samples(self.encoder.min_frames)
 
     @property
     def outputs(self) -> list[str]:
         return self.output.names
-
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
-
-    def example(self) -> dict[str, Tensor]:
-        samples = self.min_samples + 30011
-        return {"waveform": torch.zeros(EXAMPLE_BATCH, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
-
-    def trials(self) -> Iterator[Run]:
-        lengths = [round(seconds * SAMPLE_RATE) for seconds in TRIAL_SECONDS]
-        signal = trial_signal(max(lengths), SAMPLE_RATE)
-        # What follows the shorter ones must not matter.
-        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
-        # A trace may have taken the number of rows for a constant.
-        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
-
-    def hearing(self, waveform: Waveform) -> Run | None:
-        """A recording as input; None if it is too short."""
-        return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
         """What is said of features (batch, frames, bins) of waveforms of so many samples; see `families.stages`."""

@@ -5,31 +5,23 @@ OfflineGraph     waveform, num_samples  ->  log_probs, num_frames, encoder_out
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tritone.audio import Waveform
 from tritone.errors import ExportError
-from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.exportable import UtteranceGraph
 from tritone.families.export.precision import as_dtype
 from tritone.families.jasper.model import Network, Rows
 from tritone.families.layers.log_mel import LogMel
 
-EXAMPLE_BATCH = 3
-TRIAL_SECONDS = (0.05, 1.3, 2.9)
 
-
-class OfflineGraph(ExportableGraph):
+class OfflineGraph(UtteranceGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64.
 
     Raises:
         ExportError: upstream pads utterances to a length that this cannot give them.
     """
-
-    compared = ("log_probs",)
 
     def __init__(self, network: Network, front_end: LogMel) -> None:
         super().__init__()
@@ -44,35 +36,7 @@ class OfflineGraph(ExportableGraph):
 
     @property
     def min_samples(self) -> int:
-        """The shortest waveform with one encoder frame."""
         return self.front_end.min_samples
-
-    @property
-    def outputs(self) -> list[str]:
-        return ["log_probs", "num_frames", "encoder_out"]
-
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
-
-    def example(self) -> dict[str, Tensor]:
-        samples = self.min_samples + 30011
-        return {
-            "waveform": torch.zeros(EXAMPLE_BATCH, samples),
-            "num_samples": torch.tensor([samples, 20000, 5000]),
-        }
-
-    def trials(self) -> Iterator[Run]:
-        lengths = [max(self.min_samples, round(seconds * self.sample_rate)) for seconds in TRIAL_SECONDS]
-        signal = trial_signal(max(lengths), self.sample_rate)
-        # What follows the shorter ones must not matter.
-        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
-        # A trace may have taken the number of rows for a constant.
-        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
-
-    def hearing(self, waveform: Waveform) -> Run | None:
-        """A recording as input; None if it is too short."""
-        return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
     def rows(self, x: Tensor, num_samples: Tensor) -> tuple[Tensor, Rows]:
         """Features (batch, bins, 1, frames) with as many frames as the rows need, and how long each row is."""

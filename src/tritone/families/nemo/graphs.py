@@ -12,21 +12,18 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
-from tritone.audio import Waveform
-from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.log_mel import LogMel
 from tritone.families.nemo.model import NemoModel
 from tritone.families.nemo.options import Head
 from tritone.families.nemo.transducer import Joint, Predictor
 
-EXAMPLE_BATCH = 3
-TRIAL_SECONDS = (0.05, 1.3, 2.9)
 TRIAL_ROWS = 7  # of tokens and of frames to join
 TRIAL_TOKENS = 3  # of each row, one after the other
 
 
-class OfflineGraph(ExportableGraph):
+class OfflineGraph(UtteranceGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
 
     def __init__(self, model: NemoModel, front_end: LogMel, head: Head) -> None:
@@ -44,32 +41,11 @@ class OfflineGraph(ExportableGraph):
 
     @property
     def min_samples(self) -> int:
-        """The shortest waveform with one encoder frame."""
         return self.front_end.min_samples
 
     @property
     def outputs(self) -> list[str]:
         return ["log_probs", "num_frames", "encoder_out"] if self.projection is None else ["encoder_out", "num_frames"]
-
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
-
-    def example(self) -> dict[str, Tensor]:
-        samples = self.min_samples + 30011
-        return {"waveform": torch.zeros(EXAMPLE_BATCH, samples), "num_samples": torch.tensor([samples, 20000, 5000])}
-
-    def trials(self) -> Iterator[Run]:
-        lengths = [max(self.min_samples, round(seconds * self.sample_rate)) for seconds in TRIAL_SECONDS]
-        signal = trial_signal(max(lengths), self.sample_rate)
-        # What follows the shorter ones must not matter.
-        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
-        # A trace may have taken the number of rows for a constant.
-        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
-
-    def hearing(self, waveform: Waveform) -> Run | None:
-        """A recording as input; None if it is too short."""
-        return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
         """What `forward` gives, of features (batch, frames, bins) that are ready."""

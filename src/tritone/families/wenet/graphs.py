@@ -15,14 +15,18 @@ from torch import Tensor
 from tritone.audio import Waveform
 from tritone.bundle.manifest import ALL_LEFT, LEFT_FRAMES
 from tritone.errors import ExportError
-from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.exportable import (
+    EXAMPLE_BATCH,
+    ExportableGraph,
+    Run,
+    UtteranceGraph,
+    trial_signal,
+)
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.fbank import Fbank, FrontEnd
 from tritone.families.wenet.config import ModelConfig
 from tritone.families.wenet.model import AsrModel
 
-EXAMPLE_BATCH = 3
-TRIAL_SECONDS = (0.05, 1.3, 2.9)
 TRIAL_STEPS = 4
 TRIAL_CHUNKS = ((1, 5), (6, 0))  # chunk size and past frames beside the defaults: the least of either
 
@@ -39,10 +43,8 @@ def make_fbank(config: ModelConfig) -> Fbank:
     )
 
 
-class OfflineGraph(ExportableGraph):
+class OfflineGraph(UtteranceGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
-
-    compared = ("log_probs",)
 
     def __init__(self, model: AsrModel, front_end: FrontEnd) -> None:
         super().__init__()
@@ -52,35 +54,12 @@ class OfflineGraph(ExportableGraph):
 
     @property
     def min_samples(self) -> int:
-        """The shortest waveform with one encoder frame."""
         return self.front_end.least_samples(self.encoder.embed.right_context + 1)
 
     @property
-    def outputs(self) -> list[str]:
-        return ["log_probs", "num_frames", "encoder_out"]
-
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
-
-    def example(self) -> dict[str, Tensor]:
-        samples = self.min_samples + 30011
-        return {
-            "waveform": torch.zeros(EXAMPLE_BATCH, samples),
-            "num_samples": torch.tensor([samples, 20000, 5000]),
-        }
-
-    def trials(self) -> Iterator[Run]:
-        lengths = [round(seconds * self.sample_rate) for seconds in TRIAL_SECONDS]
-        signal = trial_signal(max(lengths), self.sample_rate)
-        # What follows the shorter ones must not matter.
-        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
-        # A trace may have taken the number of rows for a constant.
-        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
-
-    def hearing(self, waveform: Waveform) -> Run | None:
-        """A recording as input; None if it is too short."""
-        return utterances([waveform]) if len(waveform) >= self.min_samples else None
+    def trial_lengths(self) -> list[int]:
+        # The first one has no frame at all.
+        return [round(seconds * self.sample_rate) for seconds in self.trial_seconds]
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """What is said of features (batch, frames, bins) of waveforms of so many samples; see `families.stages`."""

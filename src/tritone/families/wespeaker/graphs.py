@@ -6,23 +6,18 @@ What goes in and comes out is float32 and int64, whatever precision the network 
 """
 
 import copy
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
-from tritone.audio import Waveform
-from tritone.families.export.exportable import ExportableGraph, Run, trial_signal, utterances
+from tritone.families.export.exportable import EXAMPLE_BATCH, UtteranceGraph
 from tritone.families.export.precision import as_dtype
 from tritone.families.wespeaker.ecapa import Ecapa
 from tritone.families.wespeaker.features import SpeakerFeatures
 from tritone.families.wespeaker.model import SpeakerNetwork
 
-EXAMPLE_BATCH = 3
-TRIAL_SECONDS = (0.05, 1.3, 2.9)
 
-
-class OfflineGraph(ExportableGraph):
+class OfflineGraph(UtteranceGraph):
     """Whole utterances: waveform (batch, samples), num_samples (batch,) int64.
 
     Args:
@@ -52,28 +47,12 @@ class OfflineGraph(ExportableGraph):
     def outputs(self) -> list[str]:
         return ["embeddings"]
 
-    @property
-    def dynamic(self) -> dict[str, dict[int, str]]:
-        return {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
-
     def example(self) -> dict[str, Tensor]:
         samples = self.min_samples + 30011
         return {
             "waveform": torch.zeros(EXAMPLE_BATCH, samples),
             "num_samples": torch.tensor([samples, samples // 2, max(self.min_samples, samples // 5)]),
         }
-
-    def trials(self) -> Iterator[Run]:
-        lengths = [max(self.min_samples, round(seconds * self.sample_rate)) for seconds in TRIAL_SECONDS]
-        signal = trial_signal(max(lengths), self.sample_rate)
-        # What follows the shorter ones must not matter.
-        yield Run([{"waveform": signal.repeat(len(lengths), 1), "num_samples": torch.tensor(lengths)}])
-        # A trace may have taken the number of rows for a constant.
-        yield Run([{"waveform": signal[None, : lengths[1]], "num_samples": torch.tensor(lengths[1:2])}])
-
-    def hearing(self, waveform: Waveform) -> Run | None:
-        """A recording as input; None if it is too short."""
-        return utterances([waveform]) if len(waveform) >= self.min_samples else None
 
     def evenly(self) -> "OfflineGraph | None":
         """Only for networks over images: masks cost ECAPA-TDNN nothing, see docs/performance/notes.md."""
