@@ -1,6 +1,7 @@
 """`tritone export onnx`, and what exports of generic models have in common: options of tensors, the table."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,104 +14,114 @@ from tritone.repository.serving import ExportServing, checked
 if TYPE_CHECKING:
     from tritone.families.generic.proposal import Proposal
 
-Output = Annotated[Path | None, typer.Option(help="The bundle's folder; a bundle there is replaced.")]
-Name = Annotated[str | None, typer.Option(help="Name of the model; the file's if not given.")]
-MaxBatchSize = Annotated[
-    int | None,
-    typer.Option(help="Most rows of a call; 0: tensors have no batch axis. Default: 8 where the graph has one."),
-]
-Dims = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=SIZES", help="Sizes of a tensor without its batch axis, like image=3,-1,-1; -1 is any."),
-]
-Reshape = Annotated[
-    list[str] | None,
-    typer.Option(metavar="NAME=SIZES", help="What clients see in place of the graph's shape, like image=784."),
-]
-Format = Annotated[
-    list[str] | None, typer.Option("--format", metavar="[NAME=]FORMAT", help="Axes of an image: nhwc or nchw.")
-]
-Labels = Annotated[
-    list[str] | None,
-    typer.Option(metavar="[OUTPUT=]FILE", help="Names of an output's elements, one on each line, for classification."),
-]
-State = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="INPUT=OUTPUT[:VALUE]",
-        help="Sequences: an output that is an input of the next request; VALUE at the start, 0 if not given.",
-    ),
-]
-Control = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KIND=INPUT", help="Sequences: an input that says start, end, ready, or is the corrid."),
-]
-Sample = Annotated[
-    list[str] | None, typer.Option(metavar="NAME=SIZES", help="Sizes to try the graph with, and to warm it up with.")
-]
-Rename = Annotated[list[str] | None, typer.Option(metavar="NAME=NEW", help="Call an input or output otherwise.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the table and write nothing.")]
+
+@dataclass(frozen=True, kw_only=True)
+class GenericFlags:
+    """The options that all exports of generic models have; None is not given."""
+
+    output: Annotated[Path | None, typer.Option(help="The bundle's folder; a bundle there is replaced.")] = None
+    name: Annotated[str | None, typer.Option(help="Name of the model; the file's if not given.")] = None
+    max_batch_size: Annotated[
+        int | None,
+        typer.Option(help="Most rows of a call; 0: tensors have no batch axis. Default: 8 where the graph has one."),
+    ] = None
+    dims: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=SIZES", help="Sizes of a tensor without its batch axis, like image=3,-1,-1; -1 is any."
+        ),
+    ] = None
+    reshape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="What clients see in place of the graph's shape, like image=784."),
+    ] = None
+    layout: Annotated[
+        list[str] | None, typer.Option("--format", metavar="[NAME=]FORMAT", help="Axes of an image: nhwc or nchw.")
+    ] = None
+    labels: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="[OUTPUT=]FILE", help="Names of an output's elements, one on each line, for classification."
+        ),
+    ] = None
+    state: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="INPUT=OUTPUT[:VALUE]",
+            help="Sequences: an output that is an input of the next request; VALUE at the start, 0 if not given.",
+        ),
+    ] = None
+    control: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND=INPUT", help="Sequences: an input that says start, end, ready, or is the corrid."),
+    ] = None
+    sample: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SIZES", help="Sizes to try the graph with, and to warm it up with."),
+    ] = None
+    rename: Annotated[list[str] | None, typer.Option(metavar="NAME=NEW", help="Call an input or output otherwise.")] = (
+        None
+    )
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the table and write nothing.")] = False
+
+    def export(self, source: str, serving: ExportServing, **more: Any) -> None:
+        """Propose a bundle, show that, and write it.
+
+        Args:
+            source: what it is made of: `families.generic.<source>` has its function.
+            more: arguments of that function.
+        """
+        run = function_of(f"generic.{source}", f"export_{source}")
+        options = function_of("generic.proposal", "TensorOptions")
+        if self.rename is not None:
+            more["rename"] = pairs(self.rename, "--rename")
+        with usage_errors():
+            report = run(
+                output=_target(self.output, self.dry_run),
+                name=self.name,
+                options=options(
+                    max_batch_size=self.max_batch_size,
+                    dims=self.dims or (),
+                    reshape=self.reshape or (),
+                    layout=self.layout or (),
+                    labels=self.labels or (),
+                    states=self.state or (),
+                    controls=self.control or (),
+                    samples=self.sample or (),
+                ),
+                serving=checked(serving.told()),
+                propose_only=lambda proposal: _show(proposal, to_stderr=not self.dry_run),
+                **more,
+            )
+        _print_bundle(report, self.dry_run)
 
 
 @takes_option_classes()
 def onnx(
     *,
     model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The graph; weights may lie beside it.")],
-    output: Output = None,
-    name: Name = None,
-    max_batch_size: MaxBatchSize = None,
-    dims: Dims = None,
-    reshape: Reshape = None,
-    layout: Format = None,
-    labels: Labels = None,
-    state: State = None,
-    control: Control = None,
-    sample: Sample = None,
-    rename: Rename = None,
+    flags: GenericFlags,
     opset: Annotated[int | None, typer.Option(min=1, help="Convert the graph to this opset.")] = None,
     serving: ExportServing,
-    dry_run: DryRun = False,
 ) -> None:
     """Make a bundle of any ONNX graph. What is proposed of it is shown before anything is written."""
-    run = function_of("generic.onnx", "export_onnx")
-    given = function_of("generic.proposal", "TensorOptions")(
-        max_batch_size=max_batch_size,
-        dims=dims or (),
-        reshape=reshape or (),
-        layout=layout or (),
-        labels=labels or (),
-        states=state or (),
-        controls=control or (),
-        samples=sample or (),
-    )
-    with usage_errors():
-        report = run(
-            model=model,
-            output=target(output, dry_run),
-            name=name,
-            options=given,
-            rename=pairs(rename or (), "--rename"),
-            opset=opset,
-            serving=checked(serving.told()),
-            propose_only=lambda proposal: show(proposal, to_stderr=not dry_run),
-        )
-    print_bundle(report, dry_run)
+    flags.export("onnx", serving, model=model, opset=opset)
 
 
-def target(output: Path | None, dry_run: bool) -> Path | None:
+def _target(output: Path | None, dry_run: bool) -> Path | None:
     """Where to write; None writes nothing."""
     if output is None and not dry_run:
         raise typer.BadParameter("say where to write the bundle (--output DIR), or only look (--dry-run)")
     return None if dry_run else output
 
 
-def show(proposal: "Proposal", *, to_stderr: bool) -> None:
+def _show(proposal: "Proposal", *, to_stderr: bool) -> None:
     """Print what is proposed."""
     for line in proposal.lines():
         typer.echo(line, err=to_stderr)
 
 
-def print_bundle(report: Any, dry_run: bool) -> None:
+def _print_bundle(report: Any, dry_run: bool) -> None:
     """Print where the bundle is."""
     if dry_run:
         typer.echo("nothing was written (--dry-run)", err=True)
