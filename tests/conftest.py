@@ -9,7 +9,7 @@
         toy, toy_speaker, toy_torch, toy_transducer     bundles whose answers can be told from their input
         wire_toys, wire_models/                         Triton models of arithmetic, without code of Tritone
         fronts, certificates                            a proxy that refuses and remembers; files of TLS
-        object_server, hub_server                       S3 and a hub of models on loopback, which fail as told
+        loopback, object_server, hub_server             HTTP on loopback: S3 and a hub of models, which fail as told
         killers, proxied                                requests that end Triton; asking a proxy
         liars, serving                                  models that answer wrongly; a raw client, facts about servers
         sherpa_toys, pt2, tensorrt_builder, traces      what exporters and importers read and write

@@ -7,11 +7,10 @@ with HubServer() as server:
 import hashlib
 import json
 import re
-import threading
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from urllib.parse import unquote, urlsplit
+
+from loopback import LoopbackHandler, LoopbackServer
 
 Files = dict[str, bytes]
 
@@ -21,7 +20,7 @@ def commit_of(files: Files) -> str:
     return hashlib.sha1(repr(sorted(files.items())).encode()).hexdigest()
 
 
-class HubServer:
+class HubServer(LoopbackServer):
     """See the top of this file. Files above `lfs_bytes` are of LFS, which have a sha256."""
 
     def __init__(self, lfs_bytes: int = 1000) -> None:
@@ -31,18 +30,7 @@ class HubServer:
         self.lfs_bytes = lfs_bytes
         self.seen: Counter[str] = Counter()  # requests by method
         self.tokens: set[str] = set()
-        server = self
-
-        class Handler(_Handler):
-            owner = server
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_Handler)
 
     def find(self, repository: str, revision: str) -> tuple[str, Files] | None:
         """The commit and the files of a revision, by its name or its commit."""
@@ -51,26 +39,11 @@ class HubServer:
                 return commit_of(files), files
         return None
 
-    def __enter__(self) -> "HubServer":
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     owner: HubServer
-    protocol_version = "HTTP/1.1"
 
-    def log_message(self, *arguments: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  # the name that BaseHTTPRequestHandler calls
         self.owner.seen[self.command] += 1
         if token := self.headers.get("Authorization"):
             self.owner.tokens.add(token.removeprefix("Bearer "))

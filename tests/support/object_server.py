@@ -13,10 +13,10 @@ import threading
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from loopback import LoopbackHandler, LoopbackServer
 
 PAGE = 100  # keys of a listing
 
@@ -48,7 +48,7 @@ class Fault:
     times: int = 10**9
 
 
-class ObjectServer:
+class ObjectServer(LoopbackServer):
     """See the top of this file."""
 
     def __init__(self) -> None:
@@ -61,18 +61,7 @@ class ObjectServer:
         self.uploads: dict[str, dict[int, bytes]] = {}  # multipart uploads that are not complete, and their metadata
         self.metadata: dict[str, dict[str, str]] = {}
         self.lock = threading.Lock()
-        server = self
-
-        class Handler(_Handler):
-            owner = server
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
+        super().__init__(_Handler)
 
     @property
     def environment(self) -> dict[str, str]:
@@ -88,24 +77,9 @@ class ObjectServer:
         """The keys below a prefix, without it."""
         return sorted(key.removeprefix(prefix) for key in self.objects if key.startswith(prefix))
 
-    def __enter__(self) -> "ObjectServer":
-        self._thread.start()
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
-
-
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(LoopbackHandler):
     owner: ObjectServer
-    protocol_version = "HTTP/1.1"
-
-    def log_message(self, *arguments: object) -> None:
-        pass
 
     def handle(self) -> None:
         try:
@@ -113,7 +87,7 @@ class _Handler(BaseHTTPRequestHandler):
         except ConnectionError:  # of a client that went away
             self.close_connection = True
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802  # the name that BaseHTTPRequestHandler calls
         self._serve()
 
     do_HEAD = do_PUT = do_POST = do_DELETE = do_GET  # noqa: N815
