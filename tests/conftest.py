@@ -30,6 +30,9 @@ from typing import Any
 # and threads that wait for each other by spinning make tests many times slower where others use the machine as well.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# While torch traces it keeps the shape of each operator's result, so as not to compute it again. In networks of a layer
+# or two hardly any is needed twice, and keeping them is a quarter of the time of an export.
+os.environ.setdefault("TORCH_FAKE_TENSOR_DISPATCH_CACHE", "0")
 
 import hypothesis
 import pytest

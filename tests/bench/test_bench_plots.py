@@ -1,5 +1,6 @@
+from typing import TYPE_CHECKING
+
 import pytest
-from matplotlib.figure import Figure
 
 from load_reports import HOSTILE, failed, labelled, measured, report, server, streams
 from tritone.bench.plots import (
@@ -14,6 +15,9 @@ from tritone.bench.plots import (
 from tritone.bench.series import series_of
 from tritone.loadtest.findings.result import Measurement
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
 
 @pytest.fixture
 def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,12 +29,12 @@ def names(*measurements: Measurement) -> list[str]:
     return [plot.name for plot in plots_of(report(*measurements))]
 
 
-def legend_of(figure: Figure) -> set[str]:
+def legend_of(figure: "Figure") -> set[str]:
     legends = [*figure.legends, *(axes.get_legend() for axes in figure.axes)]
     return {text.get_text() for legend in legends if legend is not None for text in legend.get_texts()}
 
 
-def line(figure: Figure, label: str, panel: int = 0) -> list[tuple[float, float]]:
+def line(figure: "Figure", label: str, panel: int = 0) -> list[tuple[float, float]]:
     """The points of a line by its name."""
     found = next(each for each in figure.axes[panel].lines if each.get_label() == label)
     return [(float(x), float(y)) for x, y in zip(found.get_xdata(), found.get_ydata(), strict=True)]  # type: ignore[arg-type]

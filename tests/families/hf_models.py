@@ -42,6 +42,7 @@ def random_model(model_type: str = "wav2vec2", seed: int = 0, **settings: Any) -
 
     name = CLASSES[model_type]
     config = getattr(transformers, f"{name}Config")(**{**SMALL, **settings})
+    torch.manual_seed(seed)  # biases of convolutions stay as they are made, but for the noise
     model = getattr(transformers, f"{name}ForCTC")(config).eval()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():

@@ -3,13 +3,15 @@
 import base64
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from transformers import GenerationConfig, WhisperConfig, WhisperForConditionalGeneration
 
 from tritone.bundle.byte_level import CHARACTERS, piece_bytes
+
+if TYPE_CHECKING:  # importing it takes seconds, which every worker would pay that collects the tests
+    from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 CONTEXT = 50  # positions of the encoder: windows of one second
 LANGUAGES = ("en", "zh", "de")
@@ -46,7 +48,9 @@ SUPPRESS = [
 SUPPRESS += [IDS["<|startoftranscript|>"], IDS["<|nospeech|>"]]
 
 
-def small_config(**changes: Any) -> WhisperConfig:
+def small_config(**changes: Any) -> "WhisperConfig":
+    from transformers import WhisperConfig
+
     return WhisperConfig(
         **{
             "vocab_size": len(TOKENS),
@@ -71,8 +75,10 @@ def small_config(**changes: Any) -> WhisperConfig:
     )
 
 
-def random_model(seed: int = 3, **changes: Any) -> WhisperForConditionalGeneration:
+def random_model(seed: int = 3, **changes: Any) -> "WhisperForConditionalGeneration":
     """A model whose text depends strongly on its audio, and ends now and then."""
+    from transformers import GenerationConfig, WhisperForConditionalGeneration
+
     torch.manual_seed(seed)
     model = WhisperForConditionalGeneration(small_config(**changes)).eval()
     with torch.no_grad():
@@ -111,7 +117,7 @@ def random_model(seed: int = 3, **changes: Any) -> WhisperForConditionalGenerati
     return model
 
 
-def write_folder(folder: Path, model: WhisperForConditionalGeneration) -> Path:
+def write_folder(folder: Path, model: "WhisperForConditionalGeneration") -> Path:
     """Save a model as transformers does, with its token table."""
     model.save_pretrained(folder)
     (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(PIECES)}))
@@ -119,7 +125,7 @@ def write_folder(folder: Path, model: WhisperForConditionalGeneration) -> Path:
     return folder
 
 
-def write_openai(folder: Path, model: WhisperForConditionalGeneration) -> tuple[Path, Path]:
+def write_openai(folder: Path, model: "WhisperForConditionalGeneration") -> tuple[Path, Path]:
     """Save a model as OpenAI does: its checkpoint, and the table of its pieces."""
     config = model.config
     names = {

@@ -3,13 +3,11 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
-from transformers import WhisperFeatureExtractor, WhisperForConditionalGeneration
 
 from families.whisper_models import CONTEXT, IDS, SUPPRESS, random_model, speech, write_folder, write_openai
 from tritone.bundle.bundle import Bundle
@@ -18,6 +16,9 @@ from tritone.families.whisper.features import LogMel
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.whisper.options import DecodingOptions
 from tritone.pipelines.whisper.pipeline import WhisperPipeline
+
+if TYPE_CHECKING:
+    from transformers import WhisperForConditionalGeneration
 
 TIMES = IDS["<|notimestamps|>"] + 1
 MAX_TOKENS = 24
@@ -34,6 +35,8 @@ Segments = list[tuple[float, float, list[int]]]
 
 @pytest.fixture(scope="module", autouse=True)
 def _one_thread() -> Iterator[None]:
+    import transformers
+
     threads, verbosity = torch.get_num_threads(), transformers.logging.get_verbosity()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
@@ -43,12 +46,12 @@ def _one_thread() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def model() -> WhisperForConditionalGeneration:
+def model() -> "WhisperForConditionalGeneration":
     return random_model()
 
 
 @pytest.fixture(scope="module")
-def bundle(model: WhisperForConditionalGeneration, tmp_path_factory: pytest.TempPathFactory) -> Bundle:
+def bundle(model: "WhisperForConditionalGeneration", tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("whisper")
     report = export_whisper(checkpoint=write_folder(folder / "model", model), output=folder / "bundle")
     assert max(report.differences.values()) < 1e-4
@@ -62,13 +65,15 @@ def pipeline(bundle: Bundle) -> WhisperPipeline:
 
 def features_of(waveform: np.ndarray) -> torch.Tensor:
     """What transformers makes of a recording that silence follows, (1, bins, frames), as many frames as it has."""
+    from transformers import WhisperFeatureExtractor
+
     extractor = WhisperFeatureExtractor(feature_size=80, chunk_length=CONTEXT // 50)
     followed = np.concatenate([waveform, np.zeros(16000, np.float32)])
     found = extractor(followed, sampling_rate=16000, truncation=False, padding="longest", return_tensors="np")
     return torch.from_numpy(found.input_features[:, :, : len(waveform) // 160])
 
 
-def generated(model: WhisperForConditionalGeneration, waveform: np.ndarray, **options: Any) -> Segments:
+def generated(model: "WhisperForConditionalGeneration", waveform: np.ndarray, **options: Any) -> Segments:
     options = {"task": "transcribe", "language": "de", "max_new_tokens": MAX_TOKENS} | options
     found = model.generate(features_of(waveform), return_segments=True, return_dict_in_generate=False, **options)
     segments = []
@@ -94,6 +99,8 @@ def same(found: Segments, expected: Segments) -> bool:
 
 @pytest.mark.parametrize("bins", [80, 128])
 def test_log_mel_features_are_those_of_transformers(bins: int) -> None:
+    from transformers import WhisperFeatureExtractor
+
     waveform = speech(2.345)
     extractor = WhisperFeatureExtractor(feature_size=bins, chunk_length=4)
     expected = extractor(waveform, sampling_rate=16000, return_tensors="np").input_features[0].T
@@ -108,7 +115,7 @@ def test_log_mel_features_are_those_of_transformers(bins: int) -> None:
 @pytest.mark.parametrize("beam", [1, 3])
 @pytest.mark.parametrize("timestamps", [False, True])
 def test_windows_have_the_tokens_of_generate(
-    model: WhisperForConditionalGeneration, pipeline: WhisperPipeline, timestamps: bool, beam: int
+    model: "WhisperForConditionalGeneration", pipeline: WhisperPipeline, timestamps: bool, beam: int
 ) -> None:
     waveforms = [speech(seconds, seed) for seed, seconds in enumerate([1.0, 0.4, 0.78, 1.0])]
     # Neither side forbids times where none are asked for; a random model would write them all the same.
@@ -125,7 +132,7 @@ def test_windows_have_the_tokens_of_generate(
     "options", [{}, pytest.param({"num_beams": 2}, marks=pytest.mark.slow), {"condition_on_prev_tokens": True}]
 )
 def test_long_recordings_have_the_segments_of_generate(
-    model: WhisperForConditionalGeneration, pipeline: WhisperPipeline, options: dict[str, Any]
+    model: "WhisperForConditionalGeneration", pipeline: WhisperPipeline, options: dict[str, Any]
 ) -> None:
     waveforms = [speech(3.3, 5), speech(2.1, 6)]
     previous, beam = bool(options.get("condition_on_prev_tokens")), options.get("num_beams", 1)
@@ -137,7 +144,7 @@ def test_long_recordings_have_the_segments_of_generate(
 
 
 def test_languages_are_those_that_transformers_detects(
-    model: WhisperForConditionalGeneration, pipeline: WhisperPipeline
+    model: "WhisperForConditionalGeneration", pipeline: WhisperPipeline
 ) -> None:
     waveforms = [speech(1.0, seed) for seed in range(6)]
     ids = model.detect_language(torch.cat([features_of(each) for each in waveforms]))
@@ -150,7 +157,7 @@ def test_languages_are_those_that_transformers_detects(
 
 
 def test_a_prompt_stands_before_the_text_as_in_generate(
-    model: WhisperForConditionalGeneration, pipeline: WhisperPipeline
+    model: "WhisperForConditionalGeneration", pipeline: WhisperPipeline
 ) -> None:
     waveform, prompt = speech(1.0, 2), "the and is in"
     ids = [IDS["<|startofprev|>"], *pipeline.bpe.encode(f" {prompt}")]
@@ -161,7 +168,7 @@ def test_a_prompt_stands_before_the_text_as_in_generate(
 
 
 def test_the_translation_of_another_task_has_the_tokens_of_generate(
-    model: WhisperForConditionalGeneration, pipeline: WhisperPipeline
+    model: "WhisperForConditionalGeneration", pipeline: WhisperPipeline
 ) -> None:
     waveform = speech(1.0, 3)
     assert same(
@@ -195,7 +202,7 @@ def test_a_batch_gives_each_recording_what_it_gives_alone(pipeline: WhisperPipel
 
 @pytest.mark.slow
 def test_a_checkpoint_of_openai_gives_the_same_text(
-    model: WhisperForConditionalGeneration, pipeline: WhisperPipeline, tmp_path: Path
+    model: "WhisperForConditionalGeneration", pipeline: WhisperPipeline, tmp_path: Path
 ) -> None:
     checkpoint, tokens = write_openai(tmp_path / "openai", model)
     report = export_whisper(checkpoint=checkpoint, tokens=tokens, output=tmp_path / "bundle")

@@ -16,7 +16,6 @@ from serving import RawClient, Serve, kill_tree, quiet_options
 from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
-from tritone.backend import heartbeat
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository
 from tritone.search.options import TRANSDUCER_MODES
@@ -119,7 +118,6 @@ def server(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TritonServer]:
     # once, and not in three models at the same time
-    heartbeat.prepare()
     compile_search("ctc", "prefix-beam")
     for search in TRANSDUCER_MODES:
         compile_search("transducer", search)

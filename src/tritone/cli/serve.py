@@ -10,7 +10,6 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from tritone.backend import heartbeat
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.keys import HTTP_HEADER, key_file
 from tritone.pipelines.kinds import compile_search
@@ -77,7 +76,6 @@ def serve(
         modes = {model.name: model.mode for model in read_repository(served)}
         for kind, search in sorted(compiled_searches(served)):
             compile_search(kind, search)  # once on a machine: else each model would do it while the server waits
-    heartbeat.prepare()
 
     def show(running: TritonServer) -> None:
         table = Table("model", "version", "mode", "state", box=None)

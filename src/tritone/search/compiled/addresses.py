@@ -10,7 +10,7 @@ the caller that passes an address keeps the array alive as long as it is used.
 from typing import Any
 
 import numpy.typing as npt
-from llvmlite.ir import Constant  # type: ignore[import-untyped]
+from llvmlite.ir import Constant
 from numba import types
 from numba.extending import intrinsic
 
