@@ -2,7 +2,7 @@
 
     with upstream_operators(): write_sherpa_layout(network, folder, tokens)
 
-The networks compute the same. Ours differ in how: one form of a zipformer's activation whose constants are in the biases
+The networks compute the same. Ours differ in how: one form of a zipformer's activation whose constants are in biases
 around it, depthwise convolutions in two dimensions, pointwise ones as products, and positions and paddings of attention
 without gathers and masks. Source: icefall, as it is when it is traced (`torch.jit.is_tracing()`):
 egs/librispeech/ASR/zipformer/{zipformer,scaling,subsampling}.py (`SwooshLForward`, `SwooshLOnnx`), and
@@ -150,7 +150,7 @@ def _project(self: Subsampling, x: Tensor) -> Tensor:
 def _conformer_convolution(
     self: layers.ConvolutionModule, x: Tensor, frame_mask: Tensor | None, past: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    assert frame_mask is not None and past is None, "upstream's operators are those for whole utterances"
+    assert frame_mask is not None, "upstream's operators are those for whole utterances"
     x = F.glu(self.pointwise_conv1(x.transpose(1, 2)), dim=1).masked_fill(frame_mask.transpose(1, 2) == 0, 0.0)
     gated = F.pad(x, (self.kernel - 1, 0)) if self.causal else x
     x = self.pointwise_conv2(self.activation(self.depthwise_conv(gated)))
