@@ -57,7 +57,7 @@ def write_graphs(size: str, folder: Path, *, streaming: bool, int8: bool) -> dic
     traced = export_graph(graph.eval(), graph.example(), graph.outputs, graph.dynamic, graph.metadata)
     folder.mkdir(parents=True, exist_ok=True)
     if int8:
-        narrow = quantise_products(traced, keep=named(traced, graph.constants))
+        narrow = quantise_products(traced, named(traced, graph.constants), single_rows=graph.single_rows_in_int8)
         save_graphs({"encoder.int8.onnx": narrow}, folder, "weights.int8.bin", "fp32", graph.constants)
     save_graphs({ours.name: traced}, folder, "weights.bin", "fp32", graph.constants)
     sizes = {"chunk_size": CHUNK, "left_context": LEFT} if streaming else {}

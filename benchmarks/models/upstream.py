@@ -1,11 +1,12 @@
-"""A zipformer with the operators that icefall's export-onnx scripts write: what published models of sherpa-onnx run.
+"""Transducers with the operators that icefall's export-onnx scripts write: what published models of sherpa-onnx run.
 
     with upstream_operators(): write_sherpa_layout(network, folder, tokens)
 
-The networks compute the same. Ours differ in how: one form of the activation whose constants are in the biases around
-it, depthwise convolutions in two dimensions, pointwise ones as products, and positions and paddings of attention
-without gathers and masks. Source: egs/librispeech/ASR/zipformer/{zipformer,scaling,subsampling}.py of icefall, as they
-are when they are traced (`SwooshLForward`, `SwooshLOnnx`, `torch.jit.is_tracing()`).
+The networks compute the same. Ours differ in how: one form of a zipformer's activation whose constants are in biases
+around it, depthwise convolutions in two dimensions, pointwise ones as products, and positions and paddings of attention
+without gathers and masks. Source: icefall, as it is when it is traced (`torch.jit.is_tracing()`):
+egs/librispeech/ASR/zipformer/{zipformer,scaling,subsampling}.py (`SwooshLForward`, `SwooshLOnnx`), and
+egs/librispeech/ASR/pruned_transducer_stateless5/{conformer,scaling}.py for whole utterances of conformers.
 """
 
 import contextlib
@@ -16,8 +17,9 @@ from unittest import mock
 import torch
 from onnxruntime.quantization import QuantType, quantize_dynamic
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from tritone.families.icefall import zipformer_layers
+from tritone.families.icefall import layers, zipformer_layers
 from tritone.families.icefall.zipformer_embed import ConvNeXt, Subsampling
 from tritone.families.icefall.zipformer_layers import (
     MASKED_SCORE,
@@ -35,7 +37,7 @@ from tritone.families.icefall.zipformer_layers import (
 
 @contextlib.contextmanager
 def upstream_operators() -> Iterator[None]:
-    """Have zipformers compute as upstream's do while they are traced."""
+    """Have zipformers, and conformers on whole utterances, compute as upstream's do while they are traced."""
     methods = [
         (FeedForward, "forward", _feed_forward),
         (ConvolutionModule, "forward", _convolution),
@@ -46,6 +48,9 @@ def upstream_operators() -> Iterator[None]:
         (Subsampling, "_convolve", _convolve),
         (Subsampling, "_project", _project),
         (zipformer_layers, "depthwise", _depthwise),
+        (layers.ConvolutionModule, "forward", _conformer_convolution),
+        (layers.RelativeAttention, "forward", _relative_attention),
+        (layers.BasicNorm, "forward", _basic_norm),
     ]
     with contextlib.ExitStack() as stack:
         for owner, name, replacement in methods:
@@ -140,3 +145,34 @@ def _convolve(self: Subsampling, feats: Tensor) -> Tensor:
 
 def _project(self: Subsampling, x: Tensor) -> Tensor:
     return self.out_norm(self.out(x.transpose(1, 2).flatten(2)))
+
+
+def _conformer_convolution(
+    self: layers.ConvolutionModule, x: Tensor, frame_mask: Tensor | None, past: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    assert frame_mask is not None, "upstream's operators are those for whole utterances"
+    x = F.glu(self.pointwise_conv1(x.transpose(1, 2)), dim=1).masked_fill(frame_mask.transpose(1, 2) == 0, 0.0)
+    gated = F.pad(x, (self.kernel - 1, 0)) if self.causal else x
+    x = self.pointwise_conv2(self.activation(self.depthwise_conv(gated)))
+    return x.transpose(1, 2), gated.transpose(1, 2)
+
+
+def _relative_attention(
+    self: layers.RelativeAttention, x: Tensor, places: Tensor, mask: Tensor, past: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    assert past is None, "upstream's operators are those for whole utterances"
+    query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, self.size)).unbind(2)
+    query, key, value = query * self.size**-0.5, key.permute(0, 2, 3, 1), value.transpose(1, 2)
+    table = self.linear_pos(places[:, :-1]).unflatten(-1, (self.heads, self.size)).permute(0, 2, 3, 1)
+    content = (query + self.pos_bias_u).transpose(1, 2) @ key
+    by_distance = (query + self.pos_bias_v).transpose(1, 2) @ table
+    batch, heads, queries, columns = by_distance.shape
+    rows = torch.arange(queries - 1, -1, -1).repeat(batch * heads).unsqueeze(-1)
+    indexes = rows + torch.arange(queries)
+    scores = content + by_distance.reshape(-1, columns).gather(1, indexes).reshape(content.shape)
+    weights = torch.softmax(scores.masked_fill(~mask.unsqueeze(1), float("-inf")), dim=-1)
+    return self.out_proj((weights @ value).transpose(1, 2).flatten(2)), x
+
+
+def _basic_norm(self: layers.BasicNorm, x: Tensor) -> Tensor:
+    return x * (torch.mean(x**2, dim=-1, keepdim=True) + self.eps.exp()) ** -0.5

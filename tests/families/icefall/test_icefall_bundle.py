@@ -48,7 +48,7 @@ from tritone.families.icefall.graphs import (
 from tritone.families.icefall.model import IcefallConfig, IcefallModel
 from tritone.families.icefall.sherpa_layout import export_sherpa_layout
 from tritone.families.icefall.tokens import describe, read_table
-from tritone.pipelines import open_streaming
+from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.streaming import Step
 from tritone.runtime import open_graph
@@ -281,6 +281,19 @@ def test_graphs_of_a_precision_share_their_weights(icefall_reports: Reports) -> 
     assert len(held[0] & held[1]) > len(held[0] ^ held[1])
     joiner = onnx.load(bundle.artifact("joiner", "onnxruntime", "int8"), load_external_data=False)
     assert "MatMulIntegerToFloat" in {node.op_type for node in joiner.graph.node}
+
+
+def test_in_int8_every_utterance_is_a_call_of_its_own_length_whatever_comes_with_it(icefall_reports: Reports) -> None:
+    bundle = icefall_reports["onnx"].bundle
+    pipeline = open_offline(bundle, placement=Placement(precision="int8"))
+    graph, blocks, limits = pipeline.runner.graph, pipeline.runner.blocks, pipeline.runner.limits
+    assert graph.inputs["waveform"].shape == (1, None)
+    lengths = [20011, 16000, 20010, 31999, 20011]
+    assert sorted(batch.num_samples for batch in blocks.plan(lengths, limits)) == sorted(lengths)
+    waveforms = [babble(length, seed=seed) for seed, length in enumerate(lengths)]
+    together = [(each.text, each.confidence) for each in pipeline.recognize(waveforms)]
+    assert together == [(each.text, each.confidence) for wave in waveforms for each in pipeline.recognize([wave])]
+    assert any(text for text, _ in together)
 
 
 def test_drift_of_every_narrow_graph_is_measured_on_real_audio(icefall_reports: Reports) -> None:

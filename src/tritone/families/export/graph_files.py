@@ -86,8 +86,10 @@ class GraphFiles:
                 models[role] = _translated(graph)
         else:
             for role, model in self._exact_onnx.items():
-                if precision == "int8" and self.model.graphs[role].quantised:
-                    models[role] = quantise_products(model, keep=named(model, self._constants))
+                graph = self.model.graphs[role]
+                if precision == "int8" and graph.quantised:
+                    keep = named(model, self._constants)
+                    models[role] = quantise_products(model, keep, single_rows=graph.single_rows_in_int8)
                 else:
                     models[role] = onnx.ModelProto()
                     models[role].CopyFrom(model)

@@ -104,6 +104,7 @@ class OfflineGraph(UtteranceGraph):
 
     sample_rate = SAMPLE_RATE
     trial_seconds = (0.25, 1.3, 2.9)
+    single_rows_in_int8 = True
 
     def __init__(self, model: IcefallModel, front_end: FrontEnd, head: Head) -> None:
         super().__init__()

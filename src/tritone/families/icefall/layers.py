@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.attention import HIDDEN, extra_distances, shifted
-from tritone.families.layers.convolution import after_channels_last, channels_last
+from tritone.families.layers.convolution import after_channels_last, channels_last, depthwise
 
 RESIDUAL_GAIN = 0.25  # upstream starts what is added to the residual stream this much smaller
 NORM_EPS = 0.25
@@ -211,6 +211,8 @@ def _keys_by_head(joined: Tensor, heads: int) -> Tensor:
 class ConvolutionModule(nn.Module):
     """Pointwise, GLU, depthwise, pointwise; no norm. What the causal form keeps is the output of the GLU."""
 
+    fused = False
+
     def __init__(self, width: int, kernel: int, causal: bool) -> None:
         super().__init__()
         self.kernel, self.causal = kernel, causal
@@ -234,7 +236,9 @@ class ConvolutionModule(nn.Module):
         if self.causal:
             x = F.pad(x, (0, 0, self.kernel - 1, 0)) if past is None else torch.cat([past, x], dim=1)
         gated = x
-        x = self.activation(self.depthwise_conv(x.transpose(1, 2)).transpose(1, 2))
+        x = x.transpose(1, 2)
+        x = self.depthwise_conv(x) if self.fused else depthwise(x, self.depthwise_conv)
+        x = self.activation(x.transpose(1, 2))
         return pointwise(x, self.pointwise_conv2), gated
 
 

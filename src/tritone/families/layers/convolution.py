@@ -1,6 +1,7 @@
-"""2-D convolutions with channels last, as tensor cores want them, for the fused forms of networks.
+"""Convolutions as kernels want them: 2-D ones with channels last for tensor cores, depthwise ones for onnxruntime.
 
-Tensors stay (batch, channels, frames, bins) by their axes; their memory is (batch, frames, bins, channels).
+With channels last, tensors stay (batch, channels, frames, bins) by their axes; their memory is (batch, frames, bins,
+channels). That is for the fused forms of networks.
 """
 
 import torch
@@ -40,3 +41,16 @@ def for_tensor_cores(x: Tensor) -> Tensor:
     What follows keeps the layout. Else every convolution is surrounded by two that only change it.
     """
     return x if x.dtype == torch.float32 else x.contiguous(memory_format=torch.channels_last)
+
+
+def depthwise(x: Tensor, layer: nn.Conv1d, shift: float = 0.0) -> Tensor:
+    """A depthwise convolution of (batch, width, frames), minus `shift`.
+
+    As one in two dimensions: of these onnxruntime has kernels that take several channels at once, 3 times as fast for
+    whole utterances and 10 times for chunks.
+    """
+    assert layer.bias is not None
+    side = layer.padding[0]
+    assert isinstance(side, int)
+    weight = layer.weight.unsqueeze(2)
+    return F.conv2d(x.unsqueeze(2), weight, layer.bias - shift, padding=(0, side), groups=layer.groups).squeeze(2)

@@ -14,7 +14,14 @@ import numpy.typing as npt
 from tritone.audio.waveform import Samples
 from tritone.bundle.manifest import Manifest
 from tritone.errors import AudioError, InputError
-from tritone.pipelines.graphs.batching import Batch, BatchLimits, bucket_length, plan_batches, plan_buckets
+from tritone.pipelines.graphs.batching import (
+    EVERY_LENGTH,
+    Batch,
+    BatchLimits,
+    bucket_length,
+    plan_batches,
+    plan_buckets,
+)
 from tritone.pipelines.graphs.filling import fill_rows
 from tritone.runtime.graph import Array, Bucket, TensorSpec
 
@@ -35,6 +42,7 @@ class Blocks:
         self._equal = manifest.encoder.equal_lengths
         self.max_samples: int | None = None
         self._max_rows: int | None = None
+        self._single_rows = waveform is not None and waveform.shape[0] == 1
         if waveform is not None and waveform.most:
             self._max_rows, self.max_samples = waveform.most
             self.min_samples = max(self.min_samples, waveform.least[1])
@@ -83,7 +91,9 @@ class Blocks:
             )
 
     def within(self, limits: BatchLimits) -> BatchLimits:
-        """Limits that the graph can keep, too."""
+        """Limits that the graph can keep, too. One that takes single rows hears padding, so there is none."""
+        if self._single_rows:
+            return replace(limits, max_batch=1, steps_per_octave=EVERY_LENGTH)
         if self._max_rows is None:
             return limits
         return replace(limits, max_batch=min(limits.max_batch, self._max_rows))

@@ -4,6 +4,7 @@ A bundle may come from a stranger. What does not fit is reported when the pipeli
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from tritone.bundle.bundle import Bundle
@@ -11,6 +12,9 @@ from tritone.bundle.manifest import Role
 from tritone.errors import BundleError
 from tritone.pipelines.kinds import kind_of
 from tritone.runtime.graph import Graph, TensorSpec
+
+BLOCK = ("waveform", "num_samples")
+"""The inputs of an encoder of whole utterances."""
 
 
 def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
@@ -22,10 +26,19 @@ def check_graph(graph: Graph, bundle: Bundle, role: Role, path: Path) -> None:
     kind = kind_of(bundle)
     inputs, outputs = kind.tensors(bundle.manifest, role)
     outputs |= {name: spec for name, spec in kind.optional_outputs.items() if name in graph.outputs}
+    if role == "encoder":
+        inputs |= {name: _of_one_row(spec, graph.inputs.get(name)) for name, spec in inputs.items() if name in BLOCK}
     faults = [*_faults("input", graph.inputs, inputs), *_faults("output", graph.outputs, outputs)]
     faults += [f"input {name} is unknown to the manifest" for name in graph.inputs if name not in inputs]
     if faults:
         raise BundleError(f"{path} does not fit its manifest: {'; '.join(faults)}. Export the bundle again.")
+
+
+def _of_one_row(wanted: TensorSpec, found: TensorSpec | None) -> TensorSpec:
+    """What is wanted, but for a single row where that is what the graph takes: then each utterance is a call."""
+    if found is None or found.shape[:1] != (1,):
+        return wanted
+    return replace(wanted, shape=(1, *wanted.shape[1:]))
 
 
 def _faults(kind: str, found: Mapping[str, TensorSpec], wanted: Mapping[str, TensorSpec]) -> Iterator[str]:
