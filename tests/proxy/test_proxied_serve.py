@@ -13,10 +13,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
 from killers import killer, send
 from proxied import body, get, infer
 from serving import descendants, kill_tree
+from tritone.cli.main import app
 from tritone.keys import find_key
 from tritone.server import free_ports
 from wire_toys import write_models
@@ -88,6 +90,12 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     assert infer(served.http, "count", body()) == (200, "2 0.8")
     status, told = infer(served.http, "running", body(parameters={"sequence_id": 5}))
     assert (status, "was lost" in told) == (503, True)
+
+    # the commands of the user who started it find the key
+    for how in (("--settle-s", "0", "--limit-s", str(WAIT_S)), ("--cancel",)):
+        drained = CliRunner().invoke(app, ["drain", "--url", f"127.0.0.1:{served.metrics}", *how])
+        assert drained.exit_code == 0, drained.output
+        assert get(served.http, "/v2/health/ready")[0] == (200 if how == ("--cancel",) else 503)
 
     # what is in flight ends, what is new is refused
     busy = http.client.HTTPConnection("127.0.0.1", served.http, timeout=20)

@@ -14,17 +14,15 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from aiohttp import web
-
 from tritone.client.loop_thread import LoopThread
 from tritone.errors import ServerSetupError
 from tritone.proxy.connections import Connections
 from tritone.proxy.gate import Gate
 from tritone.proxy.grpc import GrpcSide, GrpcUpstream
-from tritone.proxy.http import WHO, HttpSide, peer_of
+from tritone.proxy.http import HttpSide
+from tritone.proxy.management import ManagementSide
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
-from tritone.proxy.refusal import RefusedError
 from tritone.proxy.tls import server_context
 from tritone.proxy.upstream import HttpUpstream
 
@@ -52,8 +50,9 @@ class Proxy:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where clients connect: HTTP and gRPC."""
-        return self.options.http_port, self.options.grpc_port
+        """Where clients and operators connect: HTTP, gRPC, and metrics if there are any."""
+        options = self.options
+        return tuple(port for port in (options.http_port, options.grpc_port, options.metrics_port) if port is not None)
 
     def start(self) -> None:
         """Return when both ports listen.
@@ -83,7 +82,7 @@ class Proxy:
 
     def drain(self) -> None:
         """Be not ready, and refuse new requests and streams; what is open goes on."""
-        self._gate.draining = True
+        self._gate.state = "draining"
 
     def lose_streams(self, model: str | None, reason: str) -> None:
         """Forget the open streams of a model, or of all: its process has ended. Their clients are told `reason`."""
@@ -153,7 +152,7 @@ class _Parts:
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
         self._http = HttpSide(self.gate, self._upstream_http)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
-        self._metrics: asyncio.Server | None = None
+        self._management = ManagementSide(self.gate, self._http.ready)
         self._ticking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -171,16 +170,13 @@ class _Parts:
         await self._http.start(options.host, options.http_port, server_context(options.tls))
         await self._grpc.start(options.host, options.grpc_port, options.tls)
         if options.metrics_port is not None:
-            server = web.Server(self._tell_metrics, access_log=None, keepalive_timeout=options.limits.idle_s)
-            loop = asyncio.get_running_loop()
-            self._metrics = await loop.create_server(server, options.host, options.metrics_port)
+            await self._management.start(options.host, options.metrics_port)
         self._ticking = asyncio.ensure_future(self._tick())
 
     async def close(self) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
-        if self._metrics is not None:
-            self._metrics.close()
+        self._management.stop()
         await self._http.stop()
         await self._grpc.stop()
         for stream in self.gate.streams:
@@ -195,22 +191,6 @@ class _Parts:
                 self.gate.tick()
             except Exception:  # once more in a second; without it nothing would ever expire again
                 LOG.exception("the proxy could not look after its connections")
-
-    async def _tell_metrics(self, request: web.BaseRequest) -> web.Response:
-        if (request.method, request.raw_path) != ("GET", "/metrics"):
-            return web.Response(status=404, headers=WHO)
-        peer = peer_of(request)
-        self.gate.connections.begin(peer)
-        text = self.gate.metrics()
-        try:
-            if self._options.upstream_metrics is not None:
-                upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
-                with suppress(RefusedError):
-                    text += (await upstream.request("GET", "/metrics", {})).body.decode()
-                upstream.close()
-        finally:
-            self.gate.connections.end(peer)
-        return web.Response(text=text, headers=WHO)
 
 
 async def _nothing() -> None:

@@ -29,7 +29,7 @@ FAREWELL_S = 2.0  # of a server without models, which only waits for connections
 
 
 class Front(Protocol):
-    """What stands between clients and the server, as `tritone.proxy.Proxy` does. `ports`: where clients connect."""
+    """What stands between clients and the server, as `tritone.proxy.Proxy` does. `ports`: where keys are shown."""
 
     @property
     def ports(self) -> tuple[int, ...]: ...
