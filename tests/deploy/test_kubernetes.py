@@ -28,7 +28,12 @@ CHART = FOLDER / "chart"
 HELM = shutil.which("helm", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
 CUSTOM = yaml.safe_load((Path(__file__).parent / "custom_resources.yaml").read_text())
 OLDEST, NEWER = "1.27", ("1.33", "1.36")  # the oldest is what the chart asks for
-POD = ("serviceAccountName", "automountServiceAccountToken", "terminationGracePeriodSeconds", "priorityClassName")
+POD: tuple[str, ...] = (
+    "serviceAccountName",
+    "automountServiceAccountToken",
+    "terminationGracePeriodSeconds",
+    "priorityClassName",
+)
 POD += ("runtimeClassName", "securityContext", "nodeSelector", "tolerations", "affinity", "imagePullSecrets", "volumes")
 
 S3: dict[str, Any] = {"models": {"s3": {"url": "s3://models/production"}}}
