@@ -242,7 +242,7 @@ class _Connection(web.RequestHandler):
         if address := transport.get_extra_info("peername"):
             self._gate.connections.opened(as_peer(address))
 
-    def handleerror_response(
+    def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None
     ) -> web.StreamResponse:
         if status == 500:
