@@ -15,9 +15,8 @@ from contextlib import suppress
 from aiohttp import web
 
 from tritone.proxy.gate import STATES, Gate
-from tritone.proxy.http import WHO, error_response, peer_of
+from tritone.proxy.http import LINGER_S, WHO, error_response, peer_of
 from tritone.proxy.refusal import BAD_REQUEST, NOT_PASSED, TOO_LARGE, RefusedError
-from tritone.proxy.upstream import HttpUpstream
 
 METRICS, LIVE, READY, DRAIN = "/metrics", "/v2/health/live", "/v2/health/ready", "/drain"
 MAX_BODY_BYTES = 1024
@@ -29,21 +28,28 @@ class ManagementSide:
 
     Args:
         ready: answers whether Triton and the proxy are ready, as the HTTP port does.
+        metrics: the page of metrics.
     """
 
-    def __init__(self, gate: Gate, ready: Callable[[], Awaitable[web.Response]]) -> None:
+    def __init__(
+        self, gate: Gate, ready: Callable[[], Awaitable[web.Response]], metrics: Callable[[], Awaitable[str]]
+    ) -> None:
         self._gate = gate
         self._ready = ready
+        self._metrics = metrics
         self._listener: asyncio.Server | None = None
+        self._web: web.Server | None = None
 
     async def start(self, host: str, port: int) -> None:
         idle_s = self._gate.options.limits.idle_s
-        server = web.Server(self._handle, access_log=None, keepalive_timeout=idle_s)
-        self._listener = await asyncio.get_running_loop().create_server(server, host, port)
+        self._web = web.Server(self._handle, access_log=None, keepalive_timeout=idle_s)
+        self._listener = await asyncio.get_running_loop().create_server(self._web, host, port)
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         if self._listener is not None:
             self._listener.close()
+        if self._web is not None:
+            await self._web.shutdown(LINGER_S)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         peer = peer_of(request)
@@ -58,7 +64,7 @@ class ManagementSide:
     async def _answer(self, request: web.BaseRequest) -> web.Response:
         asked = (request.method, request.raw_path)
         if asked == ("GET", METRICS):
-            return await self._metrics()
+            return web.Response(text=await self._metrics(), headers=WHO)
         if asked == ("GET", LIVE):
             return web.Response(headers=WHO)
         if asked == ("GET", READY):
@@ -72,16 +78,6 @@ class ManagementSide:
             LOG.warning("tritone: the server is %s, with %d open streams and %d requests in flight", *found)
             return self._drain_state()
         raise RefusedError(NOT_PASSED, f"{request.method[:20]} {request.raw_path[:200]!r} is not served here")
-
-    async def _metrics(self) -> web.Response:
-        options = self._gate.options
-        text = self._gate.metrics()
-        if options.upstream_metrics is not None:
-            upstream = HttpUpstream(options.upstream_metrics, options.retry_after_s)
-            with suppress(RefusedError):
-                text += (await upstream.request("GET", METRICS, {})).body.decode()
-            upstream.close()
-        return web.Response(text=text, headers=WHO)
 
     def _drain_state(self) -> web.Response:
         gate = self._gate

@@ -23,6 +23,7 @@ from tritone.proxy.http import HttpSide
 from tritone.proxy.management import ManagementSide
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
+from tritone.proxy.refusal import RefusedError
 from tritone.proxy.tls import server_context
 from tritone.proxy.upstream import HttpUpstream
 
@@ -152,7 +153,7 @@ class _Parts:
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
         self._http = HttpSide(self.gate, self._upstream_http)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
-        self._management = ManagementSide(self.gate, self._http.ready)
+        self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
         self._ticking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -176,7 +177,7 @@ class _Parts:
     async def close(self) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
-        self._management.stop()
+        await self._management.stop()
         await self._http.stop()
         await self._grpc.stop()
         for stream in self.gate.streams:
@@ -191,6 +192,15 @@ class _Parts:
                 self.gate.tick()
             except Exception:  # once more in a second; without it nothing would ever expire again
                 LOG.exception("the proxy could not look after its connections")
+
+    async def _metrics(self) -> str:
+        text = self.gate.metrics()
+        if self._options.upstream_metrics is not None:
+            upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
+            with suppress(RefusedError):
+                text += (await upstream.request("GET", "/metrics", {})).body.decode()
+            upstream.close()
+        return text
 
 
 async def _nothing() -> None:
