@@ -84,6 +84,11 @@ class LocalCopy:
         except OSError as error:
             raise explained(error, f"cannot keep a copy of {address} in {top} (TRITONE_CACHE)") from error
 
+    @property
+    def models(self) -> list[str]:
+        """The models that it has now, of this start or of an earlier one."""
+        return sorted(path.parent.name for path in self.folder.glob(f"*/{CONFIG}"))
+
     def refresh(self, store: Store) -> None:
         """Make the folder what the repository is now, without what it has no more; errors as of `pull`."""
         done = pull(store, self.folder)
