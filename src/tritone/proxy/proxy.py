@@ -160,7 +160,7 @@ class _Parts:
         self._http = HttpSide(self.gate, self._upstream_http)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
         self._metrics: asyncio.Server | None = None
-        self._pages: web.Server[web.BaseRequest] | None = None
+        self._pages: web.Server | None = None
         self._certificates = Certificates(options.tls) if options.tls is not None else None
         self.sources: list[Callable[[], str]] = []  # of further metrics
         self._ticking: asyncio.Task[None] | None = None
