@@ -24,6 +24,7 @@ from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 READ_BYTES = 256 << 10  # of a body at once
+READY_TIMEOUT_S = 5.0  # of Triton, as for gRPC
 LINGER_S = 1.0  # how long the rest of a refused body is read, so that the client reads the refusal
 LARGE = 256 << 10  # bytes of a body whose unpacking or parsing leaves the loop
 ACCEPTED_ENCODING = re.compile(r"[A-Za-z0-9*,;=. -]{1,256}")
@@ -138,7 +139,11 @@ class HttpSide:
         """The answer about readiness; raises `RefusedError` while the server starts, ends or does not answer."""
         if (why := self._gate.why_not_ready) is not None:
             raise RefusedError(DOWN, f"not ready: {why}", self._gate.options.drain_hint_s)
-        return _passed(await self._upstream.request("GET", "/v2/health/ready", {}))
+        try:
+            asked = self._upstream.request("GET", "/v2/health/ready", {})
+            return _passed(await asyncio.wait_for(asked, READY_TIMEOUT_S))
+        except asyncio.TimeoutError as error:
+            raise RefusedError(DOWN, "not ready: Triton does not answer", self._gate.options.retry_after_s) from error
 
     async def _infer(self, request: web.BaseRequest, peer: tuple[str, int], model: str, version: str) -> web.Response:
         gate = self._gate

@@ -15,11 +15,12 @@ from contextlib import suppress
 from aiohttp import web
 
 from tritone.proxy.gate import STATES, Gate
-from tritone.proxy.http import LINGER_S, WHO, error_response, peer_of
+from tritone.proxy.http import WHO, error_response, peer_of
 from tritone.proxy.refusal import BAD_REQUEST, NOT_PASSED, TOO_LARGE, RefusedError
 
 METRICS, LIVE, READY, DRAIN = "/metrics", "/v2/health/live", "/v2/health/ready", "/drain"
 MAX_BODY_BYTES = 1024
+SHUTDOWN_S = 4.0  # for a scrape that waits for Triton
 LOG = logging.getLogger(__name__)
 
 
@@ -49,7 +50,7 @@ class ManagementSide:
         if self._listener is not None:
             self._listener.close()
         if self._web is not None:
-            await self._web.shutdown(LINGER_S)
+            await self._web.shutdown(SHUTDOWN_S)
 
     async def _handle(self, request: web.BaseRequest) -> web.Response:
         peer = peer_of(request)

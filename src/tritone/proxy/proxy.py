@@ -8,7 +8,7 @@ One thread with one event loop does all of it. Each method may be called from an
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from types import TracebackType
@@ -24,11 +24,12 @@ from tritone.proxy.management import ManagementSide
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.refusal import RefusedError
-from tritone.proxy.tls import server_context
+from tritone.proxy.tls import Certificates
 from tritone.proxy.upstream import HttpUpstream
 
 TICK_S = 1.0
 START_TIMEOUT_S = 10.0
+METRICS_TIMEOUT_S = 4.0  # of Triton's; a scrape has 10 s, and the proxy's own metrics tell what is wrong
 LOG = logging.getLogger(__name__)
 
 
@@ -76,6 +77,11 @@ class Proxy:
         except BaseException:
             self.stop()
             raise
+
+    def add_metrics(self, source: Callable[[], str]) -> None:
+        """Add what `source` returns, in Prometheus' text format, to each page of metrics. The proxy must run."""
+        assert self._parts is not None
+        self._parts.sources.append(source)
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
         """Say from now on whether the server is ready; requests pass all the same."""
@@ -154,6 +160,8 @@ class _Parts:
         self._http = HttpSide(self.gate, self._upstream_http)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
         self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
+        self._certificates = Certificates(options.tls) if options.tls is not None else None
+        self.sources: list[Callable[[], str]] = []  # of further metrics
         self._ticking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -168,8 +176,9 @@ class _Parts:
 
     async def _start(self) -> None:
         options = self._options
-        await self._http.start(options.host, options.http_port, server_context(options.tls))
-        await self._grpc.start(options.host, options.grpc_port, options.tls)
+        tls = self._certificates
+        await self._http.start(options.host, options.http_port, None if tls is None else tls.context)
+        await self._grpc.start(options.host, options.grpc_port, None if tls is None else tls.credentials())
         if options.metrics_port is not None:
             await self._management.start(options.host, options.metrics_port)
         self._ticking = asyncio.ensure_future(self._tick())
@@ -190,15 +199,24 @@ class _Parts:
             await asyncio.sleep(TICK_S)
             try:
                 self.gate.tick()
+                if self._certificates is not None:
+                    self._certificates.look()
             except Exception:  # once more in a second; without it nothing would ever expire again
                 LOG.exception("the proxy could not look after its connections")
 
     async def _metrics(self) -> str:
         text = self.gate.metrics()
+        if self._certificates is not None:
+            name = "tritone_proxy_certificate_expires_seconds"
+            text += f"# TYPE {name} gauge\n{name} {self._certificates.expires:.0f}\n"
+        loop = asyncio.get_running_loop()
+        for source in self.sources:
+            text += await loop.run_in_executor(None, source)
         if self._options.upstream_metrics is not None:
             upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
-            with suppress(RefusedError):
-                text += (await upstream.request("GET", "/metrics", {})).body.decode()
+            with suppress(RefusedError, asyncio.TimeoutError):
+                answer = await asyncio.wait_for(upstream.request("GET", "/metrics", {}), METRICS_TIMEOUT_S)
+                text += answer.body.decode()
             upstream.close()
         return text
 
