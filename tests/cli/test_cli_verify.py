@@ -114,8 +114,15 @@ def test_speakers_are_enrolled_found_listed_and_forgotten(folder: Path, tmp_path
     ]
     assert second["candidates"][0]["speaker"] == "ben"
     assert run("enroll", "--list", *store) == (0, "anna\t2\nben\t1\n", "2 speakers, embedded by judge")
+    backup = tmp_path / "backup"
+    assert run("enroll", "--backup", backup, *store) == (0, "", f"2 speakers copied to {backup}")
     assert run("enroll", "--remove", "ben", *store) == (0, "", "ben is forgotten")
     assert run("enroll", "--list", *store)[1] == "anna\t2\n"
+    code, _, err = run("enroll", "--restore", backup, *store)
+    assert (code, "ben would come back. --anew replaces them" in err) == (1, True)
+    restored = (0, "", "2 speakers restored, 1 were there before")
+    assert run("enroll", "--restore", backup, "--anew", *store) == restored
+    assert run("enroll", "--restore", backup, "--list", *store)[0] == 2
 
 
 def test_a_store_takes_no_voices_of_another_model(folder: Path, tmp_path: Path) -> None:
@@ -132,7 +139,7 @@ def test_a_store_takes_no_voices_of_another_model(folder: Path, tmp_path: Path) 
     ("options", "code", "complaint"),
     [
         (["enroll"], 2, "--store"),
-        (["enroll", "--store", "{0}"], 2, "give NAME and recordings, or --list, or --remove NAME"),
+        (["enroll", "--store", "{0}"], 2, "give NAME and recordings, or one of --list"),
         (["enroll", "anna", "--list", "--store", "{0}"], 2, "give NAME and recordings"),
         (["enroll", "anna", "--store", "{0}"], 2, "give recordings of anna"),
         (["enroll", "--list", "--store", "{0}"], 1, "is no store of speakers"),

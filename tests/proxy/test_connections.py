@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import socket
 import ssl
 import subprocess
@@ -19,6 +20,7 @@ from proxied import KEY, Start, get, inputs, text
 from tritone.errors import ServerSetupError
 from tritone.proxy import Limits, Tls
 from tritone.proxy.connections import Connections, Descriptor, Peer, as_peer
+from tritone.proxy.tls import expiry
 from tritone.server import TritonServer, free_ports
 
 
@@ -200,6 +202,54 @@ def test_tls_protects_both_protocols(start: Start, certificates: Path, mutual: b
                 client.is_server_ready(client_timeout=20)
         else:
             assert client.is_server_ready()
+
+
+def test_a_renewed_certificate_is_used_without_a_restart(
+    start: Start, tmp_path: Path, certificates: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def put(name: str, *suffixes: str) -> None:
+        for suffix in suffixes:
+            shutil.copy(certificates / f"{name}{suffix}", tmp_path / f"served{suffix}")
+
+    def shown(port: int) -> str:
+        context = ssl._create_unverified_context()
+        context.set_alpn_protocols(["h2"])
+        with socket.create_connection(("127.0.0.1", port), 60) as plain, context.wrap_socket(plain) as encrypted:
+            return ssl.DER_cert_to_PEM_cert(encrypted.getpeercert(True))
+
+    def certificate(name: str) -> str:
+        return (certificates / f"{name}.pem").read_text()
+
+    put("server", ".pem", ".key")
+    tls = Tls(certificate=tmp_path / "served.pem", key=tmp_path / "served.key")
+    (metrics_port,) = free_ports(1)
+    proxy = start(tls=tls, metrics_port=metrics_port)
+    ports = proxy.options.http_port, proxy.options.grpc_port
+    assert [shown(port) for port in ports] == [certificate("server")] * 2
+    ends = subprocess.run(
+        ["openssl", "x509", "-enddate", "-noout", "-in", certificates / "server.pem"], capture_output=True, check=True
+    )
+    expected = ssl.cert_time_to_seconds(ends.stdout.decode().strip().removeprefix("notAfter="))
+    page = get(metrics_port, "/metrics")[1].decode()
+    assert f"\ntritone_proxy_certificate_expires_seconds {expected}\n" in page
+
+    put("client", ".pem")  # its key is still to come
+    deadline = time.monotonic() + 60
+    while "the old one stays" not in caplog.text:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert [shown(port) for port in ports] == [certificate("server")] * 2
+    put("client", ".key")
+    while [shown(port) for port in ports] != [certificate("client")] * 2:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert "is used from now on" in caplog.text
+
+
+@pytest.mark.parametrize("content", [b"", b"-----BEGIN CERTIFICATE-----\nMAA=\n-----END CERTIFICATE-----", b"\xff"])
+def test_what_is_no_certificate_has_no_end(content: bytes) -> None:
+    with pytest.raises(ValueError, match="certificate"):
+        expiry(content)
 
 
 def test_unfit_certificates_are_told(start: Start, tmp_path: Path, certificates: Path) -> None:

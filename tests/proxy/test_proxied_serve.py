@@ -7,20 +7,26 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
 import pytest
+import yaml
+from typer.testing import CliRunner
 
 from killers import killer, send
 from proxied import body, get, infer
 from serving import descendants, kill_tree
+from tritone.cli.main import app
 from tritone.keys import find_key
 from tritone.server import free_ports
 from wire_toys import write_models
 
+ROOT = Path(__file__).parents[2]
 WAIT_S = 60
 
 
@@ -54,7 +60,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    repository = write_models(tmp_path, "count", "running", "slow")
+    repository = write_models(tmp_path, "count", "running", "slow", "spoken")
     served = Served(repository)
     yield served
     served.close()
@@ -75,6 +81,11 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     told = get(served.metrics, "/metrics")[1].decode()
     assert "tritone_proxy_ready 1" in told
     assert "nv_inference_count" in told
+    assert "\ntritone_server_starts_total 1\n" in told
+    assert '\ntritone_model_ready{model="slow"} 1\n' in told
+    values = {name: float(value) for name, value in re.findall(r"^(tritone_\w*memory\w*) (\d+)$", told, re.MULTILINE)}
+    assert 30e6 < values["tritone_memory_bytes"] < values["tritone_memory_limit_bytes"]
+    assert 0 < values["tritone_shared_memory_free_bytes"] < values["tritone_shared_memory_bytes"]
 
     stream = body(parameters={"sequence_id": 5, "sequence_start": True})
     assert infer(served.http, "running", stream)[0] == 200
@@ -85,9 +96,16 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     while get(served.http, "/v2/health/ready")[0] != 200:
         assert time.monotonic() < deadline
         time.sleep(0.05)
+    assert "\ntritone_server_starts_total 2\n" in get(served.metrics, "/metrics")[1].decode()
     assert infer(served.http, "count", body()) == (200, "2 0.8")
     status, told = infer(served.http, "running", body(parameters={"sequence_id": 5}))
     assert (status, "was lost" in told) == (503, True)
+
+    # the commands of the user who started it find the key
+    for how in (("--settle-s", "0", "--limit-s", str(WAIT_S)), ("--cancel",)):
+        drained = CliRunner().invoke(app, ["drain", "--url", f"127.0.0.1:{served.metrics}", *how])
+        assert drained.exit_code == 0, drained.output
+        assert get(served.http, "/v2/health/ready")[0] == (200 if how == ("--cancel",) else 503)
 
     # what is in flight ends, what is new is refused
     busy = http.client.HTTPConnection("127.0.0.1", served.http, timeout=20)
@@ -101,6 +119,62 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     assert (status, "is ending" in told) == (503, True)
     assert busy.getresponse().status == 200
     busy.close()
+    _, log = served.process.communicate(timeout=WAIT_S)
+    assert served.process.returncode == 0, log
+
+
+def spoken(served: Served, stream: int, **flags: bool) -> tuple[int, str]:
+    told = {f"sequence_{name}": value for name, value in flags.items()}
+    return infer(served.http, "spoken", body([0.0, 0.0], parameters={"sequence_id": stream, **told}))
+
+
+@pytest.mark.slow
+def test_a_pod_that_goes_keeps_fifty_live_streams_until_they_end(served: Served) -> None:
+    """The preStop hook of deploy/kubernetes, with the ports of this server, then SIGTERM."""
+    pod = next(
+        each["spec"]["template"]["spec"]
+        for each in yaml.safe_load_all((ROOT / "deploy/kubernetes/plain/cpu-volume.yaml").read_text())
+        if each["kind"] == "Deployment"
+    )
+    _, *hook = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
+    hook = [
+        *(word for word in hook if not word.startswith("--settle-s")),
+        "--settle-s=1",
+        f"--url=127.0.0.1:{served.metrics}",
+    ]
+    speaking, over = [threading.Event() for _ in range(50)], threading.Event()
+
+    def speak(stream: int) -> tuple[int, bool]:
+        assert spoken(served, stream, start=True)[0] == 200
+        samples = 2
+        while not over.wait(0.5):
+            samples += 2
+            assert spoken(served, stream) == (200, str(samples))
+            speaking[stream - 1].set()
+        status, text = spoken(served, stream, end=True)
+        return status, text == str(samples + 2)
+
+    with ThreadPoolExecutor(len(speaking)) as pool:
+        streams = [pool.submit(speak, stream) for stream in range(1, len(speaking) + 1)]
+        try:
+            assert all(each.wait(WAIT_S) for each in speaking)
+            command = [sys.executable, "-c", "from tritone.cli.main import app; app()", *hook]
+            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as drain:
+                deadline = time.monotonic() + WAIT_S
+                while spoken(served, 99, start=True, end=True)[0] == 200:
+                    assert time.monotonic() < deadline
+                for port in (served.http, served.metrics):
+                    assert get(port, "/v2/health/ready")[0] == 503
+                    assert get(port, "/v2/health/live")[0] == 200
+                assert get(served.metrics, "/drain")[1]["streams"] == len(speaking)
+                assert drain.poll() is None
+                over.set()
+                assert [each.result(WAIT_S) for each in streams] == [(200, True)] * len(speaking)
+                _, told = drain.communicate(timeout=WAIT_S)
+                assert (drain.returncode, told.splitlines()[-1]) == (0, "drained: nothing is open")
+        finally:
+            over.set()
+    served.process.send_signal(signal.SIGTERM)
     _, log = served.process.communicate(timeout=WAIT_S)
     assert served.process.returncode == 0, log
 

@@ -7,24 +7,27 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from object_server import ObjectServer
+from object_server import Fault, ObjectServer
 from serving import lines_until, ports, quiet_options
+from tritone.cli import serve
 from tritone.cli.main import app
 from tritone.client import Client
-from tritone.errors import InputError
+from tritone.errors import InputError, StorageError, StorageUnreachableError
 from tritone.keys import find_key
 from tritone.repository import ModelOptions, build_repository
 from tritone.repository.push import push, rollback
 from tritone.server import ServerOptions
 from tritone.server.installation import find_installation
 from tritone.server.remote import LocalCopy, can_read, triton_address
-from tritone.storage import Address, Store, open_store
+from tritone.storage import Address, Entry, Store, open_store, parse
 
 ADDRESS = "s3://bucket/models"
 WAIT_S = 120
@@ -92,6 +95,12 @@ def served(objects: ObjectServer, built: Path) -> Iterator[tuple[ServerOptions, 
             except subprocess.TimeoutExpired:
                 process.kill()
         process.communicate()
+
+
+def _address() -> Address:
+    address = parse(ADDRESS)
+    assert address is not None
+    return address
 
 
 def write(repository: Path, code: str) -> None:
@@ -176,6 +185,39 @@ def test_addresses_in_the_form_of_triton():
     assert triton_address(az, {"AZURE_STORAGE_ACCOUNT": "anna"}) == "as://anna/bucket/a/b"
     with pytest.raises(InputError, match="AZURE_STORAGE_ACCOUNT must name the account"):
         triton_address(az, {})
+
+
+def test_a_server_starts_with_the_copy_of_an_earlier_start_while_the_storage_is_away(
+    objects: ObjectServer, built: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def found() -> Path:
+        served, _, copy = serve._found(Path(ADDRESS), 0, None, lambda model, reason: None)
+        assert copy is not None
+        with closing(copy), closing(LocalCopy(_address())) as another:
+            assert another.folder != copy.folder  # which is this server's alone, also without --poll-s
+        assert served == copy.folder
+        return copy.folder
+
+    monkeypatch.setenv("TRITONE_OFFLINE", "1")
+    with pytest.raises(StorageError, match="TRITONE_OFFLINE is set, and there is no copy of s3://bucket/models"):
+        found()
+    monkeypatch.delenv("TRITONE_OFFLINE")
+    push(built, open_store(ADDRESS))
+    folder = found()
+    objects.faults.append(Fault("GET", "", "forbid"))
+    with pytest.raises(StorageError):  # an answer, and no storage that is away: the operator has to look at it
+        found()
+
+    def silence(folder: str = "") -> list[Entry]:
+        raise StorageUnreachableError("no answer.")
+
+    monkeypatch.setattr(serve, "open_store", lambda address: SimpleNamespace(entries=silence))
+    with pytest.raises(StorageUnreachableError, match="TRITONE_OFFLINE=1 serves the copy of an earlier start, toy in"):
+        found()
+    monkeypatch.setenv("TRITONE_OFFLINE", "1")
+    assert found() == folder
+    assert (folder / "toy" / "config.pbtxt").is_file()
+    assert "is not looked at" in capsys.readouterr().err
 
 
 def test_two_servers_of_one_repository_have_copies_of_their_own(objects: ObjectServer, built: Path):

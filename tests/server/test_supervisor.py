@@ -1,10 +1,13 @@
 """A served model that pauses, dies or ends: nobody gets another's text, and what is lost is told and comes back."""
 
+import io
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -12,7 +15,7 @@ import pytest
 from serving import Ask, RawClient, Refusal, Serve, descendants, lines_until, ports, quiet_options
 from toy import toy_waveform
 from tritone.repository import ModelOptions, build_repository
-from tritone.server import ServerOptions, TritonServer
+from tritone.server import ServerOptions, TritonServer, supervisor
 from tritone.server.control import Control
 from tritone.server.watch import Failures, ModelWatch
 
@@ -102,6 +105,33 @@ def iter_until(lines: Iterable[str], words: str) -> list[str]:
 
 def address_of(options: ServerOptions) -> str:
     return f"127.0.0.1:{options.grpc_port}"
+
+
+def test_a_server_that_stands_still_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its processes are all there, and none of them answers."""
+    monkeypatch.setattr(supervisor, "LOOK_S", 0.01)
+    monkeypatch.setattr(supervisor, "ASK_S", 0.01)
+    monkeypatch.setattr(supervisor, "SILENT_S", 0.1)
+    answers = iter([True, True])
+
+    class Frozen(SimpleNamespace):
+        killed = False
+
+        def wait(self, timeout_s: float | None = None) -> int:
+            if not self.killed:
+                time.sleep(timeout_s or 0)
+                raise TimeoutError
+            return 137
+
+        def kill(self) -> None:
+            self.killed = True
+
+    frozen = Frozen(children=list, control=SimpleNamespace(is_live=lambda: next(answers, False)))
+    log = io.StringIO()
+    watching = supervisor.Supervisor("repository", ServerOptions(), log=log)
+    assert watching._watch(frozen) == 137  # type: ignore[arg-type]
+    assert next(answers, None) is None
+    assert "the server has not answered for 0.1 s; it is ended" in log.getvalue()
 
 
 def test_a_model_that_pauses_gives_nobody_another_s_text_and_is_served_again(

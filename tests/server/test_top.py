@@ -22,6 +22,7 @@ from tritone.client.endpoint import Endpoint
 from tritone.monitor import Monitor, activity
 from tritone.server import TritonServer, free_ports
 
+DOCS = Path(__file__).parents[2] / "docs"
 MONITORING = Path(__file__).parents[2] / "deploy" / "monitoring"
 WORD = toy_waveform("good day")
 WAIT_S = 90.0
@@ -95,12 +96,16 @@ def test_promtool_takes_the_configuration_and_the_alerts_hold_for_what_they_are_
         assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_alert_has_a_unit_test_and_says_what_to_do() -> None:
+def test_every_alert_has_a_unit_test_a_section_of_the_handbook_and_says_what_to_do() -> None:
     alerts = re.findall(r"alert: (\w+)", (MONITORING / "alerts.yml").read_text())
     tests = (MONITORING / "alerts_test.yml").read_text()
     assert len(alerts) >= 10
     assert [name for name in alerts if name not in tests] == []
-    assert (MONITORING / "alerts.yml").read_text().count("action:") == len(alerts)
+    text = (MONITORING / "alerts.yml").read_text()
+    assert text.count("action:") == len(alerts)
+    assert re.findall(r"runbook_url: (\S+)", text) == [f"operations/alerts.md#{name.lower()}" for name in alerts]
+    sections = re.findall(r"^## (\w+)$", (DOCS / "operations" / "alerts.md").read_text(), re.MULTILINE)
+    assert sorted(sections) == sorted(alerts)
 
 
 @pytest.fixture

@@ -165,3 +165,43 @@ def test_vectors_are_never_unpickled(store: SpeakerStore) -> None:
     np.save(path, np.array([{}, {}, {}], dtype=object), allow_pickle=True)
     with pytest.raises(OperatorError, match="is damaged"):
         store.read()
+
+
+def test_a_backup_is_a_store_that_is_restored_only_on_request(store: SpeakerStore, tmp_path: Path) -> None:
+    backup = SpeakerStore(tmp_path / "backup")
+    assert backup.copy_from(store).speakers == {}
+    assert backup.identify(np.array([1, 1], np.float32), MODEL)[0].name == "anna"
+    backup.copy_from(store)  # nothing changed since
+    store.remove("ben")
+    store.enroll("carl", rows([1, 1]), MODEL)
+    store.enroll("anna", rows([1, 1]), MODEL)
+    with pytest.raises(
+        InputError, match=r"carl would be lost; ben would come back; anna would have other recordings\. --anew replaces"
+    ):
+        store.copy_from(backup)
+    assert list(store.copy_from(backup, anew=True).speakers) == ["anna", "carl"]
+    assert (store.read().speakers, store.read().matrix.tolist()) == ({"anna": 2, "ben": 1}, [[1, 0], [0, 1], [0, 2]])
+
+
+def test_what_a_disk_has_changed_is_told_and_restored(store: SpeakerStore, tmp_path: Path) -> None:
+    backup = SpeakerStore(tmp_path / "backup")
+    backup.copy_from(store)
+    (vectors,) = store.folder.glob("vectors-*")
+    content = bytearray(vectors.read_bytes())
+    content[-1] ^= 1  # a number that is as finite as before
+    vectors.write_bytes(content)
+    with pytest.raises(OperatorError, match="its checksum differs"):
+        store.read()
+    with pytest.raises(OperatorError, match="its checksum differs"):
+        SpeakerStore(tmp_path / "another").copy_from(store)
+    with pytest.raises(OperatorError, match="its checksum differs"):
+        store.copy_from(backup)
+    store.copy_from(backup, anew=True)
+    assert store.read().speakers == {"anna": 2, "ben": 1}
+
+
+def test_a_store_that_was_written_before_there_were_checksums_is_read(store: SpeakerStore) -> None:
+    index = json.loads((store.folder / "index.json").read_text())
+    del index["vectors_sha256"]
+    (store.folder / "index.json").write_text(json.dumps(index))
+    assert store.read().speakers == {"anna": 2, "ben": 1}

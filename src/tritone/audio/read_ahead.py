@@ -5,7 +5,6 @@
 libsndfile decodes without Python's lock, so a model that computes meanwhile loses next to nothing.
 """
 
-import os
 import threading
 from collections.abc import Callable, Generator, Iterable, Sized
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from tritone.audio.inputs import AudioInput, source_of
+from tritone.container import usable_cpus
 from tritone.errors import OperatorError, TritoneError
 from tritone.result import Result
 
@@ -36,8 +36,7 @@ def read_ahead(
     Raises:
         Exception: whatever `inputs` raises.
     """
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    readers = min(cpus, MAX_READERS)
+    readers = min(usable_cpus(), MAX_READERS)
     if isinstance(inputs, Sized) and len(inputs) < 2:  # nothing to read while the first one is waited for
         yield from (_read(read, index, item, sample_rate) for index, item in enumerate(inputs))
         return

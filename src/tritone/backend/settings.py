@@ -7,11 +7,11 @@ How to search and how to embed are named where requests have them, and have thei
 """
 
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, get_args, get_type_hints
 
+from tritone.container import usable_cpus
 from tritone.errors import InputError
 from tritone.pipelines.embed_options import EmbedFields, EmbedOptions
 from tritone.pipelines.kinds.base import Stage
@@ -155,7 +155,7 @@ class Settings(ModelParameters):
 
     def threads_of(self, instances: int) -> int:
         """Threads of each of `instances` instances on this machine, at least 1."""
-        return self.threads or max(1, len(os.sched_getaffinity(0)) // max(1, instances))
+        return self.threads or max(1, usable_cpus() // max(1, instances))
 
     def memory_of(self, threads: int, machine: int | None) -> float:
         """Megabytes that one process with so many threads may take on a machine with so many bytes.

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.errors import StorageError, StorageUnreachableError
 from tritone.keys import HTTP_HEADER, key_file
 from tritone.pipelines.kinds import compile_search
 from tritone.repository import compiled_searches, read_repository
@@ -20,6 +21,7 @@ from tritone.server.options import DOORS
 from tritone.server.ports import is_loopback
 from tritone.server.remote import LocalCopy, Updates, can_read, triton_address
 from tritone.storage import open_store, parse
+from tritone.storage.cache import OFFLINE, is_offline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -70,7 +72,7 @@ def serve(
     if poll_s and not options.has_control:
         raise typer.BadParameter("--poll-s loads models, which the arguments after -- have switched off")
     lose = front.lose_streams if front is not None else lambda model, reason: None
-    served, updates = _found(repo, poll_s, server, lose)
+    served, updates, copy = _found(repo, poll_s, server, lose)
     modes = {}
     if isinstance(served, Path):
         modes = {model.name: model.mode for model in read_repository(served)}
@@ -92,7 +94,11 @@ def serve(
         console.print(_doors(options), highlight=False)
 
     supervisor = Supervisor(served, behind, server=server, log=sys.stderr, on_ready=show, front=front, updates=updates)
-    code = supervisor.run()
+    try:
+        code = supervisor.run()
+    finally:
+        if copy is not None:
+            copy.close()
     if code:
         typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
     raise typer.Exit(code)
@@ -100,28 +106,45 @@ def serve(
 
 def _found(
     repo: Path, poll_s: float, server: Path | None, changed: "Callable[[str, str], None]"
-) -> tuple[Path | str, Updates | None]:
-    """What Triton is started with, a folder or an address in its own form, and what watches it."""
+) -> tuple[Path | str, Updates | None, LocalCopy | None]:
+    """What Triton is started with, a folder or an address in its own form, what watches it, and its copy here.
+
+    The copy belongs to this server until it is closed.
+    """
 
     def watched(store: "Store", copy: LocalCopy | None) -> Updates | None:
         return Updates(store, poll_s, _say, copy=copy, changed=changed) if poll_s else None
 
     address = parse(repo)
     if address is None:
-        return repo, watched(open_store(repo), None) if repo.is_dir() else None
+        return repo, watched(open_store(repo), None) if repo.is_dir() else None, None
     installation, store = find_installation(server), open_store(address)
     if can_read(installation, address.scheme):
         served = triton_address(address)
         _say(f"Triton reads {served} by its own client; memory and runtimes are not checked in advance")
-        return served, watched(store, None)
+        return served, watched(store, None), None
     copy = LocalCopy(address)
-    updates = watched(store, copy)  # before the copy is made: what changes meanwhile is seen at the first look
-    copy.refresh(store)
+    if is_offline():
+        if not copy.models:
+            copy.close()
+            raise StorageError(f"{OFFLINE} is set, and there is no copy of {address} in {copy.folder}")
+        _say(f"{OFFLINE} is set: {address} is not looked at, its copy {copy.folder} is served as it is")
+        return copy.folder, None, copy
+    try:
+        updates = watched(store, copy)  # before the copy is made: what changes meanwhile is seen at the first look
+        copy.refresh(store)
+    except BaseException as error:
+        copy.close()
+        if not isinstance(error, StorageUnreachableError) or not copy.models:
+            raise
+        raise StorageUnreachableError(
+            f"{error} {OFFLINE}=1 serves the copy of an earlier start, {', '.join(copy.models)} in {copy.folder}"
+        ) from error
     _say(
         f"{installation.executable} has no client of its own for {address.scheme}://: it serves a local copy of "
         f"{address} in {copy.folder}"
     )
-    return copy.folder, updates
+    return copy.folder, updates, copy
 
 
 def _say(text: str) -> None:

@@ -1,9 +1,9 @@
 """Options of a load test. Their help is that of `tritone bench`."""
 
-import os
 from dataclasses import dataclass, field
 
 from tritone.client.stream import DEFAULT_CHUNK_MS
+from tritone.container import usable_cpus
 from tritone.evaluate.normalize import Normalization
 
 MAX_PROCESSES = 16
@@ -109,5 +109,4 @@ class LoadOptions:
         if self.processes is not None:
             return self.processes
         # Half of the cores: the server may be on this machine, and a generator that waits for a core measures that.
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-        return max(1, min(-int(-wanted // 1), cores // 2, MAX_PROCESSES))
+        return max(1, min(-int(-wanted // 1), usable_cpus() // 2, MAX_PROCESSES))

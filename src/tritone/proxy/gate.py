@@ -22,6 +22,10 @@ from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream, Streams
 from tritone.proxy.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
 
+# serving: all is taken. leaving: not ready, so balancers send nothing new, but what comes is taken all the same.
+# draining: not ready, new requests and streams are refused. Open streams go on in all of them.
+STATES = ("serving", "leaving", "draining")
+
 
 @dataclass(eq=False, slots=True)
 class Passage:
@@ -63,7 +67,7 @@ class Gate:
         self.connections = connections
         self.admission = Admission(options.limits, options.retry_after_s)
         self.streams = Streams(options.limits, options.retry_after_s, release)
-        self.draining = False
+        self.state = "serving"  # of STATES
         self.not_ready: str | None = None  # why
         self.buffered_bytes = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()  # protocol, outcome -> requests
@@ -71,7 +75,7 @@ class Gate:
 
     @property
     def why_not_ready(self) -> str | None:
-        return "the server is ending" if self.draining else self.not_ready
+        return self.not_ready if self.state == "serving" else f"the server is {self.state}"
 
     @property
     def in_flight(self) -> int:
@@ -114,7 +118,7 @@ class Gate:
         begun = time.monotonic()
         check_inference(inference, limits, trusted=trusted, tail_bytes=tail_bytes)
         goes_on = inference.stream is not None and not inference.starts
-        if self.draining and not goes_on:
+        if self.state == "draining" and not goes_on:
             raise RefusedError(DRAINING, "the server is ending. Try again later.", self.options.drain_hint_s)
         allowed_s = [limits.request_s if timeout_s is None else min(timeout_s, limits.request_s)]
         if timeout := inference.parameters.get("timeout", 0):
@@ -181,6 +185,7 @@ class Gate:
             "connections_limit": self.connections.limit,
             "buffered_bytes": self.buffered_bytes,
             "ready": int(self.why_not_ready is None),
+            "draining": int(self.state != "serving"),
         }
         for name, value in gauges.items():
             lines += [f"# TYPE tritone_proxy_{name} gauge", f"tritone_proxy_{name} {value}"]

@@ -20,11 +20,10 @@ from tritonclient.grpc import service_pb2 as pb
 from tritone.proxy.checks import check_name, outward
 from tritone.proxy.connections import Peer, as_peer
 from tritone.proxy.gate import Gate, Passage
-from tritone.proxy.options import ProxyOptions, Tls
+from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import CLIENT_HEADER, MAX_CLIENT_LENGTH, Owner, Stream
 from tritone.proxy.protobuf_message import plain, read_inference
 from tritone.proxy.refusal import BAD_REQUEST, DOWN, LOCKED, NOT_PASSED, RefusedError
-from tritone.proxy.tls import server_credentials
 
 SERVICE = "/inference.GRPCInferenceService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
@@ -105,7 +104,8 @@ class GrpcSide(grpc.GenericRpcHandler):
         self._upstream = upstream
         self._server: Any = None
 
-    async def start(self, host: str, port: int, tls: Tls | None) -> None:
+    async def start(self, host: str, port: int, credentials: Any) -> None:
+        """`credentials`: of TLS, as gRPC makes them; None for none."""
         limits = self._gate.options.limits
         self._server = grpc.aio.server(
             options=[
@@ -126,8 +126,8 @@ class GrpcSide(grpc.GenericRpcHandler):
         try:
             bound = (
                 self._server.add_insecure_port(address)
-                if tls is None
-                else self._server.add_secure_port(address, server_credentials(tls))
+                if credentials is None
+                else self._server.add_secure_port(address, credentials)
             )
         except RuntimeError as error:
             raise OSError(f"gRPC cannot listen on {address}: {error}") from error

@@ -24,6 +24,7 @@ from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 READ_BYTES = 256 << 10  # of a body at once
+READY_TIMEOUT_S = 5.0  # of Triton, as for gRPC
 LINGER_S = 1.0  # how long the rest of a refused body is read, so that the client reads the refusal
 LARGE = 256 << 10  # bytes of a body whose unpacking or parsing leaves the loop
 ACCEPTED_ENCODING = re.compile(r"[A-Za-z0-9*,;=. -]{1,256}")
@@ -95,11 +96,11 @@ class HttpSide:
             outcome = "ok" if response.status < 400 else "failed"
         except RefusedError as refusal:
             outcome = refusal.reason.name
-            response = _error(refusal.reason.http, str(refusal), refusal.hints)
+            response = error_response(refusal.reason.http, str(refusal), refusal.hints)
             if not request.content.is_eof():
                 response.force_close()
         except ConnectionError:  # of the client, in the middle of its request: nobody reads the answer
-            response = _error(400, "the connection broke", {})
+            response = error_response(400, "the connection broke", {})
             response.force_close()
         finally:
             self._gate.connections.end(peer)
@@ -111,7 +112,7 @@ class HttpSide:
         if path == "/v2/health/live" and method == "GET":
             return web.Response(headers=WHO)
         if path == "/v2/health/ready" and method == "GET":
-            return await self._ready()
+            return await self.ready()
         if method == "POST" and (found := INFER.fullmatch(path)):
             return await self._infer(request, peer, found["model"], found["version"] or "")
         headers: dict[str, str] = {}
@@ -134,10 +135,15 @@ class HttpSide:
                 headers["Content-Type"] = "application/json"
             return _passed(await self._upstream.request(method, path, headers, body))
 
-    async def _ready(self) -> web.Response:
+    async def ready(self) -> web.Response:
+        """The answer about readiness; raises `RefusedError` while the server starts, ends or does not answer."""
         if (why := self._gate.why_not_ready) is not None:
             raise RefusedError(DOWN, f"not ready: {why}", self._gate.options.drain_hint_s)
-        return _passed(await self._upstream.request("GET", "/v2/health/ready", {}))
+        try:
+            asked = self._upstream.request("GET", "/v2/health/ready", {})
+            return _passed(await asyncio.wait_for(asked, READY_TIMEOUT_S))
+        except asyncio.TimeoutError as error:
+            raise RefusedError(DOWN, "not ready: Triton does not answer", self._gate.options.retry_after_s) from error
 
     async def _infer(self, request: web.BaseRequest, peer: tuple[str, int], model: str, version: str) -> web.Response:
         gate = self._gate
@@ -247,7 +253,7 @@ class _Connection(web.RequestHandler):
         if status == 500:
             self.logger.error("the proxy failed", exc_info=exc)
         text = "the proxy failed; its log says more" if status == 500 else f"this is no HTTP request: {message}"
-        response = _error(status, text[:300], {})
+        response = error_response(status, text[:300], {})
         response.force_close()
         return response
 
@@ -283,12 +289,13 @@ def _passed(answer: Answer, passage: Passage | None = None) -> web.Response:
     if answer.status >= 400 and (message := answer.error):
         told = outward(message if passage is None else passage.told(message))
         busy = RefusedError(DOWN, told, 1.0).hints if answer.status in (429, 503) else {}
-        return _error(answer.status, told, busy)
+        return error_response(answer.status, told, busy)
     headers = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
     return web.Response(status=answer.status, body=answer.body, headers=headers | WHO)
 
 
-def _error(status: int, message: str, headers: Mapping[str, str]) -> web.Response:
+def error_response(status: int, message: str, headers: Mapping[str, str]) -> web.Response:
+    """An error as Triton words it."""
     return web.Response(
         status=status,
         body=json.dumps({"error": message}).encode(),

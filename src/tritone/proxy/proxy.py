@@ -8,28 +8,28 @@ One thread with one event loop does all of it. Each method may be called from an
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
-
-from aiohttp import web
 
 from tritone.client.loop_thread import LoopThread
 from tritone.errors import ServerSetupError
 from tritone.proxy.connections import Connections
 from tritone.proxy.gate import Gate
 from tritone.proxy.grpc import GrpcSide, GrpcUpstream
-from tritone.proxy.http import WHO, HttpSide, peer_of
+from tritone.proxy.http import HttpSide
+from tritone.proxy.management import ManagementSide
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.refusal import RefusedError
-from tritone.proxy.tls import server_context
+from tritone.proxy.tls import Certificates
 from tritone.proxy.upstream import HttpUpstream
 
 TICK_S = 1.0
 START_TIMEOUT_S = 10.0
+METRICS_TIMEOUT_S = 4.0  # of Triton's; a scrape has 10 s, and the proxy's own metrics tell what is wrong
 LOG = logging.getLogger(__name__)
 
 
@@ -52,8 +52,9 @@ class Proxy:
 
     @property
     def ports(self) -> tuple[int, ...]:
-        """Where clients connect: HTTP and gRPC."""
-        return self.options.http_port, self.options.grpc_port
+        """Where clients and operators connect: HTTP, gRPC, and metrics if there are any."""
+        options = self.options
+        return tuple(port for port in (options.http_port, options.grpc_port, options.metrics_port) if port is not None)
 
     def start(self) -> None:
         """Return when both ports listen.
@@ -77,13 +78,18 @@ class Proxy:
             self.stop()
             raise
 
+    def add_metrics(self, source: Callable[[], str]) -> None:
+        """Add what `source` returns, in Prometheus' text format, to each page of metrics. The proxy must run."""
+        assert self._parts is not None
+        self._parts.sources.append(source)
+
     def set_ready(self, ready: bool, reason: str = "") -> None:
         """Say from now on whether the server is ready; requests pass all the same."""
         self._gate.not_ready = None if ready else reason or "the server is not ready"
 
     def drain(self) -> None:
         """Be not ready, and refuse new requests and streams; what is open goes on."""
-        self._gate.draining = True
+        self._gate.state = "draining"
 
     def lose_streams(self, model: str | None, reason: str) -> None:
         """Forget the open streams of a model, or of all: its process has ended. Their clients are told `reason`."""
@@ -153,7 +159,9 @@ class _Parts:
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
         self._http = HttpSide(self.gate, self._upstream_http)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
-        self._metrics: asyncio.Server | None = None
+        self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
+        self._certificates = Certificates(options.tls) if options.tls is not None else None
+        self.sources: list[Callable[[], str]] = []  # of further metrics
         self._ticking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -168,19 +176,17 @@ class _Parts:
 
     async def _start(self) -> None:
         options = self._options
-        await self._http.start(options.host, options.http_port, server_context(options.tls))
-        await self._grpc.start(options.host, options.grpc_port, options.tls)
+        tls = self._certificates
+        await self._http.start(options.host, options.http_port, None if tls is None else tls.context)
+        await self._grpc.start(options.host, options.grpc_port, None if tls is None else tls.credentials())
         if options.metrics_port is not None:
-            server = web.Server(self._tell_metrics, access_log=None, keepalive_timeout=options.limits.idle_s)
-            loop = asyncio.get_running_loop()
-            self._metrics = await loop.create_server(server, options.host, options.metrics_port)
+            await self._management.start(options.host, options.metrics_port)
         self._ticking = asyncio.ensure_future(self._tick())
 
     async def close(self) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
-        if self._metrics is not None:
-            self._metrics.close()
+        await self._management.stop()
         await self._http.stop()
         await self._grpc.stop()
         for stream in self.gate.streams:
@@ -193,24 +199,26 @@ class _Parts:
             await asyncio.sleep(TICK_S)
             try:
                 self.gate.tick()
+                if self._certificates is not None:
+                    self._certificates.look()
             except Exception:  # once more in a second; without it nothing would ever expire again
                 LOG.exception("the proxy could not look after its connections")
 
-    async def _tell_metrics(self, request: web.BaseRequest) -> web.Response:
-        if (request.method, request.raw_path) != ("GET", "/metrics"):
-            return web.Response(status=404, headers=WHO)
-        peer = peer_of(request)
-        self.gate.connections.begin(peer)
+    async def _metrics(self) -> str:
         text = self.gate.metrics()
-        try:
-            if self._options.upstream_metrics is not None:
-                upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
-                with suppress(RefusedError):
-                    text += (await upstream.request("GET", "/metrics", {})).body.decode()
-                upstream.close()
-        finally:
-            self.gate.connections.end(peer)
-        return web.Response(text=text, headers=WHO)
+        if self._certificates is not None:
+            name = "tritone_proxy_certificate_expires_seconds"
+            text += f"# TYPE {name} gauge\n{name} {self._certificates.expires:.0f}\n"
+        loop = asyncio.get_running_loop()
+        for source in self.sources:
+            text += await loop.run_in_executor(None, source)
+        if self._options.upstream_metrics is not None:
+            upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
+            with suppress(RefusedError, asyncio.TimeoutError):
+                answer = await asyncio.wait_for(upstream.request("GET", "/metrics", {}), METRICS_TIMEOUT_S)
+                text += answer.body.decode()
+            upstream.close()
+        return text
 
 
 async def _nothing() -> None:

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import psutil
 
+from tritone.container import usable_cpus
+
 PACKAGES = ("tritone", "onnxruntime", "torch", "numpy", "tritonclient", "nvidia-pytriton")
 # One wheel or the other holds the module `onnxruntime`; whichever is there counts.
 ALIASES = {"onnxruntime": ("onnxruntime-gpu",)}
@@ -65,7 +67,7 @@ class Stamp:
             date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             commit=_commit(CHECKOUT),
             processor=_processor(),
-            cores=_cores(),
+            cores=usable_cpus(),
             memory_gib=round(psutil.virtual_memory().total / 2**30, 1),
             gpus=gpus,
             driver=driver,
@@ -112,12 +114,6 @@ def _counted(gpus: Sequence[str]) -> str:
     """GPUs as text, equal ones once: "8 x NVIDIA H200 (140 GiB)"."""
     kinds = dict.fromkeys(gpus)
     return ", ".join(f"{count} x {kind}" if (count := list(gpus).count(kind)) > 1 else kind for kind in kinds)
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _processor() -> str:

@@ -1,7 +1,8 @@
-"""Where a graph runs: `cpu`, `cuda` or `cuda:<index>`, and the CPUs that this process may use."""
+"""Where a graph runs: `cpu`, `cuda` or `cuda:<index>`, and on how many threads."""
 
-import os
 import re
+
+from tritone.container import usable_cpus
 
 
 def cuda_index(device: str) -> int | None:
@@ -14,13 +15,6 @@ def cuda_index(device: str) -> int | None:
     if match is None:
         raise ValueError(f"device must be cpu, cuda or cuda:<index>, got {device!r}")
     return None if device == "cpu" else int(match[1] or 0)
-
-
-def usable_cpus() -> int:
-    """CPUs that this process may use; libraries count the machine's, also those that a container took away."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def thread_count(threads: int | None) -> int:

@@ -8,13 +8,12 @@ import ctypes
 from contextlib import suppress
 from pathlib import Path
 
+from tritone.container import CONTROL_GROUPS, OWN_GROUPS, limit_files
+
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
 RESET_PEAK = "5"
 MEMORY_INFO = Path("/proc/meminfo")
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
-# Of the second version of control groups, and of the first. Inside of a container its own group is at the root.
-OWN_GROUPS = Path("/proc/self/cgroup")
 LIMITS = (("", "", "memory.max"), ("memory", "memory", "memory.limit_in_bytes"))  # controller, its folder, the file
 
 
@@ -26,12 +25,9 @@ def machine_bytes(groups: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS, info: P
     found = []
     with suppress(OSError, ValueError, KeyError):
         found.append(_fields(info)["MemTotal"])
-    places = [tuple(line.split(":", 2)[1:]) for line in _lines(own)]
-    for controller, folder, name in LIMITS:
-        own_place = next((place for names, place in places if controller in names.split(",")), "/")
-        for place in {"", own_place.strip("/")}:
-            with suppress(OSError, ValueError):  # "max" is no number: there is no limit
-                found.append(int((groups / folder / place / name).read_text()))
+    for path in limit_files(LIMITS, groups, own):
+        with suppress(OSError, ValueError):  # "max" is no number: there is no limit
+            found.append(int(path.read_text()))
     return min(found, default=None)
 
 
@@ -54,13 +50,6 @@ def trim_heap() -> None:
     """Return to the system what the C library keeps of freed memory; does nothing where it is not glibc."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text().splitlines()
-    except OSError:
-        return []
 
 
 def _fields(path: Path) -> dict[str, int]:

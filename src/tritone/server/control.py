@@ -10,6 +10,7 @@ from tritone.keys import HTTP_HEADER
 from tritone.server.options import ServerOptions
 
 TIMEOUT_S = 10.0
+LIVE_TIMEOUT_S = 5.0
 # A model that cannot load. No repository has it: the names that `tritone build` takes begin with a letter or a digit.
 UNREADY = "_draining"
 
@@ -27,9 +28,16 @@ class Control:
         except ServerUnreachableError:
             return False
 
-    def models(self) -> list[dict[str, Any]]:
+    def is_live(self) -> bool:
+        """Whether the server answers at all."""
+        try:
+            return self._ask("GET", "/v2/health/live", timeout_s=LIVE_TIMEOUT_S)[0] == 200
+        except ServerUnreachableError:
+            return False
+
+    def models(self, timeout_s: float = TIMEOUT_S) -> list[dict[str, Any]]:
         """The models of the repository: `name`, `version`, `state`, and `reason` if it has one; by name."""
-        status, body = self._ask("POST", "/v2/repository/index")
+        status, body = self._ask("POST", "/v2/repository/index", timeout_s=timeout_s)
         if status != 200:
             raise ServerUnreachableError(f"the server does not list its models: {body[:200]}")
         found: list[dict[str, Any]] = json.loads(body)

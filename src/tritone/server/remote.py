@@ -84,6 +84,11 @@ class LocalCopy:
         except OSError as error:
             raise explained(error, f"cannot keep a copy of {address} in {top} (TRITONE_CACHE)") from error
 
+    @property
+    def models(self) -> list[str]:
+        """The models that it has now, of this start or of an earlier one."""
+        return sorted(path.parent.name for path in self.folder.glob(f"*/{CONFIG}"))
+
     def refresh(self, store: Store) -> None:
         """Make the folder what the repository is now, without what it has no more; errors as of `pull`."""
         done = pull(store, self.folder)
@@ -115,6 +120,8 @@ class LocalCopy:
 class Updates:
     """Looks at a repository now and then, and has a running server load the models that changed.
 
+    `reachable`: whether the last look succeeded. `rejected`: models whose newest version does not load.
+
     A version that does not load leaves the one before serving, also when the server is started again: the local copy
     goes back to its configuration. It is tried again when the repository changes again.
     """
@@ -143,7 +150,8 @@ class Updates:
         self._copy = copy
         self._changed = changed
         self._seen: dict[str, tuple[Fingerprint, Fingerprint]] = {}  # of all of a model's files, and of what it serves
-        self._silent = False
+        self.reachable = True
+        self.rejected: set[str] = set()  # models whose version in the repository does not load
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
         self._look_at(None)
@@ -164,11 +172,13 @@ class Updates:
         while not self._ended.wait(self._every_s):
             try:
                 self._look_at(running)
-                self._silent = False
+                if not self.reachable:
+                    self._say(f"{self._store.title} can be looked at again")
+                self.reachable = True
             except TritoneError as error:
-                if not self._silent and not self._ended.is_set():  # once, and not at every look
+                if self.reachable and not self._ended.is_set():  # once, and not at every look
                     self._say(f"{self._store.title} cannot be looked at, what is served stays: {error}")
-                self._silent = True
+                self.reachable = False
 
     def _look_at(self, running: TritonServer | None) -> None:
         """Load what changed since the last look; None only remembers what is there."""
@@ -207,16 +217,19 @@ class Updates:
                 _write(folder / CONFIG, before)
             elif folder is not None:
                 shutil.rmtree(folder, ignore_errors=True)
+            self.rejected.add(name)
             self._say(f"version {versions} of model '{name}' does not load, what was served stays: {error}")
             return
         if self._copy is not None:
             # Those that are being unloaded may still read their files.
             prune(self._copy.folder, name, [*model.served, *kept[-1:]])
+        self.rejected.discard(name)
         self._say(f"model '{name}' serves version {versions} now")
         self._changed(name, "another version of the model is served now; begin the stream again")
 
     def _unload(self, running: TritonServer, name: str) -> None:
         running.control.unload(name)
+        self.rejected.discard(name)
         if self._copy is not None:
             shutil.rmtree(self._copy.folder / name, ignore_errors=True)
         self._say(f"model '{name}' is not in {self._store.title} any more; it was unloaded")

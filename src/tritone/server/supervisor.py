@@ -17,6 +17,7 @@ from typing import Protocol, TextIO
 
 from tritone import keys
 from tritone.errors import ServerSetupError, ServerUnreachableError
+from tritone.server.metrics import ServerMetrics
 from tritone.server.options import ServerOptions
 from tritone.server.process import TritonServer
 from tritone.server.remote import Updates
@@ -24,16 +25,18 @@ from tritone.server.watch import Failures, ModelWatch
 
 LOOK_S = 0.2
 LOADED = ("READY", "LOADING", "UNLOADING")
+ASK_S = 2.0  # between questions whether the server answers
 SILENT_S = 30.0  # a server that does not answer for so long is ended
 FAREWELL_S = 2.0  # of a server without models, which only waits for connections that nobody uses
 
 
 class Front(Protocol):
-    """What stands between clients and the server, as `tritone.proxy.Proxy` does. `ports`: where clients connect."""
+    """What stands between clients and the server, as `tritone.proxy.Proxy` does. `ports`: where keys are shown."""
 
     @property
     def ports(self) -> tuple[int, ...]: ...
     def start(self) -> None: ...
+    def add_metrics(self, source: Callable[[], str]) -> None: ...
     def set_ready(self, ready: bool, reason: str = "") -> None: ...
     def lose_streams(self, model: str | None, reason: str) -> None: ...
     def drain(self) -> None: ...
@@ -68,6 +71,7 @@ class Supervisor:
         self._on_ready = on_ready
         self._front = front
         self._updates = updates
+        self._metrics = ServerMetrics(updates)
         self._signals = 0
         self._running: TritonServer | None = None
 
@@ -112,6 +116,7 @@ class Supervisor:
             ports = {self._options.http_port, self._options.grpc_port, *(self._front.ports if self._front else ())}
             paths = keys.publish(self._options.key, ports)
             try:
+                self._metrics.started(running)
                 if self._front is not None:
                     self._front.set_ready(True)
                 if first:
@@ -122,6 +127,7 @@ class Supervisor:
                     self._updates.start(running)
                 return self._watch(running)
             finally:
+                self._metrics.ended()
                 if self._updates is not None:
                     self._updates.stop()
                 for path in paths:
@@ -131,7 +137,7 @@ class Supervisor:
         watch = None
         if self._options.restart and self._options.has_control:
             watch = ModelWatch(running, self._say, self._lost)
-        heard = time.monotonic()
+        heard = asked = time.monotonic()
         while not self._signals:
             with suppress(TimeoutError):
                 return running.wait(LOOK_S)
@@ -139,7 +145,10 @@ class Supervisor:
                 continue
             with suppress(ServerUnreachableError):
                 watch.look()
-                heard = time.monotonic()
+            if time.monotonic() - asked > ASK_S:
+                # One that is stopped, or stuck, has its processes all the same.
+                heard = time.monotonic() if running.control.is_live() else heard
+                asked = time.monotonic()
             if watch.hopeless or time.monotonic() - heard > SILENT_S:
                 self._say(watch.hopeless or f"the server has not answered for {SILENT_S:g} s; it is ended")
                 running.kill()
@@ -208,6 +217,7 @@ class Supervisor:
             yield
             return
         self._front.start()
+        self._front.add_metrics(self._metrics.text)
         self._front.set_ready(False, "the server starts")
         try:
             yield

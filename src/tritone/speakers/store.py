@@ -1,10 +1,11 @@
 """A store of enrolled speakers: one folder with a few voices to compare with.
 
-    index.json        who is enrolled, with which model, and which rows of the vectors are whose
+    index.json        who is enrolled, with which model, which rows of the vectors are whose, and the vectors' checksum
     vectors-<n>.npy   (recordings, dim) float32, one row for each enrolled recording
 
     store.enroll("anna", vectors)   ->  one more speaker, or more recordings of one
     store.identify(vector, top=5)   ->  the most similar speakers, best first
+    store.copy_from(backup)         ->  what the other store holds; a backup is a store too
 
 A change writes new vectors under a new name and then puts the new index in place of the old one, so a reader at
 that moment, or a machine that stops, sees the store before or after it. Only embeddings are kept, no audio: but they
@@ -29,6 +30,7 @@ from tritone.paths import local
 from tritone.report.table import visible
 from tritone.speakers.archive import MAX_DIM, Floats, some
 from tritone.speakers.scoring import unit_length
+from tritone.storage.checksum import sha256_of
 
 VERSION = 1
 INDEX = "index.json"
@@ -146,6 +148,36 @@ class SpeakerStore:
             speakers = {each: number for each, number in old.speakers.items() if each != name}
             self._write(replace(old, speakers=speakers, matrix=np.delete(old.matrix, rows, axis=0)))
 
+    def copy_from(self, source: "SpeakerStore", *, anew: bool = False) -> Contents:
+        """Make this store hold what another one holds now: a backup, or what is restored from one.
+
+        Args:
+            anew: replace what this store holds. Without it, the store must be new, empty, or equal already.
+
+        Returns:
+            What this store held before.
+
+        Raises:
+            InputError: there is no such source, or this store holds something else; the message names who would be
+                lost and who would come back.
+            OperatorError: one of them is damaged, or this one cannot be written.
+        """
+        new = source.read()
+        with self._writing():
+            try:
+                old = self._read()
+            except OperatorError:
+                if not anew:
+                    raise
+                old = None  # what is damaged is what a backup is for
+            if old is not None and old.speakers and not anew and not _equal(old, new):
+                raise InputError(
+                    f"{self.folder} holds other speakers already. With those of {source.folder} in their "
+                    f"place, {_difference(old, new)}. --anew replaces them"
+                )
+            self._write(new)
+        return old or Contents(new.model, {}, new.matrix[:0])
+
     def identify(self, vector: Floats, model: Mapping[str, str], *, top: int = 5) -> list[Candidate]:
         """The speakers most similar to an embedding (dim,), best first.
 
@@ -204,8 +236,11 @@ class SpeakerStore:
             index = self._parsed(text)
             path = self.folder / index["vectors"]
             try:
+                expected = index.get("vectors_sha256")
                 rows, dim = sum(index["speakers"].values()), index["dim"]
                 matrix = read_array(path, 4 * rows * dim + HEADER_ROOM)
+                if expected is not None and sha256_of(path) != expected:
+                    raise self._damaged(f"{path.name} is not what was written: its checksum differs")
             except FileNotFoundError:
                 if last:
                     raise self._damaged(f"{path.name} is missing") from None
@@ -253,6 +288,7 @@ class SpeakerStore:
             "model": dict(contents.model),
             "dim": int(contents.matrix.shape[1]),
             "vectors": vectors.name,
+            "vectors_sha256": "",
             "speakers": dict(contents.speakers),
         }
         partial = self.folder / f"{INDEX}.partial"
@@ -260,6 +296,7 @@ class SpeakerStore:
             np.save(file, contents.matrix, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())
+        index["vectors_sha256"] = sha256_of(vectors)
         with partial.open("wb") as file:
             file.write(json.dumps(index, ensure_ascii=False, indent=1).encode("utf-8"))
             file.flush()
@@ -271,7 +308,8 @@ class SpeakerStore:
 
     def _damaged(self, why: str) -> OperatorError:
         return OperatorError(
-            f"the store {self.folder} is damaged: {visible(why)}. Take a copy of it, or enrol anew elsewhere"
+            f"the store {self.folder} is damaged: {visible(why)}. Bring a backup back (`tritone enroll --store "
+            f"{self.folder} --restore BACKUP --anew`), or enrol anew elsewhere"
         )
 
 
@@ -281,6 +319,21 @@ def check_name(name: str) -> None:
         raise InputError(
             f"{visible(name)[:80]!r} cannot be a speaker's name: 1 to {MAX_NAME} visible characters, no blanks around"
         )
+
+
+def _equal(one: Contents, other: Contents) -> bool:
+    same = (dict(one.model), one.speakers) == (dict(other.model), other.speakers)
+    return same and list(one.speakers) == list(other.speakers) and np.array_equal(one.matrix, other.matrix)
+
+
+def _difference(old: Contents, new: Contents) -> str:
+    """Who is lost and who comes back where `new` takes the place of `old`."""
+    lost = [name for name in old.speakers if name not in new.speakers]
+    back = [name for name in new.speakers if name not in old.speakers]
+    changed = [name for name in new.speakers if old.speakers.get(name, new.speakers[name]) != new.speakers[name]]
+    told = [f"{some(names)} {what}" for names, what in ((lost, "would be lost"), (back, "would come back")) if names]
+    told += [f"{some(changed)} would have other recordings"] if changed else []
+    return "; ".join(told) or "the same speakers would have other embeddings"
 
 
 def _is_count(value: object) -> bool:

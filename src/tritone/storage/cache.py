@@ -39,6 +39,11 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 _held: dict[Path, IO[bytes]] = {}
 
 
+def is_offline() -> bool:
+    """Whether copies on this machine are to be used as they are, and nobody is asked (TRITONE_OFFLINE)."""
+    return os.environ.get(OFFLINE, "") not in ("", "0")
+
+
 def fetch(
     where: Address | str | os.PathLike[str],
     *,
@@ -74,7 +79,7 @@ def fetch(
     except OSError as error:
         raise explained(error, f"cannot keep a copy of {address} in {root} (TRITONE_CACHE)") from error
     part = hashlib.sha256(json.dumps([only, first]).encode()).hexdigest()[:8]
-    offline = os.environ.get(OFFLINE, "") not in ("", "0")
+    offline = is_offline()
     if offline or COMMIT.fullmatch(address.revision):
         for index in _newest(root, f"*-{part}.json"):
             with suppress(OSError, ValueError, KeyError):

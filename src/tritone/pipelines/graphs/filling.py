@@ -11,8 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from tritone.audio.waveform import MAX_LEVEL, PCM_SCALE, Samples, is_level
+from tritone.container import usable_cpus
 from tritone.runtime.graph import Array
-from tritone.search.compiled.threads import num_cores, share
+from tritone.search.compiled.threads import share
 
 SHARED_BYTES = 4 * 2**20  # blocks from this size on are filled by several threads
 MAX_THREADS = 4  # more of them are not faster: memory is the limit
@@ -23,7 +24,7 @@ MAX_LEVEL_BITS = int(np.float32(MAX_LEVEL).view(np.int32))
 def fill_rows(block: Array, waveforms: Sequence[Samples]) -> list[int]:
     """Fill a block and return the rows that are unfit. None of the waveforms is longer than a row."""
     if block.nbytes >= SHARED_BYTES:
-        return _fill_shared(block, waveforms, min(MAX_THREADS, num_cores()))
+        return _fill_shared(block, waveforms, min(MAX_THREADS, usable_cpus()))
     for row, waveform in zip(block, waveforms, strict=False):
         if waveform.dtype == block.dtype:
             row[: len(waveform)] = waveform

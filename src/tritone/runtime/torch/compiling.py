@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import torch
 
+from tritone.container import usable_cpus
 from tritone.errors import OperatorError
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes
 from tritone.runtime.torch.compiler import compile_call
@@ -67,7 +68,7 @@ def compile_calls(
         missing = [each for each in wanted if (each.outputs, tuple(each.shapes.items())) not in have]
         if not missing:
             return
-        cpus = len(os.sched_getaffinity(0))
+        cpus = usable_cpus()
         count = min(len(missing), processes or max(1, min(MOST, cpus // CPUS_OF_ONE)))
         with tempfile.TemporaryDirectory(prefix=".work-", dir=store.folder) as folder:
             _Crew(path, device, store, Path(folder), count, max(1, cpus // count)).run(missing, done)

@@ -7,18 +7,13 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import count
 from typing import TypeVar
 
+from tritone.container import usable_cpus
+
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 _lock = threading.Lock()
 _pools: dict[int, ThreadPoolExecutor] = {}  # by process id: a fork has none of its parent's threads
-
-
-def num_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def share(work: Callable[[Item], Result], items: Sequence[Item], threads: int) -> list[Result]:
@@ -60,5 +55,5 @@ def _pool() -> ThreadPoolExecutor:
         pool = _pools.get(os.getpid())
         if pool is None:
             _pools.clear()
-            pool = _pools[os.getpid()] = ThreadPoolExecutor(max(1, num_cores() - 1), thread_name_prefix="search")
+            pool = _pools[os.getpid()] = ThreadPoolExecutor(max(1, usable_cpus() - 1), thread_name_prefix="search")
         return pool

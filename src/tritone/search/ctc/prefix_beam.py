@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from tritone.container import usable_cpus
 from tritone.search.beam.beam import HISTORY, fixed
 from tritone.search.beam.prefix_tree import PrefixTree
-from tritone.search.compiled.threads import num_cores, share
+from tritone.search.compiled.threads import share
 from tritone.search.hypothesis import Hypothesis
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def top_tokens(log_probs: npt.NDArray[Any], k: int, *, threads: int | None = Non
     bits = fixed(rows.reshape(-1, rows.shape[-1]).view(np.int32))
     ids = np.empty((len(bits), shape[-1]), dtype=np.int32)
     values = np.empty_like(ids)
-    parts = min(threads or num_cores(), max(1, bits.size // MIN_SHARE))
+    parts = min(threads or usable_cpus(), max(1, bits.size // MIN_SHARE))
     cuts = [slice(len(bits) * part // parts, len(bits) * (part + 1) // parts) for part in range(parts)]
     share(lambda cut: top_rows(bits[cut], ids[cut], values[cut]), cuts, parts)
     return ids.reshape(shape), values.view(np.float32).reshape(shape)
@@ -127,7 +128,7 @@ def search_tops(
         return prefixes.hypotheses(nbest, final=True)
 
     by_length = sorted(range(batch), key=lambda row: -int(num_frames[row]))  # no thread ends with a long one
-    found = dict(zip(by_length, share(search, by_length, threads or num_cores()), strict=True))
+    found = dict(zip(by_length, share(search, by_length, threads or usable_cpus()), strict=True))
     return [found[row] for row in range(batch)]
 
 

@@ -1,0 +1,279 @@
+{{- define "tritone.name" -}}
+{{- if contains .Chart.Name .Release.Name }}{{ .Release.Name | trunc 50 | trimSuffix "-" }}
+{{- else }}{{ printf "%s-%s" .Release.Name .Chart.Name | trunc 50 | trimSuffix "-" }}{{ end }}
+{{- end }}
+
+{{- define "tritone.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "tritone.labels" -}}
+{{ include "tritone.selector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end }}
+
+{{/* What every object begins with. */}}
+{{- define "tritone.metadata" -}}
+name: {{ include "tritone.name" . }}
+{{ include "tritone.place" . }}
+{{- end }}
+
+{{- define "tritone.place" -}}
+namespace: {{ .Release.Namespace }}
+labels:
+  {{- include "tritone.labels" . | nindent 2 }}
+{{- end }}
+
+{{- define "tritone.image" -}}
+{{- $repository := .Values.image.repository | default (ternary "tritone/server" "tritone/server-slim" (gt (int .Values.gpu.count) 0)) }}
+{{- with .Values.image.registry }}{{ . }}/{{ end }}{{ $repository }}
+{{- if .Values.image.digest }}@{{ .Values.image.digest }}{{ else }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end }}
+{{- end }}
+
+{{/* A limit that ends the preStop hook before the grace period ends everything; then 45 s for Triton itself. */}}
+{{- define "tritone.gracePeriod" -}}
+{{ add (int .Values.drain.limitSeconds) 45 }}
+{{- end }}
+
+{{/* Where the server finds its models: KServe's own initialiser puts them into /mnt/models. */}}
+{{- define "tritone.models" -}}
+{{- if .Values.kserve.enabled }}/mnt/models{{ else if .Values.models.s3.url }}{{ .Values.models.s3.url }}{{ else }}/models{{ end }}
+{{- end }}
+
+{{/* The container, of a Deployment and of KServe's runtime alike. */}}
+{{- define "tritone.container" -}}
+image: {{ include "tritone.image" . | quote }}
+imagePullPolicy: {{ .Values.image.pullPolicy }}
+args:
+  - --start-timeout-s={{ .Values.startup.timeoutSeconds }}
+  - --drain-s=5
+  - --log-level={{ .Values.serve.logLevel }}
+  {{- if and .Values.models.s3.url (not .Values.kserve.enabled) .Values.models.s3.pollSeconds }}
+  - --poll-s={{ .Values.models.s3.pollSeconds }}
+  {{- end }}
+  {{- if .Values.tls.secretName }}
+  - --tls-certificate=/tls/tls.crt
+  - --tls-key=/tls/tls.key
+  {{- with .Values.tls.clientCaKey }}
+  - --tls-client-ca=/tls/{{ . }}
+  {{- end }}
+  {{- end }}
+  {{- range .Values.serve.args }}
+  - {{ . | quote }}
+  {{- end }}
+env:
+  - name: MODELS
+    value: {{ include "tritone.models" . | quote }}
+  - name: TRITONE_CACHE
+    value: /cache
+  - name: NUMBA_CACHE_DIR
+    value: /cache/numba
+  - name: HOME
+    value: /tmp
+  {{- with .Values.serve.env }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- if and .Values.models.s3.secretName (not .Values.kserve.enabled) }}
+envFrom:
+  - secretRef:
+      name: {{ .Values.models.s3.secretName }}
+{{- end }}
+ports:
+  - name: http
+    containerPort: 8000
+  - name: grpc
+    containerPort: 8001
+  - name: metrics
+    containerPort: 8002
+# At the metrics port, which has no TLS and answers also where all connections of clients are taken.
+startupProbe:
+  httpGet:
+    path: /v2/health/ready
+    port: 8002
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: {{ div (add (int .Values.startup.timeoutSeconds) (int .Values.startup.downloadSeconds) 4) 5 }}
+readinessProbe:
+  httpGet:
+    path: /v2/health/ready
+    port: 8002
+  periodSeconds: 5
+  timeoutSeconds: 5
+  failureThreshold: 2
+livenessProbe:
+  httpGet:
+    path: /v2/health/live
+    port: 8002
+  periodSeconds: 10
+  timeoutSeconds: 10
+  failureThreshold: 6
+lifecycle:
+  preStop:
+    exec:
+      command:
+        - tritone
+        - drain
+        - --settle-s={{ .Values.drain.settleSeconds }}
+        - --limit-s={{ .Values.drain.limitSeconds }}
+resources:
+  requests:
+    {{- include "tritone.resources" . | nindent 4 }}
+  limits:
+    {{- include "tritone.resources" . | nindent 4 }}
+securityContext:
+  allowPrivilegeEscalation: false
+  readOnlyRootFilesystem: true
+  runAsNonRoot: true
+  runAsUser: {{ .Values.user }}
+  runAsGroup: {{ .Values.user }}
+  capabilities:
+    drop:
+      - ALL
+  seccompProfile:
+    type: RuntimeDefault
+volumeMounts:
+  - name: shm
+    mountPath: /dev/shm
+  - name: tmp
+    mountPath: /tmp
+  - name: cache
+    mountPath: /cache
+  {{- if and .Values.models.volume.source (not .Values.kserve.enabled) }}
+  - name: models
+    mountPath: /models
+    readOnly: true
+    {{- with .Values.models.volume.subPath }}
+    subPath: {{ . }}
+    {{- end }}
+  {{- end }}
+  {{- if .Values.tls.secretName }}
+  - name: tls
+    mountPath: /tls
+    readOnly: true
+  {{- end }}
+{{- end }}
+
+{{- define "tritone.resources" -}}
+cpu: {{ .Values.resources.cpu | quote }}
+memory: {{ .Values.resources.memory | quote }}
+{{- if gt (int .Values.gpu.count) 0 }}
+{{ .Values.gpu.resource }}: {{ .Values.gpu.count }}
+{{- end }}
+{{- end }}
+
+{{- define "tritone.volumes" -}}
+- name: shm
+  emptyDir:
+    medium: Memory
+    sizeLimit: {{ .Values.sharedMemory }}
+- name: tmp
+  emptyDir:
+    sizeLimit: {{ .Values.temporary }}
+- name: cache
+  {{- if .Values.cache.source }}
+  {{- toYaml .Values.cache.source | nindent 2 }}
+  {{- else }}
+  emptyDir:
+    sizeLimit: {{ .Values.cache.size }}
+  {{- end }}
+{{- if and .Values.models.volume.source (not .Values.kserve.enabled) }}
+- name: models
+  {{- toYaml .Values.models.volume.source | nindent 2 }}
+{{- end }}
+{{- if .Values.tls.secretName }}
+- name: tls
+  secret:
+    secretName: {{ .Values.tls.secretName }}
+{{- end }}
+{{- end }}
+
+{{/* Where pods of any kind may run. */}}
+{{- define "tritone.placement" -}}
+{{- with .Values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* Values that exclude or need each other. */}}
+{{- define "tritone.check" -}}
+{{- if and .Values.models.s3.url .Values.models.volume.source }}
+{{- fail "models.s3.url and models.volume.source are both given: name one place for the models" }}
+{{- end }}
+{{- if not (or .Values.models.s3.url .Values.models.volume.source) }}
+{{- fail "no models: set models.s3.url, or models.volume.source to a volume such as {persistentVolumeClaim: {claimName: models}}" }}
+{{- end }}
+{{- if and .Values.ingress.enabled (not .Values.ingress.host) }}
+{{- fail "ingress.enabled needs ingress.host" }}
+{{- end }}
+{{- if and .Values.gateway.enabled (not .Values.gateway.name) }}
+{{- fail "gateway.enabled needs gateway.name, the Gateway that the routes belong to" }}
+{{- end }}
+{{- if ge (int .Values.drain.settleSeconds) (int .Values.drain.limitSeconds) }}
+{{- fail (printf "drain.settleSeconds (%d) must be less than drain.limitSeconds (%d)" (int .Values.drain.settleSeconds) (int .Values.drain.limitSeconds)) }}
+{{- end }}
+{{- if and .Values.autoscaling.enabled (not .Values.autoscaling.streamsPerReplica) (not .Values.autoscaling.queueMilliseconds) }}
+{{- fail "autoscaling.enabled needs autoscaling.streamsPerReplica or autoscaling.queueMilliseconds" }}
+{{- end }}
+{{- if and .Values.autoscaling.enabled (gt (int .Values.autoscaling.minReplicas) (int .Values.autoscaling.maxReplicas)) }}
+{{- fail "autoscaling.minReplicas is more than autoscaling.maxReplicas" }}
+{{- end }}
+{{- end }}
+
+{{/* What the outside may ask for, by the protocol and the type of the path: nothing that needs the server's key. */}}
+{{- define "tritone.paths" -}}
+{{- if eq . "http" }}
+Exact:
+  - /v2
+  - /v2/health/live
+  - /v2/health/ready
+Prefix:
+  - /v2/models
+{{- else }}
+Exact:
+  {{- range splitList " " "ModelInfer ModelStreamInfer ModelReady ModelMetadata ModelConfig ModelStatistics ServerLive ServerReady ServerMetadata" }}
+  - /inference.GRPCInferenceService/{{ . }}
+  {{- end }}
+  - /grpc.health.v1.Health/Check
+{{- end }}
+{{- end }}
+
+{{- define "tritone.parent" -}}
+parentRefs:
+  - name: {{ .Values.gateway.name }}
+    {{- with .Values.gateway.namespace }}
+    namespace: {{ . }}
+    {{- end }}
+{{- with .Values.gateway.hostnames }}
+hostnames:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{/* KServe fetches a bucket, or mounts a claim. */}}
+{{- define "tritone.storageUri" -}}
+{{- if .Values.models.s3.url }}{{ .Values.models.s3.url }}
+{{- else if .Values.models.volume.source.persistentVolumeClaim -}}
+pvc://{{ .Values.models.volume.source.persistentVolumeClaim.claimName }}{{ with .Values.models.volume.subPath }}/{{ . }}{{ end }}
+{{- else }}{{ fail "kserve.enabled takes models from models.s3.url or from a persistentVolumeClaim" }}
+{{- end }}
+{{- end }}
+
+{{/* The service for clients; KServe makes one of its own. Its first port is 80. */}}
+{{- define "tritone.service" -}}
+{{ include "tritone.name" . }}{{ if .Values.kserve.enabled }}-predictor{{ end }}
+{{- end }}
