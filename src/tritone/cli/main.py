@@ -18,7 +18,7 @@ from tritone.storage.progress import showing
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 COMMANDS = (
     *("export", "inspect", "convert", "check-precision", "engine", "compile"),
-    *("build", "repo", "ensemble", "serve", "models"),
+    *("build", "repo", "ensemble", "serve", "models", "image"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor"),
