@@ -24,7 +24,7 @@ def read_pins(path: Path) -> dict[str, str]:
     Raises:
         InputError: the file is missing, or a line is something else.
     """
-    pins = {}
+    pins: dict[str, str] = {}
     for number, line in _lines(path):
         name, equals, version = line.partition("==")
         if not equals or not version.strip():
