@@ -15,7 +15,7 @@ export PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=i
 
 python3 -m venv /opt/tritone
 pip=/opt/tritone/bin/pip
-$pip wheel --quiet --no-deps --wheel-dir /wheels /source
+$pip wheel --no-deps --wheel-dir /wheels /source
 wheel=$(echo /wheels/tritone-*.whl)
 extras=${what#tritone}
 if [ "$extras" = "[]" ]; then extras=""; fi
@@ -24,16 +24,17 @@ set -- --only-binary :all: "$@"
 if [ -n "$requirements" ]; then set -- "$@" --requirement "/requirements/$requirements"; fi
 if [ "$what" = client ]; then
     # A client has no use for the engine, onnxruntime and compilers, which are most of what Tritone depends on.
-    $pip install --quiet --requirement /source/images/client.txt "$@"
-    $pip install --quiet --no-deps "$wheel"
+    $pip install --progress-bar off --requirement /source/images/client.txt "$@"
+    $pip install --progress-bar off --no-deps "$wheel"
+    rm -r /opt/tritone/lib/python3.*/site-packages/tritone/bundles  # models to serve or to run in process
 else
-    $pip install --quiet "$wheel$extras" "$@"
+    $pip install --progress-bar off "$wheel$extras" "$@"
     $pip check
 fi
 if [ -n "${ONNXRUNTIME:-}" ] && [ "$ONNXRUNTIME" != onnxruntime ]; then
     version=$(/opt/tritone/bin/python -c 'from importlib.metadata import version; print(version("onnxruntime"))')
     $pip uninstall --quiet --yes onnxruntime
-    $pip install --quiet --no-deps --only-binary :all: "$ONNXRUNTIME==$version"
+    $pip install --progress-bar off --no-deps --only-binary :all: "$ONNXRUNTIME==$version"
 fi
 if [ -n "${WITHOUT:-}" ]; then $pip uninstall --quiet --yes "$WITHOUT"; fi
 $pip freeze --exclude tritone >/opt/tritone/versions.txt
@@ -45,6 +46,8 @@ python=$(/opt/tritone/bin/python -c 'import sys; print("%d.%d" % sys.version_inf
 for package in gevent matplotlib numba numpy zope; do
     if [ -d "$packages/$package" ]; then find "$packages/$package" -type d -name tests -prune -exec rm -r {} +; fi
 done
+# Symbols for debuggers, 40 MB in these four.
+find "$packages/ml_dtypes" "$packages/kiwisolver" "$packages"/rapidjson*.so "$packages"/_brotli*.so -name '*.so' -exec strip --strip-debug {} + 2>/dev/null || true
 stubs=$packages/pytriton/tritonserver/python_backend_stubs
 if [ -d "$stubs" ]; then
     find "$stubs" -mindepth 1 -maxdepth 1 ! -name "$python" -exec rm -r {} +
