@@ -3,6 +3,7 @@
 # make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, helm and schemas of
 #                Kubernetes are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
+# make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
 # make venv    everything that demo and tests need, in .venv
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
@@ -24,7 +25,7 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo test test-all test-gpu venv lint clean same-python
+.PHONY: demo test test-all test-gpu test-images venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
@@ -40,6 +41,9 @@ test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(BIN)/he
 # One process: the tests share the memory of one GPU. Without one they are skipped, and say so.
 test-gpu: $(VENV)/.full
 	$(BIN)/python -m pytest -m gpu
+
+test-images: $(VENV)/.full
+	TRITONE_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .

@@ -81,3 +81,10 @@ def test_a_name_too_long_for_a_file_is_an_error_in_one_line(
     assert result.stderr.startswith("error: cannot use ")
     assert "File name too long. A name has at most 255 bytes" in result.stderr
     assert len(result.stderr) < 300
+
+
+def test_a_package_that_an_image_leaves_out_is_named():
+    code = "import sys; sys.modules['numba'] = None; from tritone.cli.main import app; app()"
+    done = subprocess.run([sys.executable, "-c", code, "serve", "."], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: this needs numba, which is not installed: pip install numba")

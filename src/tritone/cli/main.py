@@ -16,9 +16,10 @@ from tritone.paths import ADVICE, explained
 from tritone.storage.progress import showing
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
+LEFT_OUT = ("matplotlib", "numba", "onnxruntime")  # dependencies that the image of the client does without
 COMMANDS = (
     *("export", "inspect", "convert", "check-precision", "engine", "compile"),
-    *("build", "repo", "ensemble", "serve", "models", "drain"),
+    *("build", "repo", "ensemble", "serve", "models", "drain", "image"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor"),
@@ -67,6 +68,15 @@ class Commands(TyperGroup):
             name = str(error.filename2 or error.filename or "a file")
             shown = name if len(name) <= MAX_SHOWN else f"{name[:MAX_SHOWN]}..."
             typer.echo(f"error: {explained(error, f'cannot use {shown}')}", err=True)
+            raise typer.Exit(1) from error
+        except ModuleNotFoundError as error:
+            if error.name not in LEFT_OUT or ctx.params.get("debug"):
+                raise
+            typer.echo(
+                f"error: this needs {error.name}, which is not installed: pip install {error.name}, or use the image "
+                "tritone/server-slim, which has it",
+                err=True,
+            )
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
