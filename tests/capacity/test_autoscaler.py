@@ -26,7 +26,7 @@ def controller(**changes: object) -> Controller:
 
 
 def pods(*values: float) -> list[dict[str, float]]:
-    return [{"open": value, "busy": value, "queue-ms": value} for value in values]
+    return [{"open": value, "busy": value, "queue-s": value} for value in values]
 
 
 @pytest.mark.parametrize(
@@ -106,8 +106,8 @@ def test_a_window_for_scaling_up_waits_until_all_recommendations_agree() -> None
 
 
 def test_of_several_metrics_the_one_that_wants_most_wins() -> None:
-    targets = [OPEN, Target(signal="queue-ms", value=5.0)]
-    assert controller(targets=targets).decide(0.0, 2, [{"open": 1.0, "queue-ms": 10.0}] * 2, 0) == 4
+    targets = [OPEN, Target(signal="queue-s", value=5.0)]
+    assert controller(targets=targets).decide(0.0, 2, [{"open": 1.0, "queue-s": 10.0}] * 2, 0) == 4
 
 
 def test_limits_are_restored_at_once() -> None:

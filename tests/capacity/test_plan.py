@@ -16,9 +16,10 @@ from tritone.capacity.load import DAYS, Load, read_day
 from tritone.capacity.page import tables_of, write_plan
 from tritone.capacity.plan import make_plan, simulate_days
 from tritone.capacity.replica import request_replica, stream_replica
-from tritone.capacity.simulation import Fleet
+from tritone.capacity.simulation import Arrivals, Fleet, simulate
 from tritone.capacity.sizing import Goal, Hardware, erlang_b, refused_streams
 from tritone.errors import InputError
+from tritone.loadtest.findings.result import Report
 
 # 5 s utterances: 2 a second with one in flight, 4 with two and with more.
 CLOSED = report(
@@ -188,3 +189,17 @@ def test_short_utterances_in_place_of_long_ones_are_an_assumption() -> None:
 def test_measurements_of_one_load_count_once() -> None:
     twice = report(measured(1, p50_ms=10), measured(1, p50_ms=20, latency=latency(20)), measured(2))
     assert len(request_replica(twice).points) == 2
+
+
+def test_closed_loops_of_a_real_report_predict_its_open_loops() -> None:
+    held = Report.read(Path(__file__).parents[2] / "docs" / "performance" / "demo-cpu" / "report.json")
+    replica = request_replica(held, series="7 s, dynamic")
+    opened = [each for each in held.measurements if each.loop == "poisson"]
+    assert [each.load for each in opened] == [5, 10, 20, 40]  # of 47 a second at most
+    for each in opened:
+        times = np.cumsum(np.random.default_rng(0).exponential(1 / each.load, 10_000))
+        arrivals = Arrivals(times=times, lengths=np.full(times.size, 7.0))
+        found = simulate(arrivals, replica.curve, replicas=1, end_s=float(times[-1]))
+        # Measured for some seconds each, the rate as chance had it.
+        assert found.latency_ms(50) == pytest.approx(each.latency.p50_ms, rel=0.2)
+        assert found.latency_ms(95) == pytest.approx(each.latency.p95_ms, rel=0.3)

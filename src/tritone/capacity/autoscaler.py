@@ -24,10 +24,12 @@ DOWN_WINDOW_S = 300.0  # --horizontal-pod-autoscaler-downscale-stabilization
 MAX_BYTES = 1_000_000  # of a manifest
 QUANTITY = re.compile(r"(\d+(?:\.\d+)?)(m|k|M|)")
 FACTORS = {"m": 1e-3, "": 1.0, "k": 1e3, "M": 1e6}
-# Metrics that Triton and Tritone have themselves; those that a rule of the Prometheus adapter makes are named by it.
+# Metrics of Triton and Tritone, and of the adapter's rules in deploy/kubernetes.
 SIGNALS: Mapping[str, Signal] = {
     "tritone_open_streams": "open",
     "nv_inference_pending_request_count": "waiting",
+    "tritone_streams": "open",
+    "tritone_queue_seconds": "queue-s",
 }
 
 Source = Literal["Pods", "Resource", "External"]

@@ -244,8 +244,8 @@ def _assumptions(plan: Plan) -> list[str]:
         kept = [f"{goal.percentile} <= {goal.limit_ms:g} ms"] if goal.limit_ms is not None else []
         kept.append(f"at most {100 * goal.utilisation:g} % of its highest throughput")
         found += [
-            f"One replica carries {plan.carries * HOUR_S:.0f} utterances an hour ({plan.carried_audio:.1f} s of audio a "
-            f"second of {replica.curve.peak:.1f} at most) with {' and '.join(kept)}, if it gets a random share of "
+            f"One replica carries {plan.carries * HOUR_S:.0f} utterances an hour ({plan.carried_audio:.1f} s of audio "
+            f"a second of {replica.curve.peak:.1f} at most) with {' and '.join(kept)}, if it gets a random share of "
             "them. Sending each to the replica with the fewest does better than that.",
             f"It works on up to {replica.curve.places} utterances at once, which share its measured throughput; others "
             "wait. Work is proportional to the length of the audio.",

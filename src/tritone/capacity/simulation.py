@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 Routing = Literal["least", "round-robin", "random"]
-Signal = Literal["open", "occupied", "in-flight", "waiting", "busy", "queue-ms"]
+Signal = Literal["open", "occupied", "in-flight", "waiting", "busy", "queue-s"]
 Floats = npt.NDArray[np.float64]
 
 SYNC_S = 15.0  # how often a controller looks, and metrics are scraped: the default of Kubernetes and of its adapters
@@ -190,7 +190,7 @@ class _Replica:
             "in-flight": self.in_flight,
             "waiting": len(self.waiting),
             "busy": self.busy_s / SYNC_S,
-            "queue-ms": 1000 * self.waited_s / max(1, self.begun),
+            "queue-s": self.waited_s / max(1, self.begun),
         }
         self.busy_s, self.waited_s, self.begun = 0.0, 0.0, 0
         return found
