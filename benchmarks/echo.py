@@ -35,18 +35,18 @@ class TritonPythonModel:
 
 
 @contextmanager
-def echoing(options: ModelOptions = OPTIONS) -> Iterator[TritonServer]:
-    """Serve both models on free loopback ports; ready when entered, gone when left."""
+def echoing(options: ModelOptions = OPTIONS, code: str = CODE) -> Iterator[TritonServer]:
+    """Serve both models on free loopback ports; ready when entered, gone when left. `code`: of another `model.py`."""
     http, grpc, metrics = free_ports(3)
     with tempfile.TemporaryDirectory(prefix="tritone-echo-") as folder:
-        write_models(Path(folder), options)
+        write_models(Path(folder), options, code)
         with TritonServer(
             folder, ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=1)
         ) as server:
             yield server
 
 
-def write_models(repository: Path, options: ModelOptions = OPTIONS) -> None:
+def write_models(repository: Path, options: ModelOptions = OPTIONS, code: str = CODE) -> None:
     """Write both models into a repository."""
     for name in (OFFLINE, STREAMING):
         model = repository / name
@@ -54,6 +54,6 @@ def write_models(repository: Path, options: ModelOptions = OPTIONS) -> None:
         for folder in ("1", "warmup"):
             (model / folder).mkdir(parents=True)
         (model / "config.pbtxt").write_text(to_text(config), encoding="utf-8")
-        (model / "1" / "model.py").write_text(CODE, encoding="utf-8")
+        (model / "1" / "model.py").write_text(code, encoding="utf-8")
         for file, content in warmup_files(config).items():
             (model / "warmup" / file).write_bytes(content)

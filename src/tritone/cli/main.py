@@ -22,7 +22,7 @@ COMMANDS = (
     *("build", "repo", "ensemble", "serve", "models", "drain", "image"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
-    *("api", "top", "bench", "demo", "doctor"),
+    *("api", "top", "bench", "plan", "demo", "doctor"),
 )
 """In the order of the road. Each is a function (or `app`) in the module of its name (with _ for -), imported when it is
 called."""

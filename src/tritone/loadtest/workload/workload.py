@@ -122,8 +122,8 @@ def files_workload(
     )
 
 
-def parse_lengths(spec: str) -> tuple[str, Draw]:
-    """Read a length or a distribution of lengths.
+def parse_lengths(spec: str, longest_s: float = LONGEST_S) -> tuple[str, Draw]:
+    """Read a length, of at most `longest_s` seconds, or a distribution of lengths.
 
     Returns:
         How people write it, and a function that draws that many lengths in seconds.
@@ -134,8 +134,8 @@ def parse_lengths(spec: str) -> tuple[str, Draw]:
     kind, colon, rest = spec.strip().partition(":")
     if not colon:
         seconds = _number(kind, spec)
-        if not 0 < seconds <= LONGEST_S:
-            raise InputError(f"a length must be above 0 and at most {LONGEST_S:g} seconds, got {spec!r}")
+        if not 0 < seconds <= longest_s:
+            raise InputError(f"a length must be above 0 and at most {longest_s:g} seconds, got {spec!r}")
         return f"{seconds:g}", lambda count, _: np.full(count, seconds)
     if kind == "file":
         return _from_file(Path(rest))
