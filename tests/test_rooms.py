@@ -35,6 +35,7 @@ OWNERS = {
     "rapidfuzz": {"evaluate"},
     "obstore": {"storage"},
     "huggingface_hub": {"storage"},
+    "ray": {"systems"},
     "matplotlib": {"report", "bench"},  # report gives every figure its look, bench draws on it
 }
 

@@ -1,7 +1,7 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +10,9 @@ import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
+from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
@@ -36,6 +38,7 @@ def transcribe(
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     where: Where,
+    on_ray: OnRay,
     search: Annotated[dict[str, Any], SearchOptions],
     decoding: Annotated[
         str | None,
@@ -64,15 +67,17 @@ def transcribe(
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Name the files, or a list of them by
-    --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own default unless options from
-    --search to --hotwords change it. Exit code 0 only if every file worked.
+    A running server does it (--url), or a bundle (--bundle): in this process or, with --ray, on a Ray cluster. Name the
+    files, or a list of them by --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own
+    default unless options from --search to --hotwords change it. Exit code 0 only if every file worked.
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
+    on_ray.check(where.bundle, streaming=streaming)
     for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
     asked = search if hotwords is None else search | {"hotwords": hotwords}
+    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
     decoded = _decoding(decoding)
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
@@ -84,27 +89,16 @@ def transcribe(
         as_json=json,
         timestamps=timestamps,
         details=details,
+        ordered=not on_ray.unordered,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    system: System[TranscriptResult]
-    try:
-        if where.url is not None:
-            in_flight = 1 if playback else where.concurrency
-            wanted = timestamps or details
-            system = transcriber(
-                where.connect(),
-                where.model,
-                playback=playback,
-                concurrency=in_flight,
-                details=wanted,
-                search=asked | decoded,
-            )
-        else:
-            asked |= {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
-            system = _load(where, playback, asked, decoded)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    with closing(system):
+    with ExitStack() as stack:
+        if on_ray.ray is not None:
+            printer.data = stack.enter_context(on_ray.reserved_stdout())
+            stack.enter_context(interrupts())
+        system = stack.enter_context(
+            closing(_open(where, on_ray, playback, timestamps or details, asked, own, decoded))
+        )
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
@@ -164,22 +158,56 @@ def _decoding(text: str | None) -> dict[str, Any]:
     }
 
 
+def _open(
+    where: Where,
+    on_ray: OnRay,
+    playback: Playback | None,
+    details: bool,
+    search: Mapping[str, Any],
+    own: Mapping[str, Any],
+    decoding: Mapping[str, Any],
+) -> "System[TranscriptResult]":
+    """The server, or the bundle here or on a cluster; `own`: options that only bundles have."""
+    try:
+        if where.url is None:
+            return _load(where, on_ray, playback, {**search, **own}, decoding)
+        return transcriber(
+            where.connect(),
+            where.model,
+            playback=playback,
+            concurrency=1 if playback else where.concurrency,
+            details=details,
+            search={**search, **decoding},
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def _load(
-    where: Where, playback: Playback | None, given: Mapping[str, Any], decoding: Mapping[str, Any]
-) -> "BundleSystem[TranscriptResult]":
+    where: Where,
+    on_ray: OnRay,
+    playback: Playback | None,
+    given: Mapping[str, Any],
+    decoding: Mapping[str, Any],
+) -> "System[TranscriptResult]":
     from tritone import load, load_whisper  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
+    from tritone.result import TranscriptResult
 
     assert where.bundle is not None
-    system: BundleSystem[TranscriptResult]
+    loader: Callable[..., Any]
     if Bundle.open(where.bundle).manifest.whisper is not None:
         if unfit := [name for name, value in given.items() if value is not None]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
             raise typer.BadParameter(f"{flags} is not for Whisper models; they have --decoding")
-        system = BundleSystem(load_whisper(where.bundle, **where.loading(**decoding)), playback=playback)
+        loader, options = load_whisper, where.loading(**decoding)
     else:
         if decoding:
             raise typer.BadParameter("--decoding is for Whisper models; this bundle has --search and its options")
-        system = BundleSystem(load(where.bundle, **where.loading(**given)), playback=playback)
+        loader, options = load, where.loading(**given)
+    here = BundleSystem[TranscriptResult](loader(where.bundle, **options), playback=playback)
+    system: System[TranscriptResult] = here
+    if on_ray.ray is not None:
+        system = on_ray.system(here, load=loader, bundle=where.bundle, result=TranscriptResult, options=options)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
     return system

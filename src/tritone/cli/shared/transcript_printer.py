@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -24,9 +24,24 @@ class TranscriptPrinter:
     """
 
     def __init__(
-        self, *, num_files: int, as_json: bool, timestamps: bool, details: bool = False, names: bool | None = None
+        self,
+        *,
+        num_files: int,
+        as_json: bool,
+        timestamps: bool,
+        details: bool = False,
+        names: bool | None = None,
+        ordered: bool = True,
     ) -> None:
-        """Prepare for so many files; `names`: whether their paths stand before the texts, by default of several."""
+        """Prepare for so many files.
+
+        Args:
+            names: whether their paths stand before the texts; by default those of several do.
+            ordered: False prints results as they come.
+        """
+        self.data: TextIO | None = None
+        """Where results go; None is stdout."""
+        self._ordered = ordered
         self.failed = False
         self._names = num_files > 1 if names is None else names
         self._num_files = num_files
@@ -38,7 +53,10 @@ class TranscriptPrinter:
         self._console = Console(stderr=True)
 
     def show(self, result: TranscriptResult) -> None:
-        """Print the result once those of all files before it are printed."""
+        """Print the result, in order once those of all files before it are printed."""
+        if not self._ordered:
+            self._print(result)
+            return
         self._waiting[result.index] = result
         while self._next in self._waiting:
             self._print(self._waiting.pop(self._next))
@@ -91,9 +109,9 @@ class TranscriptPrinter:
             self._line({"path": result.source} | self._fields(result.transcript))
         else:
             transcript = result.transcript
-            typer.echo(f"{result.source}\t{transcript.text}" if self._names else transcript.text)
+            self._echo(f"{result.source}\t{transcript.text}" if self._names else transcript.text)
             for line in self._more(transcript):
-                typer.echo(line)
+                self._echo(line)
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
@@ -130,7 +148,10 @@ class TranscriptPrinter:
         return any(self._details or segment.alternatives for segment in transcript.ended)
 
     def _line(self, record: dict[str, Any]) -> None:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        self._echo(json.dumps(record, ensure_ascii=False))
+
+    def _echo(self, line: str) -> None:
+        typer.echo(line, file=self.data)
 
 
 def _readings(transcript: Transcript) -> Iterator[str]:

@@ -8,7 +8,8 @@ import typer
 from tritone.paths import ADDRESS, not_supported
 from tritone.storage.address import SCHEMES
 
-TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare")  # all other options that take text with :// in it take paths
+# All other options that take text with :// in it take paths.
+TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray")
 TAKE_BUNDLES = "--bundle"
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE")  # metavars of parameters that may be s3://... begin so
 TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles
