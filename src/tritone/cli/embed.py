@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -15,7 +15,6 @@ from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.where import Where
-from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible
 from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
@@ -64,13 +63,8 @@ def embed(
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
     recordings.check_one_list(wavscp, manifest)
-    utterances = read_utterances(
-        wavscp=wavscp,
-        manifest=recordings.manifests_of(manifest),
-        data_dir=data_dir,
-        need_text=False,
-        need_audio=False,  # a recording that is missing is a failure like others
-    )
+    # A recording that is missing is a failure like others.
+    utterances = recordings.listed(wavscp, manifest, data_dir, need_audio=False)
     windows = {"window_s": window_s, "shift_s": shift_s}
     with (
         on_ray.reserved_stdout(),
@@ -79,7 +73,7 @@ def embed(
         _progress() as show,
     ):
         result = embed_corpus(
-            [Recording(id=each.id, path=str(each.audio)) for each in utterances],
+            [Recording(id=each.id, path=recordings.path_of(each)) for each in utterances],
             system,
             output_directory,
             shard_size=shard_size,
@@ -89,9 +83,7 @@ def embed(
     _report(result)
 
 
-def _open(
-    where: Where, on_ray: OnRay, threads: int | None, windows: dict[str, float | None]
-) -> System[EmbeddingResult]:
+def _open(where: Where, on_ray: OnRay, threads: int | None, windows: dict[str, Any]) -> System[EmbeddingResult]:
     from tritone import load_embedder
 
     try:

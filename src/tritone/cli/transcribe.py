@@ -125,18 +125,12 @@ def _recordings(
                 "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
             )
         recordings.check_no_list(files)
-        if not any(Path(path).is_dir() for path in files):
-            return files
-        return [str(path) for path in recordings.files_of(files)]
+        return recordings.audio_of(files)
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter(
             "name what to transcribe: audio files or folders, or --wavscp, or --manifest, or --data-dir"
         )
-    from tritone.corpus.dataset import read_utterances  # files alone need not wait for it
-
-    manifests = recordings.manifests_of(manifest)
-    listed = read_utterances(wavscp=wavscp, manifest=manifests, data_dir=data_dir, need_text=False)
-    return [str(each.audio) for each in listed]
+    return [recordings.path_of(each) for each in recordings.listed(wavscp, manifest, data_dir)]
 
 
 def _decoding(text: str | None) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tritone.audio.inputs import load_samples
 from tritone.audio.read_ahead import read_ahead
 from tritone.result import AnyResult, EmbeddingResult, TranscriptResult
+from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
 from tritone.systems.system import Mode
 
@@ -86,7 +87,7 @@ class ServedSystem(Generic[AnyResult]):
             yield from results
             return
         read = partial(load_samples, sample_rate=None, wanted=info.sample_rate, pcm=pcm)
-        with closing(read_ahead(map(str, paths), read, info.sample_rate)) as recordings:
+        with closing(read_ahead(audio_inputs(map(str, paths)), read, info.sample_rate)) as recordings:
             yield from self._send(recordings, info.name, concurrency=self.concurrency, **self._request)
 
     def close(self) -> None:
