@@ -19,8 +19,10 @@ from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.errors import InputError
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcriber
+from tritone.systems.resume import left_to_do
 
 if TYPE_CHECKING:
+    from tritone.evaluate.journal import Journal
     from tritone.result import TranscriptResult
 
 
@@ -63,19 +65,30 @@ def transcribe(
     details: Annotated[
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep results there as they come: after an interrupt or a crash, the same "
+            "command prints them again and continues with the rest.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Turn audio files into text.
 
     A running server does it (--url), or a bundle (--bundle): in this process or, with --ray, on a Ray cluster. Name the
     files, or a list of them by --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own
-    default unless options from --search to --hotwords change it. Exit code 0 only if every file worked.
+    default unless options from --search to --hotwords change it. With --journal, the same command continues after an
+    interrupt. Exit code 0 only if every file worked.
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
     on_ray.check(where.bundle, streaming=streaming)
     for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
+    if journal is not None and streaming:
+        raise typer.BadParameter("--journal is for whole files; leave --streaming out")
     asked = search if hotwords is None else search | {"hotwords": hotwords}
     own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
     decoded = _decoding(decoding)
@@ -106,12 +119,49 @@ def transcribe(
                     (result,) = system.run([path], lambda _, transcript: show(transcript))
                 printer.show(replace(result, index=index))
         else:
-            with printer.progress() as advance:
-                for result in system.run(paths):
-                    printer.show(result)
-                    advance()
+            written = {"json": str(json), "timestamps": str(timestamps), "details": str(details)}
+            kept = None if journal is None else stack.enter_context(_journal(journal, paths, system, written))
+            _whole_files(paths, system, printer, kept)
     if printer.failed:
         raise typer.Exit(1)
+
+
+def _journal(path: Path, paths: list[str], system: "System[TranscriptResult]", written: dict[str, str]) -> "Journal":
+    """The journal of this run, or of an earlier one that is gone on with; `written`: how results are printed."""
+    from tritone.corpus.dataset import Utterance
+    from tritone.evaluate.journal import Journal, fingerprint
+
+    inputs = fingerprint(Utterance(str(index), Path(each)) for index, each in enumerate(paths))
+    made_by = {**system.describe(), **written}
+    journal = Journal(path, inputs=inputs, utterances=len(paths), system=made_by, resume=True)
+    journal.begin(system.concurrency)
+    return journal
+
+
+def _whole_files(
+    paths: list[str], system: "System[TranscriptResult]", printer: TranscriptPrinter, journal: "Journal | None"
+) -> None:
+    """Transcribe and print what the journal does not have, and print what it has."""
+    done: list[bool | None] = [None] * len(paths)
+    earlier: dict[int, list[str]] = {}
+    for _, record in journal.records() if journal is not None else ():
+        done[int(record["id"])] = record.get("error") is None
+        earlier[int(record["id"])] = record.get("lines", [])
+    with printer.progress() as advance:
+        for index in (each for each in earlier if done[each]):
+            printer.repeat(index, earlier[index])
+            advance()
+        for places in filter(None, left_to_do(done, system.batch)):
+            with closing(system.run(paths[index] for index in places)) as results:
+                for result in results:
+                    found = replace(result, index=places[result.index])
+                    if done[found.index]:  # computed again for the sake of its batch
+                        continue
+                    if journal is not None:
+                        outcome = {"lines": printer.lines(found)} if found.ok else {"error": str(found.error)}
+                        journal.add({"id": str(found.index), **outcome})
+                    printer.show(found)
+                    advance()
 
 
 def _recordings(
@@ -199,7 +249,7 @@ def _load(
         if decoding:
             raise typer.BadParameter("--decoding is for Whisper models; this bundle has --search and its options")
         loader, options = load, where.loading(**given)
-    here = BundleSystem[TranscriptResult](loader(where.bundle, **options), playback=playback)
+    here = BundleSystem[TranscriptResult](loader(where.bundle, **options), playback=playback, options=options)
     system: System[TranscriptResult] = here
     if on_ray.ray is not None:
         system = on_ray.system(here, load=loader, bundle=where.bundle, result=TranscriptResult, options=options)

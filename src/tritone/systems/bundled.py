@@ -60,6 +60,7 @@ class BundleSystem(Generic[AnyResult]):
         self.name = name or model.bundle.manifest.name
         self.mode: Mode = "offline" if playback is None else "streaming"
         self.concurrency = concurrency or (model.batch_inputs if playback is None else 1)
+        self.batch = self.concurrency if playback is None else 1
         self._open: LocalModel[AnyResult] | None = model
         self._playback = playback
         self._options = {key: _text(value) for key, value in sorted((options or {}).items()) if value is not None}

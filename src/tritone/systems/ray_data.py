@@ -31,7 +31,7 @@ class _Batches(Generic[AnyResult]):
         model.open(streaming=False)  # what is wrong with it concerns all batches
 
     def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a batch with the columns of the results, and with `audio_s` (seconds) and `error`, "" where all is well.
+        """Return a batch with the columns of the results, and with `audio_s` (seconds) and `error` ("" if all is well).
 
         Raises:
             InputError: not exactly one of the columns `path`, `bytes` and `audio` is there.

@@ -118,7 +118,7 @@ class RaySystem(Generic[AnyResult]):
             result: what the system yields.
             options: what the bundle is loaded with.
         """
-        self.name, self.concurrency = here.name, here.concurrency
+        self.name, self.concurrency, self.batch = here.name, here.concurrency, here.batch
         self._here, self._cluster, self._result = here, cluster, result
         threads = {"threads": cluster.cpus} | dict(options or {})
         self._arguments = (load, bundle, threads, here.concurrency)

@@ -56,6 +56,7 @@ class ServedSystem(Generic[AnyResult]):
         self.name = name or model or str(client.endpoint)
         self.mode: Mode = "offline" if playback is None else "streaming"
         self.concurrency = concurrency
+        self.batch = 1  # a server makes batches of whatever comes
         self._named = name is not None
         self._client, self._model, self._kind = client, model, kind
         self._send, self._request, self._described = send, request, described

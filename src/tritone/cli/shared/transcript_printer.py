@@ -48,19 +48,33 @@ class TranscriptPrinter:
         self._as_json = as_json
         self._timestamps = timestamps
         self._details = details
-        self._waiting: dict[int, TranscriptResult] = {}
+        self._waiting: dict[int, TranscriptResult | list[str]] = {}
         self._next = 0
         self._console = Console(stderr=True)
 
     def show(self, result: TranscriptResult) -> None:
         """Print the result, in order once those of all files before it are printed."""
+        self._take(result.index, result)
+
+    def repeat(self, index: int, lines: list[str]) -> None:
+        """Print what `lines` made of a result in an earlier run."""
+        self._take(index, lines)
+
+    def _take(self, index: int, result: "TranscriptResult | list[str]") -> None:
         if not self._ordered:
             self._print(result)
             return
-        self._waiting[result.index] = result
+        self._waiting[index] = result
         while self._next in self._waiting:
             self._print(self._waiting.pop(self._next))
             self._next += 1
+
+    def lines(self, result: TranscriptResult) -> list[str]:
+        """The lines of a result that is no error."""
+        transcript = result.get()
+        if self._as_json:
+            return [json.dumps({"path": result.source} | self._fields(transcript), ensure_ascii=False)]
+        return [f"{result.source}\t{transcript.text}" if self._names else transcript.text, *self._more(transcript)]
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[], None]]:
@@ -96,8 +110,11 @@ class TranscriptPrinter:
 
         return show
 
-    def _print(self, result: TranscriptResult) -> None:
-        if result.transcript is None:
+    def _print(self, result: "TranscriptResult | list[str]") -> None:
+        if isinstance(result, list) or result.transcript is not None:
+            for line in result if isinstance(result, list) else self.lines(result):
+                self._echo(line)
+        else:
             self.failed = True
             if self._as_json:
                 self._line({"path": result.source, "error": str(result.error)})
@@ -105,13 +122,6 @@ class TranscriptPrinter:
                 message = str(result.error)
                 known = result.source in message
                 typer.echo(f"error: {message if known else f'{result.source}: {message}'}", err=True)
-        elif self._as_json:
-            self._line({"path": result.source} | self._fields(result.transcript))
-        else:
-            transcript = result.transcript
-            self._echo(f"{result.source}\t{transcript.text}" if self._names else transcript.text)
-            for line in self._more(transcript):
-                self._echo(line)
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
