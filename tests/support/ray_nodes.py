@@ -56,7 +56,6 @@ def ray_nodes(count: int) -> Iterator[RayNodes]:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),  # or Ray writes one to the home folder
-        "RAY_DISABLE_IMPORT_WARNING": "1",
     }
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets have at most 107 bytes
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}

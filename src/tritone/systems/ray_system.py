@@ -193,7 +193,7 @@ class RaySystem(Generic[AnyResult]):
             try:
                 with _own_signals():
                     ray.init(address=address, **quiet)
-            except (ConnectionError, ValueError, RuntimeError) as error:
+            except Exception as error:  # Ray raises plain ones too, such as that a machine was too busy to start it
                 raise OperatorError(
                     f"no Ray cluster at {address} ({_told(error)}). Give host:port of its head (ray start --head "
                     "prints it), auto on a machine of the cluster, or local for a cluster of this machine alone."
