@@ -36,6 +36,7 @@ OWNERS = {
     "obstore": {"storage"},
     "huggingface_hub": {"storage"},
     "matplotlib": {"report", "bench", "capacity"},  # report gives every figure its look, the others draw on it
+    "ray": {"systems"},
 }
 
 

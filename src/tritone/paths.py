@@ -18,6 +18,7 @@ ADVICE = {
     errno.ENAMETOOLONG: "A name has at most 255 bytes, a path 4095. Choose a shorter one.",
 }
 """What to do about errors of the system that any file may cause."""
+OBJECT_STORES = ("s3", "gs", "az")  # schemes of storage that holds single files
 CACHE = "TRITONE_CACHE"  # environment variable: the cache folder, where it is not the user's usual one
 OPEN_PIPES = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 COLLAPSED = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/")  # what pathlib makes of it
@@ -34,6 +35,18 @@ def local(path: str | os.PathLike[str], error: type[TritoneError] = InputError) 
     if found is None or os.path.isdir(f"{found[1]}:"):  # a folder may be called so
         return Path(path)
     raise error(not_supported(text, found[1]))
+
+
+def stored(path: str | os.PathLike[str]) -> str | None:
+    """The address of a file in an object store, such as s3://bucket/a.wav; None for all other paths.
+
+    `pathlib` makes one slash of the two, which are put back.
+    """
+    text = os.fspath(path)
+    found = COLLAPSED.match(text)
+    if found is None or found[1].lower() not in OBJECT_STORES or os.path.isdir(f"{found[1]}:"):
+        return None
+    return f"{found[1].lower()}://{text[found.end() :].lstrip('/')}"
 
 
 def cache_folder() -> Path:
@@ -72,6 +85,7 @@ def not_supported(text: str, scheme: str) -> str:
     """The message about a path with a scheme."""
     return (
         f"{text}: a path with the scheme {scheme}:// is not supported here. Bundles and repositories are read from "
-        "s3://, gs://, az:// and hf://; `tritone repo push` and `tritone repo pull` copy them. Give a path on this "
+        "s3://, gs://, az:// and hf://; `tritone repo push` and `tritone repo pull` copy them; recordings by `tritone "
+        "transcribe` and `embed`, from the first three. Give a path on this "
         "machine for other files."
     )

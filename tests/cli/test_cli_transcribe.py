@@ -261,3 +261,25 @@ def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path],
         code, out, err = run("--bundle", toy_bundle, *wrong)
         assert (code, out) == (2, "")
         assert "".join(complaint.split()) in "".join(err.replace("│", "").split())
+
+
+def test_a_journal_that_was_cut_off_is_gone_on_with_to_the_same_output(tmp_path: Path, toy_bundle: Path):
+    for number in range(40):
+        soundfile.write(
+            tmp_path / f"{number:02d}.wav", np.random.default_rng(number).normal(0, 0.1, 3000 + 90 * number), 16000
+        )
+    (tmp_path / "07.wav").write_text("no audio")
+    arguments = [tmp_path, "--bundle", toy_bundle, "--details", "--timestamps"]
+    whole = run(*arguments)
+    journal = tmp_path / "journal"
+    assert run(*arguments, "--journal", journal) == whole
+    lines = journal.read_bytes().splitlines(keepends=True)
+    before = b"".join(lines[:20])
+    journal.write_bytes(before + lines[20][:9])  # killed while it wrote
+    assert run(*arguments, "--journal", journal) == whole
+    assert journal.read_bytes().startswith(before)
+    assert len(journal.read_bytes().splitlines()) == len(lines) + 2  # another session, and the failed file again
+    soundfile.write(tmp_path / "07.wav", np.random.default_rng(7).normal(0, 0.1, 3630), SAMPLE_RATE)
+    code, _, err = run(*arguments, "--journal", journal)
+    assert (code, "ids, paths or audio files have changed" in err) == (1, True)
+    assert run(*arguments[:-1], "--journal", journal)[0] == 1

@@ -18,8 +18,8 @@ from tritone.server import TritonServer
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "operations").glob("*.md")])
 # Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
-# python-models.md are run by tests/families/generic/test_python_export.py.
-READERS_OWN = re.compile(r"load_model\(|load_ensemble\(|^def |^    def |model\.stream\(", re.MULTILINE)
+# python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
+READERS_OWN = re.compile(r"load_model\(|load_ensemble\(|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE)
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 

@@ -36,7 +36,7 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
         ["engine", "demo-asr", "--output", AWAY],
         ["export", "wenet", "--checkpoint", AWAY, "--output", "bundle"],
         ["export", "icefall", "--checkpoint", "a.pt", "--tokens", "t", "--output", AWAY],
-        ["transcribe", AWAY, "--bundle", "demo-asr"],
+        ["transcribe", "--wavscp", AWAY, "--bundle", "demo-asr"],
         ["transcribe", "https://host/a.wav", "--bundle", "demo-asr"],
         ["transcribe", "a.wav", "--bundle", "ftp://host/bundle"],
         ["transcribe", "--manifest", f"a.json,{AWAY}", "--bundle", "demo-asr"],

@@ -322,7 +322,7 @@ def test_a_journal_that_is_cut_anywhere_loses_no_more_than_its_last_line(journal
 def test_a_journal_of_another_system_is_refused_with_the_difference(journal: Path):
     run(FakeSystem(REFERENCES), journal=journal)
     before = journal.read_bytes()
-    with pytest.raises(InputError, match=r"the system's version was '1' and is '2'.*without --resume"):
+    with pytest.raises(InputError, match=r"the system's version was '1' and is '2'.*Remove it to start again"):
         run(FakeSystem(REFERENCES, version="2"), journal=journal, resume=True)
     assert journal.read_bytes() == before
 

@@ -32,6 +32,7 @@ class Told:
 
     name = "told"
     dim = None
+    batch = 1
 
     def __init__(self, **described: str) -> None:
         self.described = described

@@ -10,7 +10,8 @@ more memory than its mono samples.
 import io
 import os
 import struct
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, overload
@@ -72,6 +73,8 @@ def read_samples(source: Source, sample_rate: int, *, max_audio_s: float | None 
         pcm: False never returns int16.
     """
     pcm_rate = sample_rate if pcm else None
+    if isinstance(source, StoredAudio):
+        return _read(io.BytesIO(source.fetch()), source.name, sample_rate, max_audio_s, pcm_rate)
     if isinstance(source, bytes):
         return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s, pcm_rate)
     if isinstance(source, str | os.PathLike):
@@ -79,6 +82,17 @@ def read_samples(source: Source, sample_rate: int, *, max_audio_s: float | None 
             return _read(file, str(source), sample_rate, max_audio_s, pcm_rate)
     name = getattr(source, "name", None) or "the audio data"
     return _read(source, name, sample_rate, max_audio_s, pcm_rate)
+
+
+@dataclass(frozen=True)
+class StoredAudio(os.PathLike[str]):
+    """An audio file that lies elsewhere: its address, and what fetches its bytes, raising a `TritoneError`."""
+
+    name: str
+    fetch: Callable[[], bytes]
+
+    def __fspath__(self) -> str:
+        return self.name
 
 
 class AudioBlocks:

@@ -13,8 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tritone.cli.shared import recordings
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.where import Where
-from tritone.corpus.dataset import read_utterances
 from tritone.report.table import visible
 from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE
@@ -35,6 +35,7 @@ def embed(
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     where: Where,
+    on_ray: OnRay,
     threads: Annotated[
         int | None, typer.Option(min=1, help="With --bundle: CPU threads of the model; all CPUs if not given.")
     ] = None,
@@ -52,34 +53,27 @@ def embed(
 ) -> None:
     """Turn recordings into embeddings, in Kaldi archives.
 
-    With a running server (--url), or a bundle in this process (--bundle). Name the recordings by --wavscp,
-    --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a crash, the same
-    command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0 only if every
-    recording has its vector.
+    With a running server (--url), or a bundle in this process (--bundle) or on a Ray cluster (with --ray too). Name the
+    recordings by --wavscp, --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a
+    crash, the same command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0
+    only if every recording has its vector.
     """
     where.check("demo-speaker", threads=threads)
+    on_ray.check(where.bundle)
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
     recordings.check_one_list(wavscp, manifest)
-    utterances = read_utterances(
-        wavscp=wavscp,
-        manifest=recordings.manifests_of(manifest),
-        data_dir=data_dir,
-        need_text=False,
-        need_audio=False,  # a recording that is missing is a failure like others
-    )
-    system: System[EmbeddingResult]
-    try:
-        if where.url is not None:
-            client = where.connect()
-            system = embedder(client, where.model, concurrency=where.concurrency, window_s=window_s, shift_s=shift_s)
-        else:
-            system = _load(where, where.loading(threads=threads, window_s=window_s, shift_s=shift_s))
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    with closing(system), interrupts(), _progress() as show:
+    # A recording that is missing is a failure like others.
+    utterances = recordings.listed(wavscp, manifest, data_dir, need_audio=False)
+    windows = {"window_s": window_s, "shift_s": shift_s}
+    with (
+        on_ray.reserved_stdout(),
+        interrupts(),
+        closing(_open(where, on_ray, threads, windows)) as system,
+        _progress() as show,
+    ):
         result = embed_corpus(
-            [Recording(id=each.id, path=str(each.audio)) for each in utterances],
+            [Recording(id=each.id, path=recordings.path_of(each)) for each in utterances],
             system,
             output_directory,
             shard_size=shard_size,
@@ -89,11 +83,20 @@ def embed(
     _report(result)
 
 
-def _load(where: Where, options: dict[str, Any]) -> System[EmbeddingResult]:
+def _open(where: Where, on_ray: OnRay, threads: int | None, windows: dict[str, Any]) -> System[EmbeddingResult]:
     from tritone import load_embedder
 
-    assert where.bundle is not None
-    return BundleSystem(load_embedder(where.bundle, **options), options=options)
+    try:
+        if where.url is not None:
+            return embedder(where.connect(), where.model, concurrency=where.concurrency, **windows)
+        assert where.bundle is not None
+        options = where.loading(threads=threads, **windows)
+        here = BundleSystem[EmbeddingResult](load_embedder(where.bundle, **options), options=options)
+        if on_ray.ray is None:
+            return here
+        return on_ray.system(here, load=load_embedder, bundle=where.bundle, result=EmbeddingResult, options=options)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,15 +10,19 @@ import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
+from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
 from tritone.errors import InputError
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcriber
+from tritone.systems.resume import left_to_do
 
 if TYPE_CHECKING:
+    from tritone.evaluate.journal import Journal
     from tritone.result import TranscriptResult
 
 
@@ -36,6 +40,7 @@ def transcribe(
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,
     where: Where,
+    on_ray: OnRay,
     search: Annotated[dict[str, Any], SearchOptions],
     decoding: Annotated[
         str | None,
@@ -60,19 +65,32 @@ def transcribe(
     details: Annotated[
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Keep results there as they come: after an interrupt or a crash, the same "
+            "command prints them again and continues with the rest.",
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle in this process (--bundle). Name the files, or a list of them by
-    --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own default unless options from
-    --search to --hotwords change it. Exit code 0 only if every file worked.
+    A running server does it (--url), or a bundle (--bundle): in this process or, with --ray, on a Ray cluster. Name the
+    files, or a list of them by --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own
+    default unless options from --search to --hotwords change it. With --journal, the same command continues after an
+    interrupt. Exit code 0 only if every file worked.
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
+    on_ray.check(where.bundle, streaming=streaming)
     for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
+    if journal is not None and streaming:
+        raise typer.BadParameter("--journal is for whole files; leave --streaming out")
     asked = search if hotwords is None else search | {"hotwords": hotwords}
+    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
     decoded = _decoding(decoding)
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
@@ -84,27 +102,16 @@ def transcribe(
         as_json=json,
         timestamps=timestamps,
         details=details,
+        ordered=not on_ray.unordered,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
-    system: System[TranscriptResult]
-    try:
-        if where.url is not None:
-            in_flight = 1 if playback else where.concurrency
-            wanted = timestamps or details
-            system = transcriber(
-                where.connect(),
-                where.model,
-                playback=playback,
-                concurrency=in_flight,
-                details=wanted,
-                search=asked | decoded,
-            )
-        else:
-            asked |= {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
-            system = _load(where, playback, asked, decoded)
-    except ValueError as error:
-        raise typer.BadParameter(str(error)) from error
-    with closing(system):
+    with ExitStack() as stack:
+        if on_ray.ray is not None:
+            printer.data = stack.enter_context(on_ray.reserved_stdout())
+            stack.enter_context(interrupts())
+        system = stack.enter_context(
+            closing(_open(where, on_ray, playback, timestamps or details, asked, own, decoded))
+        )
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
@@ -112,12 +119,49 @@ def transcribe(
                     (result,) = system.run([path], lambda _, transcript: show(transcript))
                 printer.show(replace(result, index=index))
         else:
-            with printer.progress() as advance:
-                for result in system.run(paths):
-                    printer.show(result)
-                    advance()
+            written = {"json": str(json), "timestamps": str(timestamps), "details": str(details)}
+            kept = None if journal is None else stack.enter_context(_journal(journal, paths, system, written))
+            _whole_files(paths, system, printer, kept)
     if printer.failed:
         raise typer.Exit(1)
+
+
+def _journal(path: Path, paths: list[str], system: "System[TranscriptResult]", written: dict[str, str]) -> "Journal":
+    """The journal of this run, or of an earlier one that is gone on with; `written`: how results are printed."""
+    from tritone.corpus.dataset import Utterance
+    from tritone.evaluate.journal import Journal, fingerprint
+
+    inputs = fingerprint(Utterance(str(index), Path(each)) for index, each in enumerate(paths))
+    made_by = {**system.describe(), **written}
+    journal = Journal(path, inputs=inputs, utterances=len(paths), system=made_by, resume=True)
+    journal.begin(system.concurrency)
+    return journal
+
+
+def _whole_files(
+    paths: list[str], system: "System[TranscriptResult]", printer: TranscriptPrinter, journal: "Journal | None"
+) -> None:
+    """Transcribe and print what the journal does not have, and print what it has."""
+    done: list[bool | None] = [None] * len(paths)
+    earlier: dict[int, list[str]] = {}
+    for _, record in journal.records() if journal is not None else ():
+        done[int(record["id"])] = record.get("error") is None
+        earlier[int(record["id"])] = record.get("lines", [])
+    with printer.progress() as advance:
+        for index in (each for each in earlier if done[each]):
+            printer.repeat(index, earlier[index])
+            advance()
+        for places in filter(None, left_to_do(done, system.batch)):
+            with closing(system.run(paths[index] for index in places)) as results:
+                for result in results:
+                    found = replace(result, index=places[result.index])
+                    if done[found.index]:  # computed again for the sake of its batch
+                        continue
+                    if journal is not None:
+                        outcome = {"lines": printer.lines(found)} if found.ok else {"error": str(found.error)}
+                        journal.add({"id": str(found.index), **outcome})
+                    printer.show(found)
+                    advance()
 
 
 def _recordings(
@@ -131,18 +175,12 @@ def _recordings(
                 "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
             )
         recordings.check_no_list(files)
-        if not any(Path(path).is_dir() for path in files):
-            return files
-        return [str(path) for path in recordings.files_of(files)]
+        return recordings.audio_of(files)
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter(
             "name what to transcribe: audio files or folders, or --wavscp, or --manifest, or --data-dir"
         )
-    from tritone.corpus.dataset import read_utterances  # files alone need not wait for it
-
-    manifests = recordings.manifests_of(manifest)
-    listed = read_utterances(wavscp=wavscp, manifest=manifests, data_dir=data_dir, need_text=False)
-    return [str(each.audio) for each in listed]
+    return [recordings.path_of(each) for each in recordings.listed(wavscp, manifest, data_dir)]
 
 
 def _decoding(text: str | None) -> dict[str, Any]:
@@ -164,22 +202,56 @@ def _decoding(text: str | None) -> dict[str, Any]:
     }
 
 
+def _open(
+    where: Where,
+    on_ray: OnRay,
+    playback: Playback | None,
+    details: bool,
+    search: Mapping[str, Any],
+    own: Mapping[str, Any],
+    decoding: Mapping[str, Any],
+) -> "System[TranscriptResult]":
+    """The server, or the bundle here or on a cluster; `own`: options that only bundles have."""
+    try:
+        if where.url is None:
+            return _load(where, on_ray, playback, {**search, **own}, decoding)
+        return transcriber(
+            where.connect(),
+            where.model,
+            playback=playback,
+            concurrency=1 if playback else where.concurrency,
+            details=details,
+            search={**search, **decoding},
+        )
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
+
+
 def _load(
-    where: Where, playback: Playback | None, given: Mapping[str, Any], decoding: Mapping[str, Any]
-) -> "BundleSystem[TranscriptResult]":
+    where: Where,
+    on_ray: OnRay,
+    playback: Playback | None,
+    given: Mapping[str, Any],
+    decoding: Mapping[str, Any],
+) -> "System[TranscriptResult]":
     from tritone import load, load_whisper  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
+    from tritone.result import TranscriptResult
 
     assert where.bundle is not None
-    system: BundleSystem[TranscriptResult]
+    loader: Callable[..., Any]
     if Bundle.open(where.bundle).manifest.whisper is not None:
         if unfit := [name for name, value in given.items() if value is not None]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
             raise typer.BadParameter(f"{flags} is not for Whisper models; they have --decoding")
-        system = BundleSystem(load_whisper(where.bundle, **where.loading(**decoding)), playback=playback)
+        loader, options = load_whisper, where.loading(**decoding)
     else:
         if decoding:
             raise typer.BadParameter("--decoding is for Whisper models; this bundle has --search and its options")
-        system = BundleSystem(load(where.bundle, **where.loading(**given)), playback=playback)
+        loader, options = load, where.loading(**given)
+    here = BundleSystem[TranscriptResult](loader(where.bundle, **options), playback=playback, options=options)
+    system: System[TranscriptResult] = here
+    if on_ray.ray is not None:
+        system = on_ray.system(here, load=loader, bundle=where.bundle, result=TranscriptResult, options=options)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
     return system

@@ -6,7 +6,8 @@ wav.scp and trans have a line `id path` or `id words` for each utterance, with a
 may hold spaces. What manifests and folders look like is told in `manifest.py` and `folder.py`.
 
 Relative paths are relative to `data_dir`, without one to the folder of the list that names them (not to the working
-directory, as Kaldi has it: a list means the same wherever it is read from). With `data_dir`, a manifest names nothing
+directory, as Kaldi has it: a list means the same wherever it is read from). Addresses such as s3://bucket/a.wav stay
+what they are. With `data_dir`, a manifest names nothing
 outside of it. Files are UTF-8, a byte order mark and CRLF are fine. The lists may come from anywhere: nothing in them
 is ever run.
 """
@@ -22,6 +23,7 @@ from tritone.corpus.list_file import entries, read_list
 from tritone.corpus.manifest import manifest_utterances
 from tritone.corpus.utterance import Listed, Place, Utterance, check_text, shown
 from tritone.errors import InputError
+from tritone.paths import stored
 
 __all__ = ["Utterance", "read_utterances"]
 
@@ -155,8 +157,8 @@ def _located(place: Place, utterance: Utterance, folder: Path, given: bool, need
         raise InputError(f"{place}: half a character, {error.object[error.start]!a}, which no file can hold") from error
     if not utterance.id.strip():
         raise InputError(f"{place}: an empty id")
-    path = folder / utterance.audio
-    if not need_audio:
+    path = utterance.audio if stored(utterance.audio) else folder / utterance.audio
+    if not need_audio or stored(path):  # who reads it will find out
         return replace(utterance, audio=path)
     try:
         usable, there = path.is_file(), path.exists()  # neither a pipe nor a device, which might never end

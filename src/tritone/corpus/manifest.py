@@ -17,6 +17,7 @@ from typing import Any
 from tritone.corpus.list_file import read_text
 from tritone.corpus.utterance import Item, Listed, Place, Utterance, check_text, shown
 from tritone.errors import InputError
+from tritone.paths import stored
 
 # The names that manifests have for a thing; one of each is enough.
 AUDIO_KEYS = ("audio_filepath", "audio", "path", "wav", "file")
@@ -54,8 +55,8 @@ def check_below(place: Place, what: str, name: str, why: str) -> str:
     Links are followed: they belong to the maker of the folder, not to the writer of the list.
     """
     pure = PurePosixPath(name)
-    if pure.is_absolute() or ".." in pure.parts:
-        reason = "an absolute path" if pure.is_absolute() else "a path with '..'"
+    if pure.is_absolute() or ".." in pure.parts or stored(name) is not None:
+        reason = "an address" if stored(name) else "an absolute path" if pure.is_absolute() else "a path with '..'"
         raise InputError(f"{place}: {what} is {reason}, {shown(name)}; {why}")
     return name
 

@@ -21,7 +21,7 @@ from tritone.errors import InputError, OperatorError
 
 VERSION = 1
 BEGINNING = b'{"journal": '
-ADVICE = "Start again without --resume, or name another --journal."
+ADVICE = "Remove it to start again, or name another --journal."
 
 
 def fingerprint(utterances: Iterable[Utterance]) -> str:

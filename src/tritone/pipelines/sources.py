@@ -51,7 +51,8 @@ class Sources:
             result: what is yielded.
             sample_rate: of the arrays, in Hz; None means the model's.
             batch_inputs, batch_s: inputs given to the model together, and seconds of their audio; None: any number of
-                inputs, `MAX_BATCH_S`.
+                inputs, `MAX_BATCH_S`. No batch goes beyond a multiple of `batch_inputs`, so that parts of the inputs
+                that begin at multiples have the same batches, and the same results to the last bit, as all of them.
 
         Raises:
             ValueError: `sample_rate` is no rate that audio has, or `batch_inputs` is below 1.
@@ -77,13 +78,15 @@ class Sources:
         # Closing it ends the threads that read, also when the caller leaves the loop.
         with closing(read_ahead(inputs, read, self.sample_rate)) as recordings:
             for recording in recordings:
+                # Counted with those that cannot be read: who starts at a multiple of it gets the same batches.
+                full = batch_inputs is not None and (recording.index + 1) % batch_inputs == 0
                 if recording.error is not None:
                     yield result(index=recording.index, source=recording.source, error=recording.error)
-                    continue
-                batch.append(recording)
-                waiting_s += recording.audio_s
+                else:
+                    batch.append(recording)
+                    waiting_s += recording.audio_s
                 del recording  # the batch alone holds it
-                if len(batch) == batch_inputs or waiting_s > batch_s:
+                if batch and (full or waiting_s > batch_s):
                     yield from _results(batch, compute, result)
                     batch, waiting_s = [], 0.0
         if batch:

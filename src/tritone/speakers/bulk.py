@@ -2,13 +2,14 @@
 
     recordings (id, path), a system, a folder  ->  archives, a list of failures, counts
 
-What is in the archives is not embedded again, what failed is. See `archive_writer.py` for the folder.
+What is in the archives is not embedded again, what failed is. A batch that was cut off is computed as a whole, so that
+the vectors are those of an undisturbed run to the last bit. See `archive_writer.py` for the folder.
 """
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -20,6 +21,7 @@ from tritone.report.table import visible
 from tritone.result import EmbeddingResult
 from tritone.speakers.archive_writer import DEFAULT_SHARD_SIZE, ArchiveWriter, check_key
 from tritone.systems import System
+from tritone.systems.resume import left_to_do
 
 FAILURES = "failures.jsonl"
 MAX_RETRIES = 100  # errors that another time may not bring, one after the other, until nothing more is tried
@@ -109,9 +111,9 @@ def embed_corpus(
     _check(recordings)
     made_by = system.describe()
     with ArchiveWriter(folder, made_by=made_by, shard_size=shard_size, force=force) as archive:
-        run = _CorpusEmbedding(recordings, archive, progress)
+        run = _CorpusEmbedding(recordings, archive, _failed_before(folder / FAILURES), system.batch, progress)
         try:
-            if run.pending:
+            if any(run.pending):
                 _prepare(system)
             with _FailureList(folder / FAILURES) as failures:
                 interrupted, stopped = run.go(system, failures)
@@ -141,33 +143,40 @@ def _check(recordings: Sequence[Recording]) -> None:
 class _CorpusEmbedding:
     """The state of one run: recordings done and recordings pending."""
 
-    def __init__(self, recordings: Sequence[Recording], archive: ArchiveWriter, progress: Progress | None) -> None:
+    def __init__(
+        self,
+        recordings: Sequence[Recording],
+        archive: ArchiveWriter,
+        failed: Collection[str],
+        batch: int,
+        progress: Progress | None,
+    ) -> None:
         self._archive = archive
         self._progress = progress
         self._total = len(recordings)
-        self.pending = [each for each in recordings if each.id not in archive]
+        states = [True if each.id in archive else False if each.id in failed else None for each in recordings]
+        self.pending = [[recordings[place] for place in places] for places in left_to_do(states, batch)]
         self._started: float | None = None
         self._elapsed_s = 0.0
         self._audio_s = 0.0
         self._failed = 0
         self._retries = 0
-        self.reused = self._total - len(self.pending)
+        self.reused = sum(state is True for state in states)
         self.others = len(archive) - self.reused
         self.embedded = 0
 
     def go(self, system: System[EmbeddingResult], failures: "_FailureList") -> tuple[bool, TritoneError | None]:
         """Embed what is pending; returns whether it was interrupted, and the error that stopped it."""
         self._report()
-        if not self.pending:
-            return False, None
         try:
             self._started = time.perf_counter()
-            # A generator that is left by an interrupt in this loop must still give up what is in flight.
-            with closing(system.run(each.path for each in self.pending)) as results:
-                for result in results:
-                    stopped = self._take(self.pending[result.index], result, failures)
-                    if stopped is not None:
-                        return False, stopped
+            for pending in filter(None, self.pending):
+                # A generator that is left by an interrupt in this loop must still give up what is in flight.
+                with closing(system.run(each.path for each in pending)) as results:
+                    for result in results:
+                        stopped = self._take(pending[result.index], result, failures)
+                        if stopped is not None:
+                            return False, stopped
         except KeyboardInterrupt:
             return True, None
         return False, None
@@ -185,6 +194,8 @@ class _CorpusEmbedding:
     def _take(self, recording: Recording, result: EmbeddingResult, failures: "_FailureList") -> TritoneError | None:
         """Keep a result; returns the error if it is one that all the others would have too."""
         error = result.error
+        if recording.id in self._archive:  # computed again for the sake of its batch
+            return None
         if isinstance(error, ServerUnreachableError):
             return error
         vector = result.embedding
@@ -208,6 +219,16 @@ class _CorpusEmbedding:
     def _report(self) -> None:
         if self._progress is not None:
             self._progress(self.status())
+
+
+def _failed_before(path: Path) -> set[str]:
+    """The ids of the recordings that a list of failures has, as far as it can be read."""
+    found: set[str] = set()
+    with suppress(OSError), path.open(encoding="utf-8", errors="surrogateescape") as file:
+        for line in file:
+            with suppress(ValueError, KeyError, TypeError):
+                found.add(str(json.loads(line)["id"]))
+    return found
 
 
 def _prepare(system: System[EmbeddingResult]) -> None:

@@ -5,7 +5,9 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
+from tritone.audio.files import StoredAudio
 from tritone.result import AnyResult
+from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
 from tritone.systems.system import AnyResult_co, Mode
 
@@ -26,7 +28,7 @@ class LocalModel(Protocol[AnyResult_co]):
         """The pipeline for whole files or for streams."""
         ...
 
-    def each(self, inputs: Iterable[str], *, concurrency: int) -> Generator[AnyResult_co, None, None]: ...
+    def each(self, inputs: Iterable[str | StoredAudio], *, concurrency: int) -> Generator[AnyResult_co, None, None]: ...
 
     def deciding(self, options: Mapping[str, str]) -> Mapping[str, str]:
         """What decides the results, of options that the model was loaded with."""
@@ -58,6 +60,7 @@ class BundleSystem(Generic[AnyResult]):
         self.name = name or model.bundle.manifest.name
         self.mode: Mode = "offline" if playback is None else "streaming"
         self.concurrency = concurrency or (model.batch_inputs if playback is None else 1)
+        self.batch = self.concurrency if playback is None else 1
         self._open: LocalModel[AnyResult] | None = model
         self._playback = playback
         self._options = {key: _text(value) for key, value in sorted((options or {}).items()) if value is not None}
@@ -82,7 +85,7 @@ class BundleSystem(Generic[AnyResult]):
 
     def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
         if self._playback is None:
-            return self._model.each(map(str, paths), concurrency=self.concurrency)
+            return self._model.each(audio_inputs(map(str, paths)), concurrency=self.concurrency)
         model: Any = self._model
         results = play_files(
             paths,

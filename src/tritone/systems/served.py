@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic
 from tritone.audio.inputs import load_samples
 from tritone.audio.read_ahead import read_ahead
 from tritone.result import AnyResult, EmbeddingResult, TranscriptResult
+from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
 from tritone.systems.system import Mode
 
@@ -55,6 +56,7 @@ class ServedSystem(Generic[AnyResult]):
         self.name = name or model or str(client.endpoint)
         self.mode: Mode = "offline" if playback is None else "streaming"
         self.concurrency = concurrency
+        self.batch = 1  # a server makes batches of whatever comes
         self._named = name is not None
         self._client, self._model, self._kind = client, model, kind
         self._send, self._request, self._described = send, request, described
@@ -86,7 +88,7 @@ class ServedSystem(Generic[AnyResult]):
             yield from results
             return
         read = partial(load_samples, sample_rate=None, wanted=info.sample_rate, pcm=pcm)
-        with closing(read_ahead(map(str, paths), read, info.sample_rate)) as recordings:
+        with closing(read_ahead(audio_inputs(map(str, paths)), read, info.sample_rate)) as recordings:
             yield from self._send(recordings, info.name, concurrency=self.concurrency, **self._request)
 
     def close(self) -> None:

@@ -22,6 +22,9 @@ class System(Protocol[AnyResult_co]):
     concurrency: int
     """Requests or streams at once; in process and offline, files that are given to the model together."""
 
+    batch: int
+    """Files whose results may depend on each other in the last bits: a run that begins at a multiple has the same."""
+
     def describe(self) -> Mapping[str, str]:
         """What decides the values: kind, model, options. Equal descriptions may continue each other's work."""
         ...

@@ -2,11 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tritone.audio.files import find_audio
+from tritone.audio.files import SUFFIXES, find_audio
+from tritone.paths import stored
+from tritone.systems.stored_audio import recordings_in
+
+if TYPE_CHECKING:
+    from tritone.corpus.dataset import Utterance
 
 WavScp = Annotated[
     Path | None,
@@ -50,6 +55,42 @@ def manifests_of(texts: Sequence[str] | None) -> list[Path]:
 def files_of(paths: Sequence[str | Path]) -> list[Path]:
     """These files, and of folders among them all audio in them; raises `AudioError` if a folder has none."""
     return [file for path in map(Path, paths) for file in (find_audio(path) if path.is_dir() else [path])]
+
+
+def audio_of(paths: Sequence[str]) -> list[str]:
+    """These files as they are written, and of folders among them, here or in object stores, all audio in them.
+
+    Raises:
+        TritoneError: a folder has no audio, or cannot be listed.
+    """
+    found: list[str] = []
+    for path in paths:
+        if stored(path) is not None and Path(path).suffix.lower() not in SUFFIXES:
+            found += recordings_in(path)
+        elif Path(path).is_dir():
+            found += map(str, find_audio(Path(path)))
+        else:
+            found.append(path)
+    return found
+
+
+def listed(
+    wavscp: Path | None, manifest: Sequence[str] | None, data_dir: Path | None, *, need_audio: bool = True
+) -> list["Utterance"]:
+    """The recordings of lists, or of a data folder, here or in an object store; see `read_utterances`."""
+    from tritone.corpus.dataset import Utterance, read_utterances  # files alone need not wait for it
+
+    if wavscp is None and not manifest and data_dir is not None and (folder := stored(data_dir)) is not None:
+        addresses = recordings_in(folder)
+        return [Utterance(each.removeprefix(folder.rstrip("/") + "/"), Path(each)) for each in addresses]
+    return read_utterances(
+        wavscp=wavscp, manifest=manifests_of(manifest), data_dir=data_dir, need_text=False, need_audio=need_audio
+    )
+
+
+def path_of(utterance: "Utterance") -> str:
+    """The path or the address of its audio."""
+    return stored(utterance.audio) or str(utterance.audio)
 
 
 def check_one_list(wavscp: Path | None, manifest: Sequence[str] | None) -> None:

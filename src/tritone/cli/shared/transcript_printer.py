@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -24,25 +24,57 @@ class TranscriptPrinter:
     """
 
     def __init__(
-        self, *, num_files: int, as_json: bool, timestamps: bool, details: bool = False, names: bool | None = None
+        self,
+        *,
+        num_files: int,
+        as_json: bool,
+        timestamps: bool,
+        details: bool = False,
+        names: bool | None = None,
+        ordered: bool = True,
     ) -> None:
-        """Prepare for so many files; `names`: whether their paths stand before the texts, by default of several."""
+        """Prepare for so many files.
+
+        Args:
+            names: whether their paths stand before the texts; by default those of several do.
+            ordered: False prints results as they come.
+        """
+        self.data: TextIO | None = None
+        """Where results go; None is stdout."""
+        self._ordered = ordered
         self.failed = False
         self._names = num_files > 1 if names is None else names
         self._num_files = num_files
         self._as_json = as_json
         self._timestamps = timestamps
         self._details = details
-        self._waiting: dict[int, TranscriptResult] = {}
+        self._waiting: dict[int, TranscriptResult | list[str]] = {}
         self._next = 0
         self._console = Console(stderr=True)
 
     def show(self, result: TranscriptResult) -> None:
-        """Print the result once those of all files before it are printed."""
-        self._waiting[result.index] = result
+        """Print the result, in order once those of all files before it are printed."""
+        self._take(result.index, result)
+
+    def repeat(self, index: int, lines: list[str]) -> None:
+        """Print what `lines` made of a result in an earlier run."""
+        self._take(index, lines)
+
+    def _take(self, index: int, result: "TranscriptResult | list[str]") -> None:
+        if not self._ordered:
+            self._print(result)
+            return
+        self._waiting[index] = result
         while self._next in self._waiting:
             self._print(self._waiting.pop(self._next))
             self._next += 1
+
+    def lines(self, result: TranscriptResult) -> list[str]:
+        """The lines of a result that is no error."""
+        transcript = result.get()
+        if self._as_json:
+            return [json.dumps({"path": result.source} | self._fields(transcript), ensure_ascii=False)]
+        return [f"{result.source}\t{transcript.text}" if self._names else transcript.text, *self._more(transcript)]
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[], None]]:
@@ -78,8 +110,11 @@ class TranscriptPrinter:
 
         return show
 
-    def _print(self, result: TranscriptResult) -> None:
-        if result.transcript is None:
+    def _print(self, result: "TranscriptResult | list[str]") -> None:
+        if isinstance(result, list) or result.transcript is not None:
+            for line in result if isinstance(result, list) else self.lines(result):
+                self._echo(line)
+        else:
             self.failed = True
             if self._as_json:
                 self._line({"path": result.source, "error": str(result.error)})
@@ -87,13 +122,6 @@ class TranscriptPrinter:
                 message = str(result.error)
                 known = result.source in message
                 typer.echo(f"error: {message if known else f'{result.source}: {message}'}", err=True)
-        elif self._as_json:
-            self._line({"path": result.source} | self._fields(result.transcript))
-        else:
-            transcript = result.transcript
-            typer.echo(f"{result.source}\t{transcript.text}" if self._names else transcript.text)
-            for line in self._more(transcript):
-                typer.echo(line)
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""
@@ -130,7 +158,10 @@ class TranscriptPrinter:
         return any(self._details or segment.alternatives for segment in transcript.ended)
 
     def _line(self, record: dict[str, Any]) -> None:
-        typer.echo(json.dumps(record, ensure_ascii=False))
+        self._echo(json.dumps(record, ensure_ascii=False))
+
+    def _echo(self, line: str) -> None:
+        typer.echo(line, file=self.data)
 
 
 def _readings(transcript: Transcript) -> Iterator[str]:

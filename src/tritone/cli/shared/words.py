@@ -8,9 +8,11 @@ import typer
 from tritone.paths import ADDRESS, not_supported
 from tritone.storage.address import SCHEMES
 
-TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare")  # all other options that take text with :// in it take paths
+# All other options that take text with :// in it take paths.
+TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray")
 TAKE_BUNDLES = "--bundle"
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE")  # metavars of parameters that may be s3://... begin so
+TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://..., gs://..., az://...
 TAKE_BUNDLES_OR_FILES = ("inspect", "check-precision")  # commands whose arguments may be bundles
 
 
@@ -27,9 +29,12 @@ def check_words(command: Any, words: Sequence[str]) -> None:
     takes_one = (each for each in command.params if not (getattr(each, "is_flag", True) or each.multiple))
     single = {name for each in takes_one for name in each.opts}
     stored = {name for each in command.params if _may_be_stored(each) for name in each.opts}
-    arguments = command.name in TAKE_BUNDLES_OR_FILES or any(
+    if command.name in TAKE_AUDIO:
+        stored.add("--data-dir")
+    arguments = command.name in (*TAKE_BUNDLES_OR_FILES, *TAKE_AUDIO) or any(
         _may_be_stored(each) for each in command.params if each.param_type_name == "argument"
     )
+    valued = {name for each in command.params if not getattr(each, "is_flag", False) for name in each.opts}
     seen: set[str] = set()
     option = ""
     for word in words:
@@ -42,6 +47,7 @@ def check_words(command: Any, words: Sequence[str]) -> None:
                 raise typer.BadParameter(f"{option} is given twice, but takes one value", param_hint=option)
             seen.add(option)
             if not equals:
+                option = option if option in valued else ""  # a flag takes no word
                 continue
         address = next(filter(None, map(ADDRESS.match, value.split(","))), None)
         if address is not None and address[1].lower() in SCHEMES and (option in stored if option else arguments):
