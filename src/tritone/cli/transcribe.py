@@ -56,6 +56,9 @@ def transcribe(
     ] = False,
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With --url and --streaming: begin streams that their server lost anew.")
+    ] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
@@ -69,7 +72,15 @@ def transcribe(
     --search to --hotwords change it. Exit code 0 only if every file worked.
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
-    for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
+    if resume and where.url is None:
+        raise typer.BadParameter("--resume goes with --url")
+    needing = (
+        ("--realtime", realtime),
+        ("--resume", resume),
+        ("--chunk-size", chunk_size),
+        ("--left-chunks", left_chunks),
+    )
+    for name, value in needing:
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
     asked = search if hotwords is None else search | {"hotwords": hotwords}
@@ -98,6 +109,7 @@ def transcribe(
                 concurrency=in_flight,
                 details=wanted,
                 search=asked | decoded,
+                resume=resume,
             )
         else:
             asked |= {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}

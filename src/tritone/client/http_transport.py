@@ -77,7 +77,7 @@ class HttpTransport:
             timeout=call.timeout_us,
             parameters=dict(call.parameters),
         )
-        headers = {} if json_length is None else {JSON_LENGTH: str(json_length)}
+        headers = dict(call.headers) if json_length is None else {JSON_LENGTH: str(json_length), **call.headers}
         answer, length = await self._ask("POST", f"models/{quote(call.model, safe='')}/infer", content, headers)
         try:
             reply = InferenceServerClient.parse_response_body(answer, header_length=length and int(length))

@@ -3,31 +3,65 @@
 Triton has one space of ids for all clients of a model, so two who count alike would be mixed. Here each owner has a
 space of its own. An owner is a gRPC connection, or for HTTP, where a client may use several connections for one
 stream, the client's address; a client that sends the header `tritone-client` (metadata for gRPC) is told apart from
-others at its address by that value, over all of its connections.
+others at its address by that value, over all of its connections. A stream with a routing key (`tritone.routing`) is
+owned by who knows the key: balancers use any of their connections for any client.
 """
 
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tritone.proxy.inference import Inference, StreamId
 from tritone.proxy.options import Limits
 from tritone.proxy.protobuf_message import end_of
-from tritone.proxy.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, RefusedError
+from tritone.proxy.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, ELSEWHERE, RefusedError
+from tritone.routing import MAX_STREAM_KEY, STREAM_HEADER
 
 CLIENT_HEADER = "tritone-client"
 MAX_CLIENT_LENGTH = 256
+FORWARDED = ("x-forwarded-for", "forwarded", "via")  # somebody stands between the client and us
 LOSS_TOLD_S = 120.0  # for how long after a loss an unknown stream is told that it was lost
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who sends: address, and the connection's port or the value of the client's own header, or nothing."""
+    """Who sends: address, and the connection's port or the value of the client's own header, or nothing.
+
+    Of a stream with a routing key it is the key alone. `through`: the connection that the stream uses now, if that is
+    the client's own; it ends with it too.
+    """
 
     host: str
     mark: str = ""
     connection: tuple[str, int] | None = None  # the stream ends with it
+    route: str = ""
+    through: tuple[str, int] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], peer: tuple[str, int], *, connected: bool) -> "Owner":
+        """The owner of a request's stream.
+
+        Args:
+            headers: HTTP headers, or gRPC metadata.
+            connected: whether a client sends all of a stream through one connection, as gRPC's do.
+
+        Raises:
+            RefusedError: a header is too long, or the routing key cannot be one.
+        """
+        route, mark = headers.get(STREAM_HEADER, ""), headers.get(CLIENT_HEADER, "")
+        if len(mark) > MAX_CLIENT_LENGTH:
+            raise RefusedError(BAD_REQUEST, f"{CLIENT_HEADER} has {len(mark)} characters, at most {MAX_CLIENT_LENGTH}")
+        if len(route) > MAX_STREAM_KEY or not (route.isascii() and route.isprintable()):
+            raise RefusedError(
+                BAD_REQUEST, f"{STREAM_HEADER} must be at most {MAX_STREAM_KEY} printable ASCII characters"
+            )
+        if route:
+            own = connected and not any(name in headers for name in FORWARDED)
+            return cls("", route=route, through=peer if own else None)
+        if mark or not connected:
+            return cls(peer[0], mark)
+        return cls(peer[0], connection=peer)
 
 
 @dataclass(eq=False, slots=True)
@@ -107,10 +141,11 @@ class Streams:
                     self._retry_after_s,
                 )
             raise RefusedError(
-                BAD_REQUEST,
+                ELSEWHERE if owner.route else BAD_REQUEST,
                 f"stream {inference.stream} on '{inference.model}' is not open: its first request must have "
                 "sequence_start (START), and after END or a long pause it is over. Start it again.",
             )
+        found.owner = owner
         found.ending |= inference.ends
         found.busy += 1
         return found
@@ -137,7 +172,8 @@ class Streams:
         """End streams that nobody continues: idle for too long, or of a connection that is gone."""
         now, ended = time.monotonic(), 0
         for each in self:
-            gone = each.owner.connection is not None and not alive(each.owner.connection)
+            connection = each.owner.connection or each.owner.through
+            gone = connection is not None and not alive(connection)
             if not each.busy and (gone or now - each.at > self._limits.stream_idle_s):
                 self.end(each)
                 ended += 1
