@@ -226,3 +226,15 @@ def test_a_keyed_stream_ends_with_its_clients_own_connection_and_outlives_that_o
             streams.done(streams.take(Owner.of(headers, ("h", port), connected=True), step), step, failed=False)
         assert streams.expire(lambda connection: connection == ("h", 4001)) == 0
         assert streams.expire(lambda connection: connection == ("h", 4000)) == ended
+
+
+def test_a_stream_that_its_model_has_ended_is_not_waited_for() -> None:
+    facts = facts_of("m", {"sequence_batching": {"max_sequence_idle_microseconds": "16000000"}})
+    assert facts.idle_s == 16
+    assert facts_of("m", {}).idle_s is None
+    streams = Streams(Limits(stream_idle_s=3600), 1, lambda stream: None)
+    for stream, idle_s in ((5, 1e-9), (6, 16), (7, None)):
+        step = chunk(stream, start=True)
+        streams.done(streams.take(BOB, step, idle_s), step, failed=False)
+    assert streams.expire(lambda connection: True) == 1
+    assert [each.client_id for each in streams] == [6, 7]

@@ -7,6 +7,7 @@ others at its address by that value, over all of its connections. A stream with 
 owned by who knows the key: balancers use any of their connections for any client.
 """
 
+import math
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -73,6 +74,7 @@ class Stream:
     client_id: StreamId
     upstream_id: StreamId
     goodbye: bytes
+    idle_s: float = math.inf  # after so long without a chunk it is over
     at: float = field(default_factory=time.monotonic)
     busy: int = 0
     ending: bool = False  # END was sent
@@ -104,8 +106,11 @@ class Streams:
     def __iter__(self) -> Iterator[Stream]:
         return iter(list(self._open.values()))
 
-    def take(self, owner: Owner, inference: Inference) -> Stream:
+    def take(self, owner: Owner, inference: Inference, idle_s: float | None = None) -> Stream:
         """The stream of a request, opened if it has START. `done` must follow.
+
+        Args:
+            idle_s: after so long without a chunk the model ends a stream; the limit of all streams holds too.
 
         Raises:
             RefusedError: no such stream is open, or one is and shall be opened again, or there are too many.
@@ -132,6 +137,7 @@ class Streams:
             unguessable = secrets.randbits(62) + 1 if isinstance(inference.stream, int) else secrets.token_hex(16)
             goodbye = end_of(inference, unguessable)
             found = Stream(owner, inference.model, inference.stream, unguessable, goodbye)
+            found.idle_s = min(self._limits.stream_idle_s, idle_s or math.inf)
             self._open[found.key] = found
         elif found is None:
             if time.monotonic() - self._lost_at < LOSS_TOLD_S:
@@ -174,7 +180,7 @@ class Streams:
         for each in self:
             connection = each.owner.connection or each.owner.through
             gone = connection is not None and not alive(connection)
-            if not each.busy and (gone or now - each.at > self._limits.stream_idle_s):
+            if not each.busy and (gone or now - each.at > each.idle_s):
                 self.end(each)
                 ended += 1
         return ended
