@@ -210,17 +210,18 @@ def summary(trial: Trial, kind: str) -> list[dict[str, str | int | float]]:
         own = [each for each in trial.streams if each.protocol == protocol]
         for event in ("add", "drain", "kill"):
             losses = [each for each in trial.losses if each.event == event and each.stream.protocol == protocol]
-            told = [each.told_s for each in losses]
+            told = [each.told_s for each in losses if each.stream.error is not None]
+            again = [each.told_s for each in losses if each.stream.error is None]
             rows.append(
                 {
                     "balancer": kind,
                     "protocol": protocol,
                     "event": event,
                     "streams": len(own),
-                    "begun anew": sum(each.stream.error is None for each in losses),
-                    "told lost": sum(each.stream.error is not None for each in losses),
+                    "begun anew": len(again),
+                    "answered again after s, at most": round(max(again, default=0.0), 2),
+                    "told lost": len(told),
                     "told after s, at most": round(max(told, default=0.0), 2),
-                    "call took s, at most": round(max((each.waited_s for each in losses), default=0.0), 2),
                     "texts": len([each for each in own if each.text is not None]),
                     "wrong texts": sum(each.protocol == protocol for each in trial.wrong),
                 }
