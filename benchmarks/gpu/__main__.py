@@ -259,19 +259,19 @@ def _ceiling_row(bench: Bench, ceiling: Ceiling, milliseconds: float) -> dict[st
     return row | {"utterances_s": rate, "rtfx": rate * ceiling.seconds}
 
 
-def served(bench: Bench, name: str) -> None:
-    """The loads of a part, all models of which are served together."""
-    part = PARTS[name]
-    loads = [load for load in bench.chosen(part.loads) if load.model in bench.paths]
-    if not loads or "loads" in bench.without or bench.is_late(name):
+def served(bench: Bench, names: Sequence[str]) -> None:
+    """The loads of some parts, all models of which are served together."""
+    loads = [(name, load) for name in names for load in bench.chosen(PARTS[name].loads) if load.model in bench.paths]
+    if not loads or "loads" in bench.without or bench.is_late(names[0]):
         return
-    models = {load.served_as: _served(bench, name, load, loads) for load in loads}
+    every = [load for _, load in loads]
+    models = {load.served_as: _served(bench, name, load, every) for name, load in loads}
     with (bench.results.folder / "server.log").open("a") as log, serving(list(models.values()), log=log) as server:
-        bench.results.say(f"{name}: {len(models)} models are served")
-        for load in loads:
+        bench.results.say(f"{', '.join(names)}: {len(models)} models are served")
+        for name, load in loads:
             if bench.is_late(name):
                 return
-            told = {"precision": load.precision, "search": load.search, "of": load.model}
+            told = {"precision": load.precision, "search": load.search, "build": load.build, "of": load.model}
             bench.results.add(name, {"what": "served", **_measured(bench, server, load), **told})
 
 
@@ -283,7 +283,7 @@ def _measured(bench: Bench, server: Server, load: Load) -> dict[str, Any]:
 
 
 def _served(bench: Bench, part: str, load: Load, loads: Sequence[Load] = ()) -> ServedModel:
-    more: dict[str, Any] = dict(load.search)
+    more: dict[str, Any] = {**load.search, **load.build}
     if load.streams:
         most = max(bench.load_of(each) for each in loads if each.model == load.model)
         more["max_streams"] = most + most // 5  # those that end and those that begin overlap
@@ -373,6 +373,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--build", action="append", default=[], metavar="[PART:]NAME=VALUE", help="option of `tritone build`"
     )
+    parser.add_argument("--together", action="store_true", help="serve the models of all parts at once: starts once")
     parser.add_argument("--without", default="", help=f"leave out some of {','.join(KINDS)}")
     parser.add_argument("--cores", type=int, help="measure on so many of this machine's; preparing takes all of them")
     parser.add_argument("--wire", default="int16", choices=["float32", "int16"], help="how audio travels (%(default)s)")
@@ -405,11 +406,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         every_core = sorted(os.sched_getaffinity(0))
         os.sched_setaffinity(0, every_core[: given.cores])
         alone(bench, parts)
+        with_server = [name for name in parts if name in PARTS]
+        for group in [with_server] if given.together else [[name] for name in with_server]:
+            try:
+                served(bench, group)
+            except (TritoneError, RuntimeError, OSError) as error:
+                bench.results.note(group[0], f"{type(error).__name__}: {error}"[-3000:])
         for name in parts:
             try:
-                if name in PARTS:
-                    served(bench, name)
-                elif name == "endurance":
+                if name == "endurance":
                     lasting(bench)
                 elif name == "two":
                     os.sched_setaffinity(0, every_core)

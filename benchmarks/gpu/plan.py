@@ -44,18 +44,19 @@ class Pipeline(Planned):
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Planned):
-    """So many requests in flight, or streams, for a model of the part's server."""
+    """So many requests in flight, or streams, for a model of the part's server; `build`: options of `tritone build`."""
 
     load: int
     audio: str = "10"
     precision: Precision = "bf16"
     search: Mapping[str, Any] = field(default_factory=dict)
     streams: bool = False
+    build: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def served_as(self) -> str:
-        """The name of the model on the server: one for each precision and way to search."""
-        words = [self.model, self.precision, *(str(value) for value in self.search.values())]
+        """The name of the model on the server: one for each precision, way to search and set of options."""
+        words = [self.model, self.precision, *map(str, (*self.search.values(), *self.build.values()))]
         return "-".join(words)
 
 
@@ -97,7 +98,9 @@ JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 
 JASPER_QUICK = [(rows, seconds) for seconds in (2.0, 16.7) for rows in (1, 8)]
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
-MIXED = "32x13.4,32x16.4,8x35"  # for lengths as LibriSpeech has them, beside shorter ones
+# Lengths as LibriSpeech has them: sizes that leave least padding in batches of 256, found by random search.
+MIXED = "32x5,32x8,8x9,32x13.4,48x14.6,48x15.6,32x17,16x26,8x35"
+MANY = {"max_batch_size": 256, "instances": 2}  # the more utterances are planned together, the less is padding
 
 
 def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
@@ -108,7 +111,7 @@ PARTS: dict[str, Part] = {
     "ctc": Part(
         title="WeNet U2++ conformers, whole utterances",
         compiled=(
-            Compiled(model="wenet-512", sizes=f"1x10,64x5,64x10,{MIXED}"),
+            Compiled(model="wenet-512", sizes=f"1x10,32x10,48x10,64x10,{MIXED}"),
             # has all outputs that prefix beam search needs, too
             Compiled(model="wenet-512", sizes="64x10", search="rescoring"),
             Compiled(model="wenet-256", full=True),
@@ -130,7 +133,7 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="wenet-512", load=256),
             Load(model="wenet-512", load=512),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY),
             Load(model="wenet-512", load=1),
             Load(model="wenet-512", load=64),
             Load(model="wenet-512", load=256, search=RESCORING),
@@ -148,8 +151,8 @@ PARTS: dict[str, Part] = {
     "icefall": Part(
         title="icefall transducers, whole utterances",
         compiled=(
-            Compiled(model="zipformer-xl", sizes=f"48x7,{MIXED}"),
-            Compiled(model="conformer-l", sizes="64x10"),
+            Compiled(model="zipformer-xl", sizes=MIXED),
+            Compiled(model="conformer-l", sizes="32x10,48x10,64x10"),
             Compiled(model="zipformer-l", full=True),
         ),
         ceilings=(
@@ -165,7 +168,7 @@ PARTS: dict[str, Part] = {
             Pipeline(model="zipformer-xl", shapes=((64, 10.0),), full=True),
         ),
         loads=(
-            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH),
+            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH, build=MANY),
             Load(model="conformer-l", load=256),
             Load(model="conformer-l", load=256, search=MODIFIED),
             Load(model="zipformer-l", load=256, full=True),

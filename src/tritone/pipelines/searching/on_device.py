@@ -30,11 +30,16 @@ class DeviceTransducer:
     def __init__(self, network: Any, device: str) -> None:
         """Take the `GraphNetwork`, whose graphs are run by torch on `device`."""
         from tritone.runtime.torch.loop import DeviceLoops
-        from tritone.search.device.kernels_for import kernels_for
+        from tritone.search.device.kernels_for import kernels_for, whole_for
+        from tritone.search.device.stateless import stateless_weights
 
         self._network = network
         self._place = device
         self._kernels = kernels_for(device)
+        weights = stateless_weights(network.predictor_graph.program, network.joiner_graph.program)
+        whole = None if weights is None else whole_for(device)
+        self._whole = whole if whole is not None and whole.can_search(weights) else None
+        self._weights = weights
         self._loops = DeviceLoops(device)
         self._made: dict[Any, Any] = {}
 
@@ -66,9 +71,12 @@ class DeviceTransducer:
         name = "greedy", max_symbols, penalised
 
         def make() -> Any:
+            if self._whole is not None:
+                return self._whole.WholeGreedy(self._weights, **self._tokens, max_symbols=max_symbols)
             return GreedyLoop(**self._of_network(), max_symbols=max_symbols, penalised=penalised)
 
-        counts, fields, log_probs, last = self._loops(name, self._loop(name, make), encoder_out, shape, small, None)
+        loop, steps = self._loop(name, make), None if self._whole is None else 0
+        counts, fields, log_probs, last = self._loops(name, loop, encoder_out, shape, small, steps)
         most = int(counts.max(initial=0))
         confidences = np.exp(np.minimum(log_probs[:count, :most], 0))
         rows = [
@@ -105,9 +113,11 @@ class DeviceTransducer:
 
         def make() -> Any:
             start = self._network.start
+            if self._whole is not None:
+                return self._whole.WholeBeam(self._weights, **self._tokens, beam=beam, start=start)
             return ModifiedBeamLoop(**self._of_network(), beam=beam, start=start, penalised=penalised)
 
-        most = int(lengths.max(initial=0))
+        most = int(lengths.max(initial=0)) if self._whole is None else 0
         totals, pointers, log_probs = self._loops(name, self._loop(name, make), encoder_out, shape, small, most)
         counts = [each.num_hypotheses for each in options]
         return traced(totals, pointers, log_probs, lengths, len(self._network.start), counts)
@@ -117,6 +127,10 @@ class DeviceTransducer:
             self._made.setdefault(name, make())
         return self._made[name]
 
+    @property
+    def _tokens(self) -> dict[str, Any]:
+        return {"blank_id": self._network.blank_id, "unk_id": self._network.unk_id}
+
     def _of_network(self) -> dict[str, Any]:
         network = self._network
         predict = network.predictor_graph.function(("predictor_out",))
@@ -125,8 +139,7 @@ class DeviceTransducer:
             "predict": lambda contexts: predict(contexts)[0],
             "join": lambda frames, vectors: join(frames, vectors)[0],
             "vocab_size": network.vocab_size,
-            "blank_id": network.blank_id,
-            "unk_id": network.unk_id,
+            **self._tokens,
             "device": self._place,
             "kernels": self._kernels,
         }

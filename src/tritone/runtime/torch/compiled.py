@@ -10,6 +10,7 @@ Opening a compiled call runs its code. So only files of the process's own user o
 nobody else could have written to them or to the folders that hold them.
 """
 
+import ctypes
 import hashlib
 import json
 import logging
@@ -18,6 +19,7 @@ import platform
 import re
 import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
@@ -33,6 +35,7 @@ from tritone.runtime.graph import Bucket, TensorSpec
 LOGGER = logging.getLogger(__name__)
 FORM = 1  # of what is kept; raised when older files must not be used
 TRUSTED = (0,)  # users beside our own: root may do anything in any case
+CPP_LIBRARY = "libstdc++.so.6"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 Shape = tuple[int, ...]
@@ -183,6 +186,7 @@ class LoadedCall:
         """
         self.call = call
         on_gpu = device.type == "cuda"
+        _share_cpp_library()
         # Without threads of its own it synchronises nothing, which a recorded call on a GPU does not allow.
         loader = torch._C._aoti.AOTIModelPackageLoader
         self._loaded = loader(str(path), "model", on_gpu, 1 if on_gpu else concurrency, device.index if on_gpu else -1)
@@ -203,6 +207,17 @@ class LoadedCall:
             return [found[place] for place in places]
 
         return some
+
+
+def _share_cpp_library() -> None:
+    """Let libraries that are loaded from now on use the C++ library that this process has.
+
+    Where g++ links a copy of it into the code that it makes, as on Ubuntu 24.04 with CUDA 13, two copies mix their
+    locales, and the first regular expression of torch's own start ends the process. Python loads torch, and with it
+    libstdc++, for torch alone; libraries prefer what is there for all.
+    """
+    with suppress(OSError):  # on other systems than Linux it has another name
+        ctypes.CDLL(CPP_LIBRARY, mode=ctypes.RTLD_GLOBAL)
 
 
 def input_shapes(inputs: Mapping[str, TensorSpec], bucket: Bucket, history: int = 0) -> dict[str, Shape]:

@@ -238,6 +238,11 @@ class TorchGraph:
         return DeviceSlots(self, self._cuda, Replays(self._cuda, record_after=1), states, capacity)
 
     @property
+    def program(self) -> BuiltProgram | None:
+        """The operators and weights, where they were read as data; None for a script."""
+        return self._program if isinstance(self._program, BuiltProgram) else None
+
+    @property
     def is_on_gpu(self) -> bool:
         """Whether it runs on a GPU, so that what is copied to the host costs more than what is computed there."""
         return self._cuda is not None

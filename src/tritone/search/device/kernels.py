@@ -10,8 +10,8 @@ import triton.language as tl
 from torch import Tensor
 
 MAX_ITEMS = 4096  # logits of a program at once
-_MIX = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
-_SPREAD = tl.constexpr(0x2545F4914F6CDD1D)
+MIX = tl.constexpr(0x9E3779B97F4A7C15 - 2**64)
+SPREAD = tl.constexpr(0x2545F4914F6CDD1D)
 _INF = tl.constexpr(float("inf"))
 
 
@@ -255,7 +255,7 @@ def _beam(
     adds = (token != blank_id) & (token != unk_id) & goes_on
     from_total = tl.load(totals + row * beam + source, alive, other=-_INF)
     hashed = tl.load(hashes + row * beam + source, alive, other=0)
-    mixed = (hashed ^ ((token + 1) * _SPREAD)) * _MIX
+    mixed = (hashed ^ ((token + 1) * SPREAD)) * MIX
     hashed = tl.where(adds, mixed ^ (mixed >> 29), hashed)
     lives = best > -_INF
     same = (hashed[:, None] == hashed[None, :]) & lives[:, None] & lives[None, :]

@@ -1,6 +1,6 @@
 """Whether the kernels of this package can be used on a device: Triton compiles there, and they find what is right.
 
-device  ->  module `kernels`, or None
+device  ->  modules `kernels` and `whole`, or None
 """
 
 import logging
@@ -12,9 +12,11 @@ from torch import Tensor
 
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
+from tritone.search.device.stateless import StatelessWeights
 
 LOGGER = logging.getLogger(__name__)
 ROWS, FRAMES, VOCAB, BEAM = 3, 16, 37, 4  # of the searches that are tried
+DIM = 64  # of the network that whole searches are tried with
 
 
 @cache
@@ -37,6 +39,50 @@ def kernels_for(device: str) -> Any:
     return kernels
 
 
+@cache
+def whole_for(device: str) -> Any:
+    """The module `whole` if its kernels can be used on a device; otherwise as `kernels_for`."""
+    if kernels_for(device) is None:
+        return None
+    try:
+        from tritone.search.device import whole
+
+        fault = fault_of_whole(whole, device)
+    except Exception as error:  # as above; large kernels also need a GPU with enough shared memory
+        fault = str(error)
+    if fault:
+        LOGGER.warning("transducers are searched in steps, because a search as one kernel cannot be used: %s", fault)
+        return None
+    return whole
+
+
+def fault_of_whole(whole: Any, device: str) -> str:
+    """What the kernels for whole searches find otherwise than torch does; empty if nothing."""
+    weights, frames, lengths, penalties = _stateless(device)
+    common: dict[str, Any] = {"blank_id": 0, "unk_id": 2}
+    stepped = {**common, "predict": weights.predict, "join": weights.join, "vocab_size": VOCAB, "device": device}
+    with torch.inference_mode():
+        contexts = torch.tensor([-1, 0], device=device).repeat(ROWS, 1)
+        greedy = [
+            _greedy_of(made, 2 * FRAMES, frames, lengths, contexts, penalties)
+            for made in (
+                GreedyLoop(**stepped, max_symbols=2, penalised=True),
+                whole.WholeGreedy(weights, **common, max_symbols=2),
+            )
+        ]
+        beam = [
+            _beam_of(made, frames, lengths, penalties)
+            for made in (
+                ModifiedBeamLoop(**stepped, beam=BEAM, start=(-1, 0), penalised=True),
+                whole.WholeBeam(weights, **common, beam=BEAM, start=(-1, 0)),
+            )
+        ]
+    for name, (expected, found) in {"greedy": greedy, "modified beam": beam}.items():
+        if not all(torch.allclose(a, b, atol=5e-2) for a, b in zip(expected, found, strict=True)):
+            return f"its kernel for {name} search finds other tokens than torch"
+    return ""
+
+
 def fault_of(kernels: Any, device: str) -> str:
     """What the kernels find otherwise than torch does; empty if nothing."""
     with torch.inference_mode():
@@ -52,11 +98,15 @@ def _greedy(kernels: Any, device: str) -> list[Tensor]:
     network, frames, lengths, penalties = _network(device)
     loop = GreedyLoop(**network, max_symbols=2, penalised=True, kernels=kernels)
     contexts = torch.tensor([-1, 0], device=device).repeat(ROWS, 1)
-    state = loop.start(frames, lengths, contexts, penalties)
-    for _ in range(2 * FRAMES):
+    return _greedy_of(loop, 2 * FRAMES, frames, lengths, contexts, penalties)
+
+
+def _greedy_of(loop: Any, steps: int, *inputs: Tensor) -> list[Tensor]:
+    state = loop.start(*inputs)
+    for _ in range(steps):
         state = loop.step(*state)
     counts, tokens, log_probs, last = loop.finish(*state)
-    inside = torch.arange(tokens.shape[-1], device=device) < counts.unsqueeze(1)
+    inside = torch.arange(tokens.shape[-1], device=counts.device) < counts.unsqueeze(1)
     return [counts, tokens * inside, torch.where(inside, log_probs, 0.0), last]
 
 
@@ -64,7 +114,11 @@ def _beam(kernels: Any, device: str) -> list[Tensor]:
     """Log-probabilities, and of the best hypotheses the tokens of each frame and their log-probabilities."""
     network, frames, lengths, penalties = _network(device)
     loop = ModifiedBeamLoop(**network, beam=BEAM, start=(-1, 0), penalised=True, kernels=kernels)
-    state = loop.start(frames, lengths, penalties, torch.ones(ROWS, dtype=torch.float64, device=device))
+    return _beam_of(loop, frames, lengths, penalties)
+
+
+def _beam_of(loop: Any, frames: Tensor, lengths: Tensor, penalties: Tensor) -> list[Tensor]:
+    state = loop.start(frames, lengths, penalties, torch.ones(ROWS, dtype=torch.float64, device=frames.device))
     for _ in range(FRAMES + 1):
         state = loop.step(*state)
     totals, pointers, log_probs = loop.finish(*state)
@@ -91,3 +145,23 @@ def _network(device: str) -> tuple[dict[str, Any], Tensor, Tensor, Tensor]:
         "device": device,
     }
     return network, frames, torch.tensor([FRAMES, 0, FRAMES - 5]).to(device), torch.tensor([0.0, 1.0, -1.0]).to(device)
+
+
+def _stateless(device: str) -> tuple[StatelessWeights, Tensor, Tensor, Tensor]:
+    """A stateless network whose best tokens are far from the next ones, frames and their numbers, blank penalties."""
+    random = torch.Generator().manual_seed(0)
+
+    def drawn(*shape: int, by: float = 1.0) -> Tensor:
+        return (by * torch.randn(*shape, generator=random)).to(device)
+
+    half = torch.bfloat16
+    weights = StatelessWeights(
+        tables=drawn(2, VOCAB, DIM),
+        projection=drawn(DIM, DIM, by=0.1).to(half),
+        projection_bias=drawn(DIM).to(half),
+        output=drawn(DIM, VOCAB, by=4.0).to(half),
+        output_bias=drawn(VOCAB).to(half),
+    )
+    weights.output_bias[0] += 40
+    lengths = torch.tensor([FRAMES, 0, FRAMES - 5]).to(device)
+    return weights, drawn(ROWS, FRAMES, DIM, by=3.0), lengths, torch.tensor([0.0, 1.0, -1.0]).to(device)
