@@ -56,7 +56,7 @@ def test_live_streams_outlive_changes_of_the_servers(fleet: Fleet, tmp_path: Pat
     assert trial.drained
     assert not trial.taken  # new streams go to others while a server ends
     assert trial.count("drain") == 0, seen  # those that it has go on
-    # nginx asks the next server for a stream by HTTP. Others may be moved, by HAProxy until its new process has the table.
+    # nginx asks the next server for a stream by HTTP. HAProxy may move one until its new process has the table.
     if kind == "nginx":
         assert trial.count("add", protocol="http") == 0, seen
     assert set(errors(trial)) <= {"StreamLostError"}
