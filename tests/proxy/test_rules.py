@@ -11,6 +11,7 @@ from tritone.proxy.models import facts_of
 from tritone.proxy.options import Limits
 from tritone.proxy.owners import Owner, Stream, Streams
 from tritone.proxy.refusal import RefusedError
+from tritone.routing import STREAM_HEADER
 
 LIMITS = Limits(max_body_bytes=1 << 20, max_queued_s=10, max_requests=3, max_streams=2, stream_idle_s=1e-9)
 FACTS = ModelFacts(
@@ -197,3 +198,43 @@ def test_a_stream_that_was_lost_is_told_so() -> None:
     with pytest.raises(RefusedError, match="was lost: the model's process ended") as refused:
         streams.take(BOB, chunk(5))
     assert refused.value.reason.http == 503
+
+
+def test_a_stream_with_a_routing_key_is_its_own_whatever_connection_carries_it() -> None:
+    streams = Streams(LIMITS, 1, lambda stream: None)
+    balanced = {STREAM_HEADER: "a1", "x-forwarded-for": "10.1.1.1"}
+    one, other = (Owner.of(balanced, ("10.0.0.1", port), connected=True) for port in (4000, 4001))
+    first = streams.take(one, chunk(5, start=True))
+    assert streams.take(other, chunk(5)) is first
+    third = Owner.of({STREAM_HEADER: "a2"}, ("10.0.0.1", 4000), connected=False)
+    assert streams.take(third, chunk(5, start=True)) is not first  # the same id, and another key
+    for owner, status in ((Owner.of({STREAM_HEADER: "a3"}, ("10.0.0.1", 4000), connected=True), 404), (BOB, 400)):
+        with pytest.raises(RefusedError, match="stream 5 on 'm' is not open") as refusal:
+            streams.take(owner, chunk(5))
+        assert refusal.value.reason.http == status  # 404 lets balancers ask the next server
+    for wrong in ("x" * 65, "\u00e4", "a\tb"):
+        with pytest.raises(RefusedError, match="at most 64 printable ASCII"):
+            Owner.of({STREAM_HEADER: wrong}, ("10.0.0.1", 4000), connected=False)
+
+
+def test_a_keyed_stream_ends_with_its_clients_own_connection_and_outlives_that_of_a_balancer() -> None:
+    limits = Limits(stream_idle_s=3600)
+    for headers, ended in (({STREAM_HEADER: "a"}, 1), ({STREAM_HEADER: "a", "via": "2 balancer"}, 0)):
+        streams = Streams(limits, 1, lambda stream: None)
+        for port, more in ((4000, {"start": True}), (4001, {})):
+            step = chunk(5, **more)
+            streams.done(streams.take(Owner.of(headers, ("h", port), connected=True), step), step, failed=False)
+        assert streams.expire(lambda connection: connection == ("h", 4001)) == 0
+        assert streams.expire(lambda connection: connection == ("h", 4000)) == ended
+
+
+def test_a_stream_that_its_model_has_ended_is_not_waited_for() -> None:
+    facts = facts_of("m", {"sequence_batching": {"max_sequence_idle_microseconds": "16000000"}})
+    assert facts.idle_s == 16
+    assert facts_of("m", {}).idle_s is None
+    streams = Streams(Limits(stream_idle_s=3600), 1, lambda stream: None)
+    for stream, idle_s in ((5, 1e-9), (6, 16), (7, None)):
+        step = chunk(stream, start=True)
+        streams.done(streams.take(BOB, step, idle_s), step, failed=False)
+    assert streams.expire(lambda connection: True) == 1
+    assert [each.client_id for each in streams] == [6, 7]

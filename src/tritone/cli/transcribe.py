@@ -61,6 +61,9 @@ def transcribe(
     ] = False,
     realtime: Annotated[bool, typer.Option("--realtime", help="With --streaming: at the speed of speech.")] = False,
     chunk_ms: Annotated[float, typer.Option(min=1, help="With --streaming: audio sent at a time.")] = DEFAULT_CHUNK_MS,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="With --url and --streaming: begin streams that their server lost anew.")
+    ] = False,
     timestamps: Annotated[bool, typer.Option("--timestamps", help="Add words with their times.")] = False,
     details: Annotated[
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
@@ -84,7 +87,15 @@ def transcribe(
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
     on_ray.check(where.bundle, streaming=streaming)
-    for name, value in (("--realtime", realtime), ("--chunk-size", chunk_size), ("--left-chunks", left_chunks)):
+    if resume and where.url is None:
+        raise typer.BadParameter("--resume goes with --url")
+    needing = (
+        ("--realtime", realtime),
+        ("--resume", resume),
+        ("--chunk-size", chunk_size),
+        ("--left-chunks", left_chunks),
+    )
+    for name, value in needing:
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
     if journal is not None and streaming:
@@ -110,7 +121,7 @@ def transcribe(
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
         system = stack.enter_context(
-            closing(_open(where, on_ray, playback, timestamps or details, asked, own, decoded))
+            closing(_open(where, on_ray, playback, timestamps or details, asked, own, decoded, resume))
         )
         if streaming:
             # One file after the other, since each shows its text as it grows.
@@ -210,6 +221,7 @@ def _open(
     search: Mapping[str, Any],
     own: Mapping[str, Any],
     decoding: Mapping[str, Any],
+    resume: bool,
 ) -> "System[TranscriptResult]":
     """The server, or the bundle here or on a cluster; `own`: options that only bundles have."""
     try:
@@ -222,6 +234,7 @@ def _open(
             concurrency=1 if playback else where.concurrency,
             details=details,
             search={**search, **decoding},
+            resume=resume,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -33,11 +33,18 @@ from tritone.client.parameters import Parameter, Search, request_parameters, wan
 from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TensorReply, TextReply
 from tritone.client.requests import LOST_AFTER_S, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
-from tritone.client.stream import DEFAULT_CHUNK_MS, ActivityStream, ClientStream, new_sequence_id
+from tritone.client.stream import (
+    DEFAULT_CHUNK_MS,
+    DEFAULT_RESUME_S,
+    ActivityStream,
+    ClientStream,
+    new_sequence_id,
+)
 from tritone.client.transport import WAVEFORM, Call, Transport, connect
 from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, Result, TranscriptResult
+from tritone.routing import new_stream_key
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -96,7 +103,7 @@ class Client:
         retries: how often a request is sent again that the server could not take: it was busy, or could not be
             reached. Waits grow from about 0.25 s, and are no shorter than the server asks for. 0 by default: the caller
             may send again itself, and a busy server should not get more work unasked. Of a stream only the first chunk
-            is sent again.
+            is sent again, unless it is opened with `resume`.
         ca, certificate, private_key: PEM files for TLS: the authorities to trust in place of the system's, and the
             client's own certificate and its key for mutual TLS.
         key: what opens a server's restricted functions; ordinary requests need none. With `shared_memory`, the key of
@@ -408,6 +415,7 @@ class Client:
             raise InputError(f"{self.endpoint}: model '{info.name}' keeps no states; use Client.infer")
         reply, given = self._reply(info, outputs, 0), request_parameters(parameters)
         id_, waiting, started = new_sequence_id(), deque[Mapping[str, npt.ArrayLike]](), False
+        route = new_stream_key()
         source, ended = iter(inputs), False
         last: dict[str, npt.NDArray[Any]] = {}
         try:
@@ -426,13 +434,20 @@ class Client:
                     start=not started,
                     end=ended,
                     parameters=given,
+                    route=route,
                 )
                 started = True
                 yield self._transport.infer(call).result(self.timeout_s + LOST_AFTER_S)
         finally:
             if started and not ended:
                 goodbye = Call(
-                    model=info.name, tensors=last, timeout_s=GOODBYE_S, reply=reply, sequence_id=id_, end=True
+                    model=info.name,
+                    tensors=last,
+                    timeout_s=GOODBYE_S,
+                    reply=reply,
+                    sequence_id=id_,
+                    end=True,
+                    route=route,
                 )
                 with suppress(TritoneError, FutureTimeoutError):
                     self._transport.infer(goodbye).result(GOODBYE_S + LOST_AFTER_S)
@@ -454,6 +469,8 @@ class Client:
         details: bool = False,
         chunk_ms: float = DEFAULT_CHUNK_MS,
         search: Search | None = None,
+        resume: bool = False,
+        resume_s: float = DEFAULT_RESUME_S,
     ) -> ClientStream:
         """Open a stream on a streaming model.
 
@@ -463,11 +480,14 @@ class Client:
             details: also ask for tokens, words, times and confidences with every answer.
             chunk_ms: audio per request, in milliseconds. Shorter pieces are gathered, longer ones cut.
             search: as for `transcribe`; it holds for the whole stream.
+            resume: begin a stream that its server lost anew, and send its audio again from the start, so that no word
+                is lost and none comes twice. It is tried again and again for `timeout_s`, also with `retries` 0.
+            resume_s: audio that is kept for it, in seconds; a stream that is longer is not begun anew.
 
         Raises:
             InputError: no such model, or it is too old for `search`.
             RetryError: the server cannot be reached or does not answer in time.
-            ValueError: `search` cannot be sent.
+            ValueError: `search` cannot be sent, or `resume_s` is not positive.
         """
         info = self.model(model, kind="streaming")
         ask = self._ask(info, details, search)
@@ -481,6 +501,7 @@ class Client:
             parameters=ask.parameters,
             retries=self._retries,
             pcm=self._prepare(info),
+            resume_s=resume_s if resume else None,
         )
 
     def detect_stream(
@@ -491,12 +512,14 @@ class Client:
         options: Mapping[str, Any] | None = None,
         probabilities: bool = False,
         chunk_ms: float = DEFAULT_CHUNK_MS,
+        resume: bool = False,
+        resume_s: float = DEFAULT_RESUME_S,
     ) -> ActivityStream:
         """Open a stream on a streaming model for voice activity.
 
         Args:
             model: which model; None takes the only one for voice activity in streams there is.
-            sample_rate, chunk_ms: as of `stream`, errors too.
+            sample_rate, chunk_ms, resume, resume_s: as of `stream`, errors too.
             options, probabilities: see `DetectRequest`; they hold for the whole stream.
         """
         info = self.model(model, kind="activity-streaming")
@@ -510,6 +533,7 @@ class Client:
             parameters=request_parameters(options),
             retries=self._retries,
             pcm=self._prepare(info),
+            resume_s=resume_s if resume else None,
         )
 
     def _prepare(self, model: ModelInfo) -> bool | None:

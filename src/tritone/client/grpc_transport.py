@@ -89,7 +89,8 @@ class GrpcTransport:
                     pending.set_exception(failure)
 
         try:
-            pending.call = self._stub.ModelInfer.future(_message(call), timeout=call.timeout_s, metadata=self._metadata)
+            metadata = (*self._metadata, *call.headers.items())
+            pending.call = self._stub.ModelInfer.future(_message(call), timeout=call.timeout_s, metadata=metadata)
         except ValueError as error:  # the channel is closed
             raise self._explained(error, f"model '{call.model}'", call.timeout_s) from error
         pending.call.add_done_callback(finish)

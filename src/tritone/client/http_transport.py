@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from base64 import b64encode
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
@@ -77,7 +78,7 @@ class HttpTransport:
             timeout=call.timeout_us,
             parameters=dict(call.parameters),
         )
-        headers = {} if json_length is None else {JSON_LENGTH: str(json_length)}
+        headers = dict(call.headers) if json_length is None else {JSON_LENGTH: str(json_length), **call.headers}
         answer, length = await self._ask("POST", f"models/{quote(call.model, safe='')}/infer", content, headers)
         try:
             reply = InferenceServerClient.parse_response_body(answer, header_length=length and int(length))
@@ -179,4 +180,5 @@ def _message(answer: bytes) -> str:
     try:
         return str(json.loads(text)["error"])
     except (ValueError, KeyError, TypeError):
-        return text[:MAX_MESSAGE]
+        page = re.search("<title>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)  # of a proxy
+        return (page[1].strip() if page else text)[:MAX_MESSAGE]

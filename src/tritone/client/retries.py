@@ -36,19 +36,22 @@ class Retries:
         if self.limit < 0:
             raise ValueError(f"retries must be at least 0, got {self.limit}")
 
-    def wait_s(self, error: BaseException | None, attempts: int, deadline: float) -> float | None:
+    def wait_s(
+        self, error: BaseException | None, attempts: int, deadline: float, *, hinted: bool = True
+    ) -> float | None:
         """How long to wait before another attempt, in seconds; None if there must be none.
 
         Args:
             error: of the last attempt.
             attempts: how many were made.
             deadline: when all must be over, by `time.monotonic`.
+            hinted: whether to wait as long as the server asks for.
         """
         if attempts > self.limit or not isinstance(error, ServerBusyError | ServerUnreachableError):
             return None
         wait_s = min(FIRST_S * 2 ** (attempts - 1), LONGEST_S)
         wait_s *= 1 - JITTER * random.random()
-        if error.retry_after_s is not None:  # never before the server expects to have room
+        if hinted and error.retry_after_s is not None:  # never before the server expects to have room
             wait_s = max(error.retry_after_s, wait_s) * (1 + JITTER * random.random())
         # An attempt with no time left would end as a timeout, which says less than this error does.
         return wait_s if time.monotonic() + wait_s < deadline else None

@@ -2,7 +2,7 @@
 
 import secrets
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
@@ -31,6 +31,7 @@ from tritone.errors import (
     StreamLostError,
     TritoneError,
 )
+from tritone.routing import new_stream_key
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -39,10 +40,15 @@ if TYPE_CHECKING:
 DEFAULT_CHUNK_MS = 160.0
 """Small enough to add little to the server's own chunk, large enough that requests do not dominate, in milliseconds."""
 
+DEFAULT_RESUME_S = 600.0
+"""Audio that is kept of a stream that can be begun anew, in seconds: 19 MB of 16 bits at 16 kHz, or twice that."""
+
 GOODBYE_TIMEOUT_S = 5.0
 LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
-# In what Triton and its models say of a chunk without START of a stream that they do not have.
-FORGOTTEN = ("must specify the START flag", "Start it again with a chunk that carries START")
+# In what Triton, its models and our proxy say of a chunk without START of a stream that they do not have.
+FORGOTTEN = ("must specify the START flag", "Start it again with a chunk that carries START", "is not open: its first")
+RESUME_ATTEMPTS = 1000  # within the time limit of a chunk, which ends them in fact
+REPLAY_S = 2.0  # audio of a request when a stream is sent again
 
 
 Answer = TypeVar("Answer")
@@ -52,7 +58,9 @@ class ServedStream(Generic[Answer]):
     """Audio going to a streaming model while it is recorded, answers coming back; for one thread at a time.
 
     A stream whose first chunk the server could not take is started again, with a new id, as often as `retries` says; no
-    later chunk is ever sent twice.
+    later chunk is ever sent twice to the same stream. With `resume_s`, a stream that its server lost is begun anew,
+    with a new id and routing key, and its audio is sent again from the start: another server then has all of it.
+    Answers go on where they were.
 
     Leaving the `with` block by an exception tells the server to free the stream's slot; leaving it without `finish()`
     does the same and drops what was not finished.
@@ -71,8 +79,12 @@ class ServedStream(Generic[Answer]):
         parameters: Mapping[str, Parameter] | None = None,
         retries: Retries = NO_RETRIES,
         pcm: bool | None = False,
+        resume_s: float | None = None,
     ) -> None:
-        """Take how answers are read, and `nothing`, the answer before the first; the rest is as of `Client.stream`."""
+        """Take how answers are read, and `nothing`, the answer before the first; the rest is as of `Client.stream`.
+
+        `resume_s`: audio that is kept to begin a lost stream anew, in seconds; None never does.
+        """
         self.model = model
         self._transport = transport
         self._reply = reply
@@ -85,15 +97,28 @@ class ServedStream(Generic[Answer]):
         self._chunk_samples = round(chunk_ms / 1000 * model.sample_rate)
         if self._chunk_samples < 1:
             raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
-        self.id = new_sequence_id()
+        if resume_s is not None and not resume_s > 0:
+            raise ValueError(f"resume_s must be positive, got {resume_s}")
+        self._renew()
+        self._resumes = resume_s is not None
+        self._kept = _Kept(round((resume_s or 0) * model.sample_rate))
+        self._told: tuple[int, ...] = ()  # how much news of each sort the caller has seen
+        self._known: tuple[int, ...] = ()  # and how much of it a stream that began anew has still to repeat
+        self.resumed = 0
+        """How often the stream was begun anew."""
         self.answered_s = 0.0
         """Seconds of audio that the server has answered."""
         self._pending: list[Samples] = []
         self._silence: Samples = np.zeros(0, np.float32)  # no samples, of the type that was sent before
         self._num_pending = 0
-        self._started = False
         self._over = False
         self._latest = nothing
+
+    def _renew(self) -> None:
+        """Be another stream for the servers, with an id and a routing key of its own."""
+        self.id = new_sequence_id()
+        self._route = new_stream_key()
+        self._started = False
 
     def _without_news(self, answer: Answer) -> Answer:
         """An answer that was returned, without what is told only once."""
@@ -101,6 +126,14 @@ class ServedStream(Generic[Answer]):
 
     def _joined(self, earlier: Answer, answer: Answer) -> Answer:
         """An answer with the news of an earlier one that nobody has seen."""
+        raise NotImplementedError
+
+    def _news(self, answer: Answer) -> tuple[int, ...]:
+        """How much of an answer is told only once, by sorts."""
+        raise NotImplementedError
+
+    def _later_news(self, answer: Answer, known: Sequence[int]) -> Answer:
+        """An answer without the first so many of each sort of its news."""
         raise NotImplementedError
 
     def accept(self, samples: npt.NDArray[Any]) -> Answer:
@@ -113,7 +146,8 @@ class ServedStream(Generic[Answer]):
         Raises:
             AudioError: the samples cannot be used; nothing was sent and the stream goes on without them.
             StreamError: the stream is over.
-            StreamLostError: the server, or the model's process, ended or forgot the stream after it had answered.
+            StreamLostError: the server, or the model's process, ended or forgot the stream after it had answered, and
+                it was not begun anew, or could not be.
             TritoneError: the server refused, could not be reached, was full or too slow; that ends the stream.
         """
         self._require_open()
@@ -146,6 +180,11 @@ class ServedStream(Generic[Answer]):
         with suppress(TritoneError):
             self._infer(self._silence, end=True, timeout_s=min(self._timeout_s, GOODBYE_TIMEOUT_S))
 
+    def _leave(self) -> None:
+        """Say goodbye to a server that may not be there any more, without waiting for its answer."""
+        with suppress(TritoneError):
+            self._transport.infer(self._call(self._silence, end=True, timeout_s=GOODBYE_TIMEOUT_S))
+
     def __enter__(self) -> "Self":
         return self
 
@@ -172,39 +211,86 @@ class ServedStream(Generic[Answer]):
             self._num_pending += samples.size
 
     def _take(self, count: int) -> Samples:
-        pieces: list[npt.NDArray[Any]] = [*self._pending] or [self._silence]
-        if any(each.dtype != pieces[0].dtype for each in pieces):
-            pieces = [widened(each) for each in pieces]
-        pending: npt.NDArray[Any] = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        pending = _concatenated(self._pending or [self._silence])
         self._pending = [pending[count:]] if pending.size > count else []
         self._num_pending -= count
         return pending[:count]
 
     def _send(self, samples: Samples, *, end: bool = False) -> None:
         is_first = not self._started
+        if self._resumes:
+            self._kept.add(samples)
         try:
             answer = self._start(samples, end) if is_first else self._infer(samples, end=end, timeout_s=self._timeout_s)
+            self._hear(answer)
         except BaseException as error:
-            # After a lost answer nobody knows what the server has heard, so the stream cannot go on.
+            # After a lost answer nobody knows what the server has heard, so the stream cannot go on as it is.
             lost = None if is_first or not isinstance(error, TritoneError) else self._lost(error)
-            self.close()
-            if lost is not None:
-                raise lost from error
-            raise
+            if lost is not None and self._resumes:
+                self._resume(lost, error, end)
+            else:
+                self.close()
+                if lost is not None:
+                    raise lost from error
+                raise
         self.answered_s += samples.size / self.model.sample_rate
+
+    def _hear(self, answer: Answer) -> None:
+        if any(self._known):
+            news = self._news(answer)
+            answer = self._later_news(answer, self._known)
+            self._known = tuple(max(0, known - new) for known, new in zip(self._known, news, strict=True))
+        news = self._news(answer)
+        self._told = tuple(told + new for told, new in zip(self._told, news, strict=True)) if self._told else news
         # Several chunks may have gone up since the caller saw an answer.
         self._latest = self._joined(self._latest, answer)
+
+    def _resume(self, lost: StreamLostError, cause: BaseException, end: bool) -> None:
+        """Send all audio so far, the chunk that was lost too, as a new stream, until a server has heard it."""
+        if not self._kept.is_whole:
+            self.close()
+            limit = f"it is longer than the {self._kept.limit / self.model.sample_rate:g} s (resume_s) that are kept"
+            raise _more(lost, f"It was not begun anew, because {limit}") from cause
+        deadline, attempts, failure = time.monotonic() + self._timeout_s, 0, lost
+        try:
+            while True:
+                attempts += 1
+                # A refusal of one server says nothing of when another one has room, so its hint is not waited for.
+                wait_s = Retries(RESUME_ATTEMPTS).wait_s(failure, attempts, deadline, hinted=False)
+                if wait_s is None:
+                    raise _more(lost, f"It could not be begun anew within {self._timeout_s:g} s") from failure
+                time.sleep(wait_s)
+                self._leave()
+                self._renew()
+                self._known = self._told
+                try:
+                    pieces = self._kept.pieces(max(self._chunk_samples, round(REPLAY_S * self.model.sample_rate)))
+                    for samples, is_last in pieces:
+                        left_s = max(0.001, deadline - time.monotonic())
+                        self._hear(self._infer(samples, end=end and is_last, timeout_s=left_s))
+                except TritoneError as error:
+                    again = self._lost(error)
+                    if again is None:
+                        raise
+                    failure = again
+                else:
+                    self.resumed += 1
+                    return
+        except BaseException:
+            self.close()
+            raise
 
     def _start(self, samples: Samples, end: bool) -> Answer:
         """Send the first chunk, again under a new id where the server could not take it."""
         deadline = time.monotonic() + self._timeout_s
+        retries = Retries(RESUME_ATTEMPTS) if self._resumes else self._retries
         attempts = 0
         while True:
             attempts += 1
             try:
                 return self._infer(samples, end=end, timeout_s=max(0.001, deadline - time.monotonic()))
             except TritoneError as error:
-                wait_s = self._retries.wait_s(error, attempts, deadline)
+                wait_s = retries.wait_s(error, attempts, deadline, hinted=not self._resumes)
                 if wait_s is None:
                     if isinstance(error, ServerBusyError):
                         self._over = True  # it was refused: there is nothing to end
@@ -212,7 +298,7 @@ class ServedStream(Generic[Answer]):
                 if not isinstance(error, ServerBusyError):
                     self._say_goodbye()  # the server may have heard it
                 time.sleep(wait_s)
-                self.id, self._started = new_sequence_id(), False
+                self._renew()
 
     def _lost(self, error: TritoneError) -> StreamLostError | None:
         """The error of a stream that the server does not have any more; None if `error` is about something else."""
@@ -227,8 +313,8 @@ class ServedStream(Generic[Answer]):
         lost.retry_after_s = error.retry_after_s if isinstance(error, RetryError) else None
         return lost
 
-    def _infer(self, samples: Samples, *, end: bool, timeout_s: float) -> Answer:
-        call = Call(
+    def _call(self, samples: Samples, *, end: bool, timeout_s: float) -> Call[Answer]:
+        return Call(
             model=self.model.name,
             tensors=self.model.audio_tensors(samples),
             timeout_s=timeout_s,
@@ -237,7 +323,11 @@ class ServedStream(Generic[Answer]):
             start=not self._started,
             end=end,
             parameters={} if self._started else self._parameters,
+            route=self._route,
         )
+
+    def _infer(self, samples: Samples, *, end: bool, timeout_s: float) -> Answer:
+        call = self._call(samples, end=end, timeout_s=timeout_s)
         self._started = True
         future = self._transport.infer(call)
         try:
@@ -275,6 +365,12 @@ class ClientStream(ServedStream[Transcript]):
     def _joined(self, earlier: Transcript, answer: Transcript) -> Transcript:
         return replace(answer, ended=earlier.ended + answer.ended) if earlier.ended else answer
 
+    def _news(self, answer: Transcript) -> tuple[int, ...]:
+        return (len(answer.ended),)
+
+    def _later_news(self, answer: Transcript, known: Sequence[int]) -> Transcript:
+        return replace(answer, ended=answer.ended[known[0] :])
+
 
 class ActivityStream(ServedStream[SpeechActivity]):
     """Speech being found while it is spoken. Made by `Client.detect_stream`.
@@ -295,6 +391,58 @@ class ActivityStream(ServedStream[SpeechActivity]):
         if told is not None and earlier.probabilities is not None:
             told = np.concatenate((earlier.probabilities, told))
         return replace(answer, segments=earlier.segments + answer.segments, probabilities=told)
+
+    def _news(self, answer: SpeechActivity) -> tuple[int, ...]:
+        return len(answer.segments), 0 if answer.probabilities is None else len(answer.probabilities)
+
+    def _later_news(self, answer: SpeechActivity, known: Sequence[int]) -> SpeechActivity:
+        told = None if answer.probabilities is None else answer.probabilities[known[1] :]
+        return replace(answer, segments=answer.segments[known[0] :], probabilities=told)
+
+
+class _Kept:
+    """The audio of a stream from its start, up to a limit in samples; beyond it nothing is kept."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.is_whole = True
+        self._arrays: list[Samples] = []
+        self._size = 0
+
+    def add(self, samples: Samples) -> None:
+        self._size += samples.size
+        if self._size > self.limit:
+            self.is_whole = False
+            self._arrays.clear()
+        elif self.is_whole:
+            self._arrays.append(samples)
+
+    def pieces(self, size: int) -> Iterator[tuple[Samples, bool]]:
+        """All of it in pieces of `size` samples, with each whether it is the last; at least one, which may be empty."""
+        # Chunks are joined a few at a time: all of them together would take their memory twice.
+        waiting: list[Samples] = []
+        count = 0
+        for index, each in enumerate(self._arrays, 1):
+            waiting.append(each)
+            count += each.size
+            if count >= size or index == len(self._arrays):
+                yield _concatenated(waiting), index == len(self._arrays)
+                waiting, count = [], 0
+
+
+def _concatenated(arrays: Sequence[Samples]) -> Samples:
+    """Arrays as one; of float32 if one of them is."""
+    pieces: list[npt.NDArray[Any]] = list(arrays)
+    if any(each.dtype != pieces[0].dtype for each in pieces):
+        pieces = [widened(each) for each in pieces]
+    return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
+
+def _more(lost: StreamLostError, more: str) -> StreamLostError:
+    """The error with another sentence before its advice."""
+    longer = StreamLostError(str(lost).replace(". Open a new stream", f". {more}. Open a new stream"))
+    longer.retry_after_s = lost.retry_after_s
+    return longer
 
 
 def new_sequence_id() -> int:

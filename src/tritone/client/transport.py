@@ -12,6 +12,7 @@ from tritone.bfloat16 import BITS
 from tritone.client.endpoint import Endpoint
 from tritone.client.parameters import Parameter
 from tritone.client.replies import DETAILS, EMBEDDING, PROBABILITIES, SEGMENTS, TEXT, Reply
+from tritone.routing import STREAM_HEADER
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region
@@ -65,6 +66,7 @@ class Call(Generic[Answer]):
     `tensors`: the arrays as they travel, by their names. `reply`: which outputs are asked for, and how they are read.
     `parameters`: of the request; of a stream, with its first chunk. `placed`: which tensors lie in shared memory.
     `classes`: how many classes to return in place of each output, the likeliest first; 0 returns the output itself.
+    `route`: the routing key of the stream (`tritone.routing`); "" sends none.
     """
 
     model: str
@@ -77,6 +79,12 @@ class Call(Generic[Answer]):
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     placed: Mapping[str, Placement] = field(default_factory=dict)
     classes: int = 0
+    route: str = ""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The HTTP headers, or gRPC metadata, of this request alone."""
+        return {STREAM_HEADER: self.route} if self.route else {}
 
     @property
     def timeout_us(self) -> int:

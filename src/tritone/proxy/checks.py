@@ -42,6 +42,7 @@ class ModelFacts:
     audio_inputs: tuple[str, ...] = ()  # of which a request has one
     max_queued_s: float | None = None
     decoupled: bool = False
+    idle_s: float | None = None  # after so long without a chunk Triton ends a stream
 
     def audio_s(self, inference: Inference) -> float:
         """Seconds of audio in a request, padding included."""

@@ -128,7 +128,7 @@ class Gate:
         audio_s = facts.audio_s(inference)
         self.admission.enter(facts, audio_s, always=goes_on)
         try:
-            stream = None if inference.stream is None else self.streams.take(owner, inference)
+            stream = None if inference.stream is None else self.streams.take(owner, inference, facts.idle_s)
         except BaseException:
             self._left(facts, audio_s)
             raise

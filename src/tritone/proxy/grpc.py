@@ -21,7 +21,7 @@ from tritone.proxy.checks import check_name, outward
 from tritone.proxy.connections import Peer, as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions
-from tritone.proxy.owners import CLIENT_HEADER, MAX_CLIENT_LENGTH, Owner, Stream
+from tritone.proxy.owners import Owner, Stream
 from tritone.proxy.protobuf_message import plain, read_inference
 from tritone.proxy.refusal import BAD_REQUEST, DOWN, LOCKED, NOT_PASSED, RefusedError
 
@@ -179,7 +179,7 @@ class GrpcSide(grpc.GenericRpcHandler):
         with self._buffered(message):
             passage = await gate.enter(
                 inference,
-                _owner(metadata, peer),
+                Owner.of(metadata, peer, connected=True),
                 trusted=self._may_share_memory(metadata),
                 timeout_s=context.time_remaining(),
             )
@@ -239,7 +239,9 @@ class GrpcSide(grpc.GenericRpcHandler):
         relay = None
         try:
             self._require_family(peer)
-            relay = _Relay(gate, upstream, context, _owner(metadata, peer), self._may_share_memory(metadata))
+            relay = _Relay(
+                gate, upstream, context, Owner.of(metadata, peer, connected=True), self._may_share_memory(metadata)
+            )
             await relay.run(requests)
         except Exception as error:
             await _abort(context, error, gate.options)
@@ -405,13 +407,6 @@ def _stream_error(message: str, request_id: str) -> bytes:
 
 def _texts(metadata: Any) -> dict[str, str]:
     return {key: value for key, value in metadata or () if isinstance(value, str)}
-
-
-def _owner(metadata: Metadata, peer: Peer) -> Owner:
-    mark = metadata.get(CLIENT_HEADER, "")
-    if len(mark) > MAX_CLIENT_LENGTH:
-        raise RefusedError(BAD_REQUEST, f"{CLIENT_HEADER} has {len(mark)} characters, at most {MAX_CLIENT_LENGTH}")
-    return Owner(peer[0], mark) if mark else Owner(peer[0], connection=peer)
 
 
 def peer_of(context: Context) -> Peer:

@@ -18,7 +18,7 @@ from tritone.proxy.checks import check_name, outward
 from tritone.proxy.connections import as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.json_body import read_inference, read_json, unpacked
-from tritone.proxy.owners import CLIENT_HEADER, MAX_CLIENT_LENGTH, Owner
+from tritone.proxy.owners import Owner
 from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError
 from tritone.proxy.upstream import Answer, HttpUpstream
 
@@ -158,7 +158,7 @@ class HttpSide:
             inference = read_inference(*reading) if size <= LARGE else await asyncio.to_thread(read_inference, *reading)
             passage = await gate.enter(
                 inference,
-                _owner(request, peer),
+                Owner.of(request.headers, peer, connected=False),
                 trusted=gate.may_share_memory(request.headers.get(gate.options.key_header)),
                 tail_bytes=len(body) - size,
             )
@@ -265,13 +265,6 @@ def _header_length(request: web.BaseRequest) -> int | None:
     if len(values) > 1 or not re.fullmatch("[0-9]{1,12}", values[0]):
         raise RefusedError(BAD_REQUEST, f"{HEADER_LENGTH} must be one whole number, got {', '.join(values)[:80]!r}")
     return int(values[0])
-
-
-def _owner(request: web.BaseRequest, peer: tuple[str, int]) -> Owner:
-    mark = request.headers.get(CLIENT_HEADER, "")
-    if len(mark) > MAX_CLIENT_LENGTH:
-        raise RefusedError(BAD_REQUEST, f"{CLIENT_HEADER} has {len(mark)} characters, at most {MAX_CLIENT_LENGTH}")
-    return Owner(peer[0], mark)
 
 
 def peer_of(request: web.BaseRequest) -> tuple[str, int]:

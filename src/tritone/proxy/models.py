@@ -59,6 +59,7 @@ def facts_of(name: str, config: Mapping[str, Any]) -> ModelFacts:
         *_of_type("TYPE_INT16", config),
     ]
     rate = _number(parameters.get("sample_rate"))
+    idle_us = _number(str(config.get("sequence_batching", {}).get("max_sequence_idle_microseconds", "")))
     return ModelFacts(
         name=name,
         outputs={each["name"]: each.get("data_type", "") for each in config.get("output", ())},
@@ -66,6 +67,7 @@ def facts_of(name: str, config: Mapping[str, Any]) -> ModelFacts:
         audio_inputs=tuple(audio),
         max_queued_s=_number(parameters.get("max_queued_s")),
         decoupled=bool(config.get("model_transaction_policy", {}).get("decoupled")),
+        idle_s=None if idle_us is None else idle_us / 1e6,
     )
 
 

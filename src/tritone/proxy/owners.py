@@ -3,31 +3,66 @@
 Triton has one space of ids for all clients of a model, so two who count alike would be mixed. Here each owner has a
 space of its own. An owner is a gRPC connection, or for HTTP, where a client may use several connections for one
 stream, the client's address; a client that sends the header `tritone-client` (metadata for gRPC) is told apart from
-others at its address by that value, over all of its connections.
+others at its address by that value, over all of its connections. A stream with a routing key (`tritone.routing`) is
+owned by who knows the key: balancers use any of their connections for any client.
 """
 
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from tritone.proxy.inference import Inference, StreamId
 from tritone.proxy.options import Limits
 from tritone.proxy.protobuf_message import end_of
-from tritone.proxy.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, RefusedError
+from tritone.proxy.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, ELSEWHERE, RefusedError
+from tritone.routing import MAX_STREAM_KEY, STREAM_HEADER
 
 CLIENT_HEADER = "tritone-client"
 MAX_CLIENT_LENGTH = 256
+FORWARDED = ("x-forwarded-for", "forwarded", "via")  # somebody stands between the client and us
 LOSS_TOLD_S = 120.0  # for how long after a loss an unknown stream is told that it was lost
 
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who sends: address, and the connection's port or the value of the client's own header, or nothing."""
+    """Who sends: address, and the connection's port or the value of the client's own header, or nothing.
+
+    Of a stream with a routing key it is the key alone. `through`: the connection that the stream uses now, if that is
+    the client's own; it ends with it too.
+    """
 
     host: str
     mark: str = ""
     connection: tuple[str, int] | None = None  # the stream ends with it
+    route: str = ""
+    through: tuple[str, int] | None = field(default=None, compare=False)
+
+    @classmethod
+    def of(cls, headers: Mapping[str, str], peer: tuple[str, int], *, connected: bool) -> "Owner":
+        """The owner of a request's stream.
+
+        Args:
+            headers: HTTP headers, or gRPC metadata.
+            connected: whether a client sends all of a stream through one connection, as gRPC's do.
+
+        Raises:
+            RefusedError: a header is too long, or the routing key cannot be one.
+        """
+        route, mark = headers.get(STREAM_HEADER, ""), headers.get(CLIENT_HEADER, "")
+        if len(mark) > MAX_CLIENT_LENGTH:
+            raise RefusedError(BAD_REQUEST, f"{CLIENT_HEADER} has {len(mark)} characters, at most {MAX_CLIENT_LENGTH}")
+        if len(route) > MAX_STREAM_KEY or not (route.isascii() and route.isprintable()):
+            raise RefusedError(
+                BAD_REQUEST, f"{STREAM_HEADER} must be at most {MAX_STREAM_KEY} printable ASCII characters"
+            )
+        if route:
+            own = connected and not any(name in headers for name in FORWARDED)
+            return cls("", route=route, through=peer if own else None)
+        if mark or not connected:
+            return cls(peer[0], mark)
+        return cls(peer[0], connection=peer)
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +74,7 @@ class Stream:
     client_id: StreamId
     upstream_id: StreamId
     goodbye: bytes
+    idle_s: float = math.inf  # after so long without a chunk it is over
     at: float = field(default_factory=time.monotonic)
     busy: int = 0
     ending: bool = False  # END was sent
@@ -70,8 +106,11 @@ class Streams:
     def __iter__(self) -> Iterator[Stream]:
         return iter(list(self._open.values()))
 
-    def take(self, owner: Owner, inference: Inference) -> Stream:
+    def take(self, owner: Owner, inference: Inference, idle_s: float | None = None) -> Stream:
         """The stream of a request, opened if it has START. `done` must follow.
+
+        Args:
+            idle_s: after so long without a chunk the model ends a stream; the limit of all streams holds too.
 
         Raises:
             RefusedError: no such stream is open, or one is and shall be opened again, or there are too many.
@@ -98,6 +137,7 @@ class Streams:
             unguessable = secrets.randbits(62) + 1 if isinstance(inference.stream, int) else secrets.token_hex(16)
             goodbye = end_of(inference, unguessable)
             found = Stream(owner, inference.model, inference.stream, unguessable, goodbye)
+            found.idle_s = min(self._limits.stream_idle_s, idle_s or math.inf)
             self._open[found.key] = found
         elif found is None:
             if time.monotonic() - self._lost_at < LOSS_TOLD_S:
@@ -107,10 +147,11 @@ class Streams:
                     self._retry_after_s,
                 )
             raise RefusedError(
-                BAD_REQUEST,
+                ELSEWHERE if owner.route else BAD_REQUEST,
                 f"stream {inference.stream} on '{inference.model}' is not open: its first request must have "
                 "sequence_start (START), and after END or a long pause it is over. Start it again.",
             )
+        found.owner = owner
         found.ending |= inference.ends
         found.busy += 1
         return found
@@ -137,8 +178,9 @@ class Streams:
         """End streams that nobody continues: idle for too long, or of a connection that is gone."""
         now, ended = time.monotonic(), 0
         for each in self:
-            gone = each.owner.connection is not None and not alive(each.owner.connection)
-            if not each.busy and (gone or now - each.at > self._limits.stream_idle_s):
+            connection = each.owner.connection or each.owner.through
+            gone = connection is not None and not alive(connection)
+            if not each.busy and (gone or now - each.at > each.idle_s):
                 self.end(each)
                 ended += 1
         return ended

@@ -23,6 +23,8 @@ LOCKED = Reason("locked", 403, grpc.StatusCode.PERMISSION_DENIED)
 UNKNOWN = Reason("unknown", 404, grpc.StatusCode.NOT_FOUND)
 NOT_PASSED = Reason("not_passed", 404, grpc.StatusCode.UNIMPLEMENTED)
 TOO_SLOW = Reason("too_slow", 408, grpc.StatusCode.DEADLINE_EXCEEDED)
+# Of a stream that another server may have: balancers try the next one after a 404, and do not count it as a failure.
+ELSEWHERE = Reason("elsewhere", 404, grpc.StatusCode.UNAVAILABLE)
 CONFLICT = Reason("conflict", 409, grpc.StatusCode.ALREADY_EXISTS)
 TOO_LARGE = Reason("too_large", 413, grpc.StatusCode.RESOURCE_EXHAUSTED)
 # What is worth sending again: busy, draining, a passed deadline, a server that restarts.

@@ -162,18 +162,19 @@ class Supervisor:
             0, or the server's exit code where a second signal ended it.
         """
         self._say("ending: requests and streams in flight go on, new ones are refused")
+        idle = False
         if self._front is not None:
             self._front.drain()
             deadline = time.monotonic() + self._options.drain_s
-            while self._signals == 1 and not self._front.wait_idle(LOOK_S) and time.monotonic() < deadline:
-                pass
+            while self._signals == 1 and time.monotonic() < deadline and not idle:
+                idle = self._front.wait_idle(LOOK_S)
         if not self._options.has_control:
             running.terminate()
             return running.wait()
         with suppress(ServerUnreachableError):
             running.refuse_streams()
             running.control.refuse_readiness()
-            self._await_models(running)
+            self._await_models(running, idle=idle)
         running.terminate()
         try:
             code = running.wait(FAREWELL_S)
@@ -183,16 +184,21 @@ class Supervisor:
             code = 0
         return code if self._signals > 1 else 0
 
-    def _await_models(self, running: TritonServer) -> None:
-        """Unload each model as soon as it has no streams, and wait for all of them."""
+    def _await_models(self, running: TritonServer, *, idle: bool) -> None:
+        """Unload each model as soon as it has no streams, and wait for all of them.
+
+        Args:
+            idle: nothing is in flight. A model counts streams when a chunk comes, so that it would have one that was
+                left without END for ever.
+        """
         deadline = time.monotonic() + self._options.drain_s
-        leaving = running.open_streams()
+        leaving = {} if idle else running.open_streams()
         while self._signals == 1 and time.monotonic() < deadline:
             left = [each for each in running.control.models() if each.get("state") in LOADED]
             if not left:
                 return
             # A stream is counted with its second chunk, so nobody is taken for idle at first sight.
-            before, leaving = leaving, running.open_streams()
+            before, leaving = leaving, {} if idle else running.open_streams()
             for each in left:
                 name = each["name"]
                 if each["state"] == "READY" and not (before.get(name) or leaving.get(name)):

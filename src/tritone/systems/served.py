@@ -107,8 +107,12 @@ def transcriber(
     concurrency: int | None = None,
     details: bool = False,
     search: "Search | None" = None,
+    resume: bool = False,
 ) -> ServedSystem[TranscriptResult]:
-    """A system that transcribes; see `Client.transcribe` for `details` and `search`, and `ServedSystem`."""
+    """A system that transcribes; see `Client.transcribe` for `details` and `search`, and `ServedSystem`.
+
+    `resume`, with `playback`: whether streams that their server lost are begun anew, as of `Client.stream`.
+    """
     asked = {name: str(value) for name, value in sorted((search or {}).items())}
     played = {} if playback is None else playback.describe()
     mode: Mode = "offline" if playback is None else "streaming"
@@ -117,7 +121,7 @@ def transcriber(
         model,
         kind=mode,
         send=client.transcribe_iter,
-        request={"details": details, "search": dict(search or {})},
+        request={"details": details, "search": dict(search or {}), **({"resume": True} if resume else {})},
         described={"address": str(client.endpoint), "mode": mode, **played, **asked},
         name=name,
         concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,

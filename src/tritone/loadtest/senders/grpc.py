@@ -11,6 +11,7 @@ from tritone.client.failure import BROKEN_CONNECTION
 from tritone.client.grpc_transport import channel_options, credentials
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
+from tritone.routing import STREAM_HEADER
 
 METHOD = "/inference.GRPCInferenceService/ModelInfer"
 
@@ -44,7 +45,8 @@ class GrpcSender(Sender):
     async def _ask(self, body: Body, timeout_s: float) -> Reply:
         content = body.content + body.stream if body.stream else body.content
         try:
-            answer = await self._call(content, timeout=timeout_s, metadata=self._metadata)
+            metadata = (*self._metadata, (STREAM_HEADER, body.route)) if body.route else self._metadata
+            answer = await self._call(content, timeout=timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             return _failure(error, timeout_s)
         received = time.perf_counter()

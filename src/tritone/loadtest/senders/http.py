@@ -14,6 +14,7 @@ from tritone.client.failure import HTTP_STATUS
 from tritone.client.http_transport import open_connector
 from tritone.loadtest.senders.sender import Sender, too_late
 from tritone.loadtest.senders.wire import Body, Reply, error_kind, read_reply, unreadable
+from tritone.routing import STREAM_HEADER
 
 SHORT = 65536  # bytes
 JSON_LENGTH = "Inference-Header-Content-Length"
@@ -40,12 +41,15 @@ class HttpSender(Sender):
 
     async def _ask(self, body: Body, timeout_s: float) -> Reply:
         header = body.json
+        # Triton would compress its few bytes, which costs the server more than it saves.
+        headers = {JSON_LENGTH: str(len(header)), "Accept-Encoding": "identity"}
+        if body.route:
+            headers[STREAM_HEADER] = body.route
         try:
             async with self._session.post(
                 f"{self._base}{quote(body.model, safe='')}/infer",
                 data=_Parts(header, body.content),
-                # Triton would compress its few bytes, which costs the server more than it saves.
-                headers={JSON_LENGTH: str(len(header)), "Accept-Encoding": "identity"},
+                headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout_s),
             ) as response:
                 content = await response.read()

@@ -95,13 +95,15 @@ class Body:
     stream: bytes = b""  # which chunk of which stream it is; kept apart, so that streams can share their chunks
     audio_s: tuple[float, ...] = ()  # of each row
     output: str = TEXT  # as of `Target`
+    route: str = ""  # of a stream: its routing key
 
     def in_stream(self, sequence_id: int, *, start: bool = False, end: bool = False) -> "Body":
         """The same chunk as part of a stream (1 to 2**63 - 1). The tensors' bytes are shared, not copied."""
         if not 0 < sequence_id < 2**63:
             raise ValueError(f"sequence_id must be 1 to 2**63 - 1, got {sequence_id}")
         make = _http_stream if self.header else _grpc_stream
-        return replace(self, stream=make(sequence_id, start, end))  # of a gRPC message the parameters are in `content`
+        # Of a gRPC message the parameters are in `content`. A generator's ids are random, and unlike those of others.
+        return replace(self, stream=make(sequence_id, start, end), route=f"{sequence_id:x}")
 
     @property
     def json(self) -> bytes:
