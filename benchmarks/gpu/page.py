@@ -142,8 +142,9 @@ def _summary_page(found: Found, folder: Path) -> str:
         Column("verdict", "", align="left"),
     ]
     parts = [
-        "# Speed and accuracy on a GPU, measured in one run",
-        "Ratios are to the compiled network alone in the same run: the bundle's own torch program through torch's "
+        "# Speed and accuracy on a GPU",
+        "Ratios are to the compiled network alone on the same machine, in the same run but where a page says so: "
+        "the bundle's own torch program through torch's "
         "compiler with static shapes, replayed as a CUDA graph, audio on the device. Random weights of published "
         "sizes that say about as many words as people do; different audio in every request. Served means through "
         "Triton and gRPC, with the load test on the same machine.",

@@ -6,7 +6,6 @@ The compiler itself takes its time, so most tests put something else in its plac
 import json
 import logging
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -26,7 +25,7 @@ from tritone.pipelines.offline import OfflinePipeline
 from tritone.pipelines.streaming import Step, StreamingPipeline
 from tritone.runtime import open_graph
 from tritone.runtime.graph import Bucket
-from tritone.runtime.torch import compiled, compiler, compiling, trial
+from tritone.runtime.torch import compiled, compiler, compiling
 from tritone.runtime.torch.compiled import CompiledStore, input_shapes, program_digest
 from tritone.runtime.torch.graph import TorchGraph
 from tritone.runtime.torch.program import read_program
@@ -235,20 +234,6 @@ def test_a_failure_of_the_compiler_is_told_with_what_it_needs(
     assert list(store.calls()) == []
 
 
-def test_what_ends_a_process_is_found_out_in_another_one(
-    toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    path = toy_bundle_of_both / "encoder.pt2"
-    assert trial.is_plain_interpreter()
-    (tmp_path / "stub").touch()
-    assert not trial.is_plain_interpreter(tmp_path / "stub")
-    killed = tmp_path / "killed"
-    killed.write_text("#!/bin/sh\nkill -SEGV $$\n")
-    killed.chmod(0o700)
-    monkeypatch.setattr(sys, "executable", str(killed))
-    assert trial.fault(path, CPU) == "a process that tried them ended with signal SIGSEGV"
-
-
 @pytest.mark.parametrize(
     "device", [pytest.param("cpu", marks=pytest.mark.slow), pytest.param("cuda", marks=pytest.mark.gpu)]
 )
@@ -264,7 +249,6 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
     assert [(each.mode, each.bucket.rows) for each in found] == [("offline", 4), ("streaming", 2)]
     assert all(each.compile_s is not None for each in found)
     caplog.set_level(logging.WARNING)
-    assert trial.fault(bundle.path / "encoder.pt2", torch.device(device)) is None
     offline = OfflinePipeline(bundle, placement=placement)
     assert [each.rows for each in offline.runner.graph.buckets] == [4]
     assert [each.text for each in offline.recognize(waveforms)] == texts

@@ -23,7 +23,7 @@ from tritone.runtime.torch.held import Held  # noqa: E402  # needs torch
 from tritone.runtime.torch.loop import DeviceLoops  # noqa: E402
 from tritone.search.device import ctc  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402
-from tritone.search.device.kernels_for import fault_of, kernels_for  # noqa: E402
+from tritone.search.device.kernels_for import fault_of, kernels_for, whole_for  # noqa: E402
 from tritone.search.device.modified_beam import ModifiedBeamLoop  # noqa: E402
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -201,3 +201,4 @@ def test_kernels_that_find_something_else_are_not_used() -> None:
 @pytest.mark.gpu
 def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None
+    assert whole_for("cuda") is not None  # each is tried and compared with torch

@@ -140,12 +140,12 @@ def test_ports_that_cannot_be_are_refused(options: dict[str, int], told: str) ->
 
 @pytest.mark.parametrize(
     ("version", "wheel", "status"),
-    [("1.26.4", True, "ok"), ("2.3.5", True, "ok"), ("2.4.0", True, "broken"), ("3.0", False, "warning")],
+    [("1.26.4", True, "ok"), ("2.0.0", True, "broken"), ("2.3.5", True, "broken"), ("3.0", False, "warning")],
 )
 def test_a_numpy_of_which_the_server_makes_empty_texts_is_refused(version: str, wheel: bool, status: str) -> None:
     found = check_numpy(wheel, version)
     assert (found.status, found.seen.startswith(version)) == (status, True)
-    assert found.fix == ("" if status == "ok" else "pip install 'numpy<2.4'")
+    assert found.fix == ("" if status == "ok" else "pip install 'numpy<2'")
 
 
 def test_a_server_does_not_start_with_such_a_numpy(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,7 +27,7 @@ SHARED_MEMORY = Path("/dev/shm")
 OF_GRAPHS = [name for name in RUNTIMES if name != "python"]  # what a function uses of a GPU is its own matter
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
-NUMPY_TOO_NEW = (2, 4)  # Triton 2.51's Python backend sends text from it as empty strings
+NUMPY_TOO_NEW = (2,)  # Triton 2.51's Python backend sends text from it as empty strings
 MB = 10**6
 WHEEL_GLIBC = (2, 35)  # of the manylinux tag of nvidia-pytriton
 

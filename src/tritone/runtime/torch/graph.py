@@ -21,7 +21,6 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
-from tritone.runtime.torch import trial
 from tritone.runtime.torch.builder import Program as BuiltProgram
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, input_shapes
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
@@ -211,12 +210,7 @@ class TorchGraph:
         if not isinstance(self._program, BuiltProgram):
             return
         store = CompiledStore(self._program, self._place)
-        reason = None
-        if self._cuda is not None and store.folder.is_dir() and trial.is_plain_interpreter():
-            reason = trial.fault(self.path, self._place)
-        if reason:
-            LOGGER.warning("what was compiled of %s is not used in this process: %s", self.path, reason)
-        found = [] if reason else store.open(self.concurrency)
+        found = store.open(self.concurrency)
         with self._lock:
             self._compiled = found
             self._compiled_shapes = {tuple(each.call.shapes.values()) for each in found}
