@@ -15,7 +15,7 @@ from tritone.images.build import DOCKERFILE, VERSIONS
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "deploy" / "images"
-LEFT_OUT = {"nvidia-pytriton", "onnxruntime", "numba", "matplotlib"}  # of the client
+LEFT_OUT = {"nvidia-pytriton", "onnxruntime", "numba", "llvmlite", "matplotlib"}  # of the client
 DEPENDENCIES = re.compile(r'^\s+"([^"]+)",', re.MULTILINE)
 
 

@@ -20,7 +20,7 @@ def drain(
     limit_s: Annotated[float, typer.Option(min=0, help="Wait no longer for open streams, --settle-s included.")] = 600,
     cancel: Annotated[bool, typer.Option("--cancel", help="Take the server into service again.")] = False,
 ) -> None:
-    """Wait until the last open stream of a server has ended, while new ones go elsewhere.
+    """Wait until the last open stream of a server has ended.
 
     The server is not ready at once, and stays alive. New requests and streams are taken for --settle-s, then refused.
     It goes on running: end it after this with SIGTERM, or take it back with --cancel.

@@ -224,8 +224,9 @@ class SpeakerStore:
             raise OperatorError(f"cannot write the store {self.folder}: {error.strerror or error}") from error
 
     def _read(self) -> Contents | None:
-        """The contents, or None if there are none; again if a writer has just removed an old index's vectors."""
-        for last in (False, True):
+        """The contents, or None if there are none; again as long as writers have just removed an old index's vectors."""
+        missing = ""
+        while True:
             try:
                 with (self.folder / INDEX).open("rb") as file:
                     text = file.read(MAX_INDEX_BYTES + 1)
@@ -242,8 +243,9 @@ class SpeakerStore:
                 if expected is not None and sha256_of(path) != expected:
                     raise self._damaged(f"{path.name} is not what was written: its checksum differs")
             except FileNotFoundError:
-                if last:
+                if path.name == missing:
                     raise self._damaged(f"{path.name} is missing") from None
+                missing = path.name
                 continue
             except (OSError, ValueError) as error:
                 raise self._damaged(f"{path.name}: {error}") from error
@@ -252,7 +254,6 @@ class SpeakerStore:
                     f"{path.name} has {matrix.dtype} {matrix.shape}, {INDEX} says float32 {(rows, dim)}"
                 )
             return Contents(index["model"], index["speakers"], matrix)
-        raise AssertionError("unreachable")
 
     def _parsed(self, text: bytes) -> dict[str, Any]:
         try:
