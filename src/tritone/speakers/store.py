@@ -224,7 +224,7 @@ class SpeakerStore:
             raise OperatorError(f"cannot write the store {self.folder}: {error.strerror or error}") from error
 
     def _read(self) -> Contents | None:
-        """The contents, or None if there are none; again as long as writers have just removed an old index's vectors."""
+        """The contents, or None if there are none; again as long as writers have just removed those of an old index."""
         missing = ""
         while True:
             try:
