@@ -88,4 +88,4 @@ def test_a_package_that_an_image_leaves_out_is_named(tmp_path: Path) -> None:
     command = [sys.executable, "-c", code, "build", "demo-transducer", "--output", str(tmp_path / "repo")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: this needs numba, which is not installed: pip install numba")
+    assert "\nerror: this needs numba, which is not installed: pip install numba" in done.stderr
