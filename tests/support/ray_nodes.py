@@ -52,12 +52,14 @@ def ray_nodes(count: int) -> Iterator[RayNodes]:
     """A cluster of so many nodes with one CPU each."""
     if find_spec("ray") is None:
         pytest.skip("ray is not installed (pip install 'tritone[ray]')")
+    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets have at most 107 bytes
+    (folder / "ray").mkdir()  # there Ray keeps the address of the newest cluster, and does not make the folder
     own = {  # set before it is imported, which reads some of it
+        "RAY_TMPDIR": str(folder),
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),  # or Ray writes one to the home folder
     }
-    folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets have at most 107 bytes
     signals = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
