@@ -6,6 +6,9 @@ The compiler itself takes its time, so most tests put something else in its plac
 import json
 import logging
 import os
+import shutil
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -232,6 +235,23 @@ def test_a_failure_of_the_compiler_is_told_with_what_it_needs(
     with pytest.raises(OperatorError, match=r"cannot compile 3x9000.* for cpu: RuntimeError: g\+\+: not found.*C\+\+"):
         compiler.compile_call(program, CPU, store, OUTPUTS, shapes)
     assert list(store.calls()) == []
+
+
+def test_code_with_a_cpp_library_of_its_own_runs_beside_torch(tmp_path: Path) -> None:
+    """Some compilers link a copy into what they make; its first regular expression would end the process."""
+    if (compiler := shutil.which("g++")) is None:
+        pytest.skip("there is no g++")
+    source, library = tmp_path / "code.cpp", tmp_path / "code.so"
+    source.write_text(
+        '#include <regex>\nextern "C" int f() { return std::regex_match("cuda", std::regex("[a-z]+")); }\n'
+    )
+    made = [compiler, "-O0", "-shared", "-fPIC", "-static-libstdc++", "-o", str(library), str(source)]
+    if subprocess.run(made, capture_output=True, check=False).returncode:
+        pytest.skip("this g++ has no C++ library to link")
+    code = "from tritone.runtime.torch.compiled import share_cpp_library as share; share(); import ctypes, sys; "
+    code += "sys.exit(ctypes.CDLL(sys.argv[1]).f() - 1)"
+    done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize(

@@ -186,7 +186,7 @@ class LoadedCall:
         """
         self.call = call
         on_gpu = device.type == "cuda"
-        _share_cpp_library()
+        share_cpp_library()
         # Without threads of its own it synchronises nothing, which a recorded call on a GPU does not allow.
         loader = torch._C._aoti.AOTIModelPackageLoader
         self._loaded = loader(str(path), "model", on_gpu, 1 if on_gpu else concurrency, device.index if on_gpu else -1)
@@ -209,7 +209,7 @@ class LoadedCall:
         return some
 
 
-def _share_cpp_library() -> None:
+def share_cpp_library() -> None:
     """Let libraries that are loaded from now on use the C++ library that this process has.
 
     Where g++ links a copy of it into the code that it makes, as on Ubuntu 24.04 with CUDA 13, two copies mix their

@@ -29,10 +29,20 @@ def can_search(weights: StatelessWeights) -> bool:
     return width % DEPTH == 0 and dim % DEPTH == 0 and max(dim, weights.output.shape[1]) <= LOGITS
 
 
-class WholeGreedy:
-    """Greedy search as a loop that is over when it has started; otherwise as `greedy.GreedyLoop`."""
+class _Over:
+    """The part of a loop (`runtime.torch.loop.Loop`) that a search has which is over when it has started."""
 
-    steps = 0
+    def step(self, *state: Tensor) -> list[Tensor]:
+        """The same state: there is nothing left to do."""
+        return list(state)
+
+    def left(self, *state: Tensor) -> Tensor:
+        """0."""
+        return torch.zeros((), dtype=torch.int64, device=state[0].device)
+
+
+class WholeGreedy(_Over):
+    """Greedy search as a loop that is over when it has started; otherwise as `greedy.GreedyLoop`."""
 
     def __init__(
         self, weights: StatelessWeights, *, blank_id: int, unk_id: int | None, max_symbols: int = 1, warps: int = 8
@@ -69,14 +79,6 @@ class WholeGreedy:
         )
         return [counts, tokens, log_probs, last]
 
-    def step(self, *state: Tensor) -> list[Tensor]:
-        """The same state: there is nothing left to do."""
-        return list(state)
-
-    def left(self, *state: Tensor) -> Tensor:
-        """0."""
-        return torch.zeros((), dtype=torch.int64, device=state[0].device)
-
     def finish(self, *state: Tensor) -> list[Tensor]:
         """How many tokens (batch,), ids and frames (2, batch, tokens) int32, log-probabilities, last contexts."""
         counts, tokens, log_probs, last = state
@@ -84,10 +86,8 @@ class WholeGreedy:
         return [counts, fields, log_probs, last]
 
 
-class WholeBeam:
+class WholeBeam(_Over):
     """Modified beam search as a loop that is over when it has started; otherwise as `ModifiedBeamLoop`."""
-
-    steps = 0
 
     def __init__(
         self,
@@ -132,14 +132,6 @@ class WholeBeam:
             num_warps=self._warps,
         )
         return [totals, pointers, log_probs]
-
-    def step(self, *state: Tensor) -> list[Tensor]:
-        """The same state: there is nothing left to do."""
-        return list(state)
-
-    def left(self, *state: Tensor) -> Tensor:
-        """0."""
-        return torch.zeros((), dtype=torch.int64, device=state[0].device)
 
     def finish(self, *state: Tensor) -> list[Tensor]:
         """Log-probabilities of the hypotheses, back-pointers int32, and log-probabilities of the added tokens."""
