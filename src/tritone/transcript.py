@@ -19,12 +19,13 @@ _ideograph = re.compile(IDEOGRAPH)
 
 @dataclass(frozen=True)
 class Span:
-    """A token or a word: its text, start and end in seconds, confidence 0..1."""
+    """A token or a word: its text, start and end in seconds, confidence 0..1, and the speaker, "" where unknown."""
 
     text: str
     start_s: float
     end_s: float
     confidence: float
+    speaker: str = ""
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ class Segment:
     `avg_log_prob`: mean log-probability of its window's tokens. `no_speech_prob`: the probability that there is no
     speech in the window. `compression_ratio`: how far zlib compresses the window's text; repetitive text has more.
     `temperature`: at which it was written. `tokens`: ids, with those of its start and end where the model wrote any.
+    `speaker`: who spoke, "" where unknown.
     """
 
     text: str
@@ -55,6 +57,7 @@ class Segment:
     compression_ratio: float = 0.0
     temperature: float = 0.0
     tokens: tuple[int, ...] = ()
+    speaker: str = ""
 
 
 @dataclass(frozen=True)
@@ -152,6 +155,7 @@ class Transcript:
                     "compression_ratio": round(each.compression_ratio, 4),
                     "temperature": round(each.temperature, 4),
                     "tokens": list(each.tokens),
+                    **_speaker_out(each),
                 }
                 for each in self.segments
             ]
@@ -211,12 +215,18 @@ def _spans_out(spans: tuple[Span, ...]) -> list[dict[str, Any]]:
             "start_s": round(span.start_s, 3),
             "end_s": round(span.end_s, 3),
             "confidence": round(span.confidence, 4),
+            **_speaker_out(span),
         }
         for span in spans
     ]
 
 
+def _speaker_out(part: Span | Segment) -> dict[str, str]:
+    return {"speaker": part.speaker} if part.speaker else {}
+
+
 def _spans_in(fields: Mapping[str, Any], name: str) -> tuple[Span, ...]:
     return tuple(
-        Span(span["text"], span["start_s"], span["end_s"], span["confidence"]) for span in fields.get(name, ())
+        Span(span["text"], span["start_s"], span["end_s"], span["confidence"], span.get("speaker", ""))
+        for span in fields.get(name, ())
     )
