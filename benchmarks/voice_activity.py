@@ -187,7 +187,7 @@ def measure(known_of: Sequence[Joined], found: Segments) -> tuple[ActivityScore,
 
 def rows_of(data: Path, bundle: Path) -> Iterator[Row]:
     """All conditions."""
-    detector = tritone.load_detector(bundle)
+    detector = tritone.load_detector(bundle, threads=1)  # others may use the machine
     noisy = list(noises(data))
     for corpus in CORPORA:
         speakers = recordings(data, corpus, {"split": "test"})

@@ -6,13 +6,16 @@
 `detection_error` is the detection error rate of pyannote.metrics.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import reduce
 from itertools import pairwise
+from operator import add
 
 import numpy as np
 
 from tritone.activity import SpeechSegment
+from tritone.report.table import Cell, Column, Table
 
 TOLERANCE_S = 0.5  # a boundary that is found farther off than this is another one
 
@@ -105,6 +108,31 @@ def score_activity(
         missed_boundaries=2 * len(true) - matched,
         false_boundaries=2 * len(ours) - matched,
     )
+
+
+def activity_table(scores: Mapping[str, ActivityScore]) -> Table:
+    """The scores of recordings by their names, at least one, and of all together."""
+    columns = (
+        Column("recording", "recording"),
+        Column("speech_s", "speech", digits=1, unit="s"),
+        Column("silence_s", "silence", digits=1, unit="s"),
+        Column("missed", "missed", digits=2, scale=100, unit="%"),
+        Column("false_alarm", "false alarm", digits=2, scale=100, unit="%"),
+        Column("detection_error", "detection error", digits=2, scale=100, unit="%"),
+        Column("p50", "boundaries off by, p50", digits=0, scale=1000, unit="ms", spare=1),
+        Column("p95", "p95", digits=0, scale=1000, unit="ms", spare=1),
+        Column("missed_boundaries", "boundaries missed", spare=2),
+        Column("false_boundaries", "boundaries false", spare=2),
+    )
+    named = dict(scores)
+    if len(named) > 1:
+        named["all"] = reduce(add, scores.values())
+    rows: list[dict[str, Cell]] = []
+    for name, score in named.items():
+        own = {each.key: getattr(score, each.key) for each in columns if hasattr(score, each.key)}
+        percentiles = {"p50": score.boundary_error_s(50), "p95": score.boundary_error_s(95)}
+        rows.append({"recording": name, **own, **percentiles})
+    return Table("", columns, rows)
 
 
 def _merged(segments: Iterable[SpeechSegment], duration_s: float) -> Spans:
