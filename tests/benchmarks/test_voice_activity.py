@@ -43,10 +43,9 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_conditions_are_measured_and_written(data: Path, silero_bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(voice_activity, "CORPORA", ("an4",))
     monkeypatch.setattr(voice_activity, "LEVELS_DB", (5,))
     monkeypatch.setattr(voice_activity, "RECORDED", ("kitchen",))
-    rows = list(voice_activity.rows_of(data, silero_bundle))
+    rows = voice_activity.rows_of(data, silero_bundle, "an4")
     assert {(row.noise, row.snr_db) for row in rows} == {
         *(("none", "-"), ("white", "5"), ("kitchen", "5"), ("babble of 6", "5"))
     }
