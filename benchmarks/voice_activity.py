@@ -65,8 +65,8 @@ Segments = Sequence[Sequence[SpeechSegment]]
 class Row:
     """A detector in one condition.
 
-    Rates are fractions; `with_collar`: detection error but for 0.1 s around boundaries. `start_ms` and `end_ms`: medians
-    of how much later boundaries were found, negative: earlier; `p95_ms`: of how far they are off, either way.
+    Rates are fractions; `with_collar`: detection error but for 0.1 s around boundaries. `start_ms` and `end_ms`:
+    medians of how much later boundaries were found, negative: earlier; `p95_ms`: of how far they are off, either way.
     """
 
     corpus: str
