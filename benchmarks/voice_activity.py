@@ -77,9 +77,9 @@ class Row:
     false_alarm: float
     detection_error: float
     with_collar: float
-    start_ms: float
-    end_ms: float
-    p95_ms: float
+    start_ms: float | None
+    end_ms: float | None
+    p95_ms: float | None
     unmatched: str
 
 
@@ -223,7 +223,7 @@ def rows_of(data: Path, bundle: Path, corpus: str) -> list[Row]:
 
 def row_of(score: ActivityScore, forgiving: ActivityScore, **condition: str) -> Row:
     """The figures of a condition, from its scores without a collar and with one."""
-    starts, ends = (float(np.median(each or [np.nan])) for each in (score.starts, score.ends))
+    starts, ends = (1000 * float(np.median(each)) if each else None for each in (score.starts, score.ends))
     matched = len(score.starts) + len(score.ends)
     return Row(
         **condition,
@@ -231,9 +231,9 @@ def row_of(score: ActivityScore, forgiving: ActivityScore, **condition: str) -> 
         false_alarm=score.false_alarm,
         detection_error=score.detection_error,
         with_collar=forgiving.detection_error,
-        start_ms=1000 * starts,
-        end_ms=1000 * ends,
-        p95_ms=1000 * score.boundary_error_s(95),
+        start_ms=starts,
+        end_ms=ends,
+        p95_ms=1000 * score.boundary_error_s(95) if matched else None,
         unmatched=f"{score.missed_boundaries} / {score.false_boundaries} of {matched + score.missed_boundaries}",
     )
 
