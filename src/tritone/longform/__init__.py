@@ -1,0 +1,7 @@
+"""Recordings of any length through models that take short ones: cut into pieces, recognised, joined."""
+
+from tritone.longform.cutting import ActivityStream, Cutter, Cutting, Piece
+from tritone.longform.join import Joiner
+from tritone.longform.pieces import OpenActivity, Pieces, pieces
+
+__all__ = ["ActivityStream", "Cutter", "Cutting", "Joiner", "OpenActivity", "Piece", "Pieces", "pieces"]
