@@ -2,6 +2,18 @@
 
 from tritone.longform.cutting import ActivityStream, Cutter, Cutting, Piece
 from tritone.longform.join import Joiner
+from tritone.longform.longform import LongForm, PieceRecording
 from tritone.longform.pieces import OpenActivity, Pieces, pieces
 
-__all__ = ["ActivityStream", "Cutter", "Cutting", "Joiner", "OpenActivity", "Piece", "Pieces", "pieces"]
+__all__ = [
+    "ActivityStream",
+    "Cutter",
+    "Cutting",
+    "Joiner",
+    "LongForm",
+    "OpenActivity",
+    "Piece",
+    "PieceRecording",
+    "Pieces",
+    "pieces",
+]

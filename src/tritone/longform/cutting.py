@@ -143,7 +143,8 @@ class Cutter:
             self._piece -= self._padding  # speech alone is counted, and it is widened at its end
         self._buffer: Samples = np.zeros(0, np.float32)
         self._base = 0  # sample of the recording that the buffer starts with
-        self._heard = 0  # samples that the voice activity model had
+        self._heard = 0  # samples that the voice activity model was given
+        self._known = 0  # and for which it has answered
         self._index = 0
         self._begin: int | None = None if activity else 0  # of the next piece, its context included; None: no speech
         self._keep = 0  # end of the last piece without its context
@@ -194,11 +195,12 @@ class Cutter:
         self._follow(self._activity.accept(samples), found)
 
     def _follow(self, heard: SpeechActivity, found: list[Piece]) -> None:
+        self._known = min(self._heard, self._sample(heard.audio_s))
         for each in heard.segments:
             self._speech(self._sample(each.start_s), self._sample(each.end_s), found)
         if heard.speaking_since_s is not None:
             self._speech(self._sample(heard.speaking_since_s), None, found)
-        elif self._speech_end is not None and self._heard - self._speech_end > self._pause + self._padding:
+        elif self._speech_end is not None and self._known - self._speech_end > self._pause + self._padding:
             self._end_speech(None, found)
 
     def _speech(self, start: int, end: int | None, found: list[Piece]) -> None:
@@ -286,7 +288,8 @@ class Cutter:
 
     def _forget(self) -> None:
         """Drop audio that no piece will have."""
-        needed = self._heard - self._step if self._begin is None else self._begin
+        # Speech is reported a little late, and has padding.
+        needed = self._known - self._step if self._begin is None else self._begin
         if self._activity is not None:
             needed = min(needed, self._heard)
         drop = needed - self._base
