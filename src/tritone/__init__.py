@@ -188,7 +188,7 @@ def load(
         chunk_size=chunk_size,
         left_chunks=left_chunks,
         endpoints=endpoints,
-        detector=None if vad is None else load_detector(vad, threads=1),  # beside the model
+        detector=None if vad is None or vad == "" else load_detector(vad, threads=1),  # beside the model
     )
 
 

@@ -2,10 +2,11 @@
 
     samples, as they come  ->  Piece, Piece, ...  in order, each as soon as its end is known
 
-With a stream of voice activity, pieces end at pauses, and what is no speech is in none of them. Without one, and where
-speech has no pause for too long, a piece ends at the quietest place near its greatest length. Nobody knows whether a
-word is spoken there, so it and the next one share some audio on either side of the cut, their context; `join` takes
-each word from one of them. Where cuts are made does not depend on the blocks in which the samples come.
+With a stream of voice activity, pieces end at pauses, and what is no speech is in none of them. Without one, all audio
+is in a piece, and they end where the level is that of a pause. Where neither finds a pause for too long, a piece ends
+at the quietest place near its greatest length. Nobody knows whether a word is spoken there, so it and the next one
+share some audio on either side of the cut, their context; `join` takes each word from one of them. Where cuts are made
+does not depend on the blocks in which the samples come.
 """
 
 from dataclasses import dataclass, replace
@@ -20,6 +21,12 @@ from tritone.audio.waveform import Samples, Waveform, widened
 STEP_S = 4.0  # audio that a voice activity model gets at a time
 LEVEL_S = 0.01  # over which the level is measured
 QUIET_S = 0.2  # for how long it should be low around a cut
+LEVELS = 3000  # the last ones, 30 s, tell what is loud and what is quiet
+UNDER_LOUD_DB = 20.0  # a pause is so far below the loudest twentieth of them
+OVER_QUIET_DB = 10.0  # and no further above the quietest twentieth
+LEAST_DB = -80.0  # full scale; digital silence is not quieter
+LEVEL_PAUSE_S = 0.3  # and so long
+LEAST_CUT_S = 1.0  # a pause that comes sooner after a cut is none
 LEAST_PIECE_S = 2.0  # a model that takes less at once cannot be given parts of speech
 LEAST_PART = 1 / 3  # of a piece, before which it is not ended at a pause
 
@@ -42,8 +49,8 @@ class Cutting:
     """Audio on either side of a cut within speech that both pieces get; 0 where the model returns no times of words."""
     search_s: float = 8.0
     """A cut within speech is made at the quietest place of so much audio."""
-    max_pause_s: float = 1.0
-    """A longer pause ends a piece, however short it is."""
+    max_pause_s: float = 0.5
+    """With voice activity: a longer pause ends a piece, however short it is."""
     padding_s: float = 0.2
     """What speech is widened by at both ends."""
 
@@ -150,7 +157,8 @@ class Cutter:
         self._keep = 0  # end of the last piece without its context
         self._speech_end: int | None = None  # of the last speech in the piece, where a pause is under way
         self._pauses: list[tuple[int, int]] = []  # in the piece
-        self._is_over = False
+        self._levels = np.zeros(0)  # dB, of the last time
+        self._quiet_since: int | None = None
 
     @property
     def num_samples(self) -> int:
@@ -166,10 +174,10 @@ class Cutter:
         if len(samples):
             self._buffer = samples if not len(self._buffer) else np.concatenate([self._buffer, samples])
         found: list[Piece] = []
-        if self._activity is None:
-            self._cut_speech(self.num_samples, found)
-        else:
-            while self.num_samples - self._heard >= self._step:
+        while self.num_samples - self._heard >= self._step:
+            if self._activity is None:
+                self._measure(self._heard + self._step, found)
+            else:
                 self._listen(self._heard + self._step, found)
         self._forget()
         return found
@@ -178,6 +186,8 @@ class Cutter:
         """End the recording; returns the pieces that are left."""
         found: list[Piece] = []
         if self._activity is None:
+            if self.num_samples > self._heard:
+                self._measure(self.num_samples, found)
             self._end_piece(self.num_samples, found)
         else:
             if self.num_samples > self._heard:
@@ -203,6 +213,32 @@ class Cutter:
         elif self._speech_end is not None and self._known - self._speech_end > self._pause + self._padding:
             self._end_speech(None, found)
 
+    def _measure(self, upto: int, found: list[Piece]) -> None:
+        """Cut at pauses by their level."""
+        assert self._begin is not None
+        samples = widened(self._between(self._heard, upto))
+        unit = max(1, round(LEVEL_S * self.sample_rate))
+        count = len(samples) // unit
+        powers = np.square(samples[: count * unit].reshape(count, unit), dtype=np.float64).mean(axis=1)
+        levels = 10 * np.log10(np.maximum(powers, 10 ** (LEAST_DB / 10)))
+        self._levels = np.concatenate([self._levels, levels])[-LEVELS:]
+        quiet, loud = np.percentile(self._levels, [5, 95]) if len(self._levels) else (0.0, 0.0)
+        is_quiet = levels <= min(quiet + OVER_QUIET_DB, loud - UNDER_LOUD_DB)
+        for index, each in enumerate(is_quiet):
+            now = self._heard + index * unit
+            if each:
+                self._quiet_since = now if self._quiet_since is None else self._quiet_since
+                continue
+            if self._quiet_since is not None and now - self._quiet_since >= round(LEVEL_PAUSE_S * self.sample_rate):
+                self._cut_speech(now, found)
+                cut = (self._quiet_since + now) // 2
+                if cut - self._keep >= round(LEAST_CUT_S * self.sample_rate):
+                    self._end_piece(cut, found)
+                    self._begin = cut
+            self._quiet_since = None
+        self._heard = upto
+        self._cut_speech(upto, found)
+
     def _speech(self, start: int, end: int | None, found: list[Piece]) -> None:
         """Note speech that has ended, or goes on where `end` is None."""
         if self._begin is not None and self._speech_end is not None and start > self._speech_end:
@@ -213,7 +249,7 @@ class Cutter:
         if self._begin is None:
             self._begin = self._keep = max(self._keep, start - self._padding, self._base)
         self._speech_end = end
-        upto = self._heard if end is None else end
+        upto = self._known if end is None else end
         while upto - self._begin > self._piece and self._pauses:
             least = self._begin + round(LEAST_PART * self._piece)
             fit = [each for each in self._pauses if least <= each[0] <= self._begin + self._piece]

@@ -9,9 +9,11 @@ import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Any
+
+import numpy as np
 
 from tritone.audio.files import AudioBlocks, read_or_blocks
 from tritone.audio.inputs import AudioInput, load_samples, narrow
@@ -111,9 +113,16 @@ class LongForm:
                 yield from self._pieces(recording)
             del recording  # while the next one is waited for, the model alone holds it
 
-    def join(self, results: Generator[TranscriptResult, None, None]) -> Generator[TranscriptResult, None, None]:
-        """The results of what was cut, those of pieces joined; in the order in which they are done."""
-        with closing(results):
+    def join(
+        self, results: Generator[TranscriptResult, None, None], *sources: Generator[Any, None, None]
+    ) -> Generator[TranscriptResult, None, None]:
+        """The results of what was cut, those of pieces joined; in the order in which they are done.
+
+        `results` and the generators that they come from are closed at the end, also when the caller leaves the loop.
+        """
+        with ExitStack() as stack:
+            for each in (*reversed(sources), results):
+                stack.enter_context(closing(each))
             for result in results:
                 if result.index >= 0:
                     yield result
@@ -126,8 +135,10 @@ class LongForm:
 
     def _is_short(self, recording: Recording) -> bool:
         value: Any = recording.value
-        if value is None or isinstance(value, AudioBlocks):
-            return value is None
+        if isinstance(value, AudioBlocks):
+            return False
+        if not isinstance(value, np.ndarray):  # an error, inputs by name, an array on a GPU
+            return True
         longest = self._longest_of()
         # Half a second of speech is no use to anybody: the model refuses what is longer, as it always did.
         return longest < LEAST_PIECE_S or len(value) <= longest * self.sample_rate

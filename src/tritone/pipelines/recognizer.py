@@ -12,13 +12,15 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
+from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import TritoneError
-from tritone.longform import LongForm
+from tritone.longform import BlockActivity, LongForm
 from tritone.pipelines import check_writes, open_offline, open_streaming
 from tritone.pipelines.detector import Detector
 from tritone.pipelines.frames import FrameScores
@@ -209,12 +211,15 @@ class Recognizer:
             only: TranscriptResult = replace(found, value=Transcript(found.value.text, segments=found.value.segments))
             return only
 
+        def heard(detector: Detector, samples: Waveform) -> SpeechActivity:
+            return detector.detect(samples, sample_rate=rate).get()
+
         detector, rate = self._detector, self.sample_rate
         long_form = LongForm(
             rate,
             lambda: min(self.max_audio_s, self.offline.runner.max_audio_s),
             details=details,
-            activity=lambda: None if detector is None else lambda: detector.stream(rate),
+            activity=lambda: None if detector is None else partial(BlockActivity, partial(heard, detector), rate),
         )
         results = self._sources.each(
             inputs,
