@@ -49,7 +49,7 @@ def write_rttm(turns: Iterable[Turn]) -> str:
     lines = []
     for turn in turns:
         start_s, end_s = round(turn.start_s, 3), round(turn.end_s, 3)
-        name, speaker = _field(turn.recording, "recording"), _field(turn.speaker or UNKNOWN, "speaker")
+        name, speaker = field(turn.recording, "recording", "RTTM"), field(turn.speaker or UNKNOWN, "speaker", "RTTM")
         lines.append(f"SPEAKER {name} 1 {start_s:.3f} {end_s - start_s:.3f} {UNKNOWN} {UNKNOWN} {speaker} <NA> <NA>\n")
     return "".join(lines)
 
@@ -74,6 +74,16 @@ def read_rttm(text: str, *, source: str = "the RTTM") -> list[Turn]:
     return turns
 
 
+def field(text: str, what: str, format: str) -> str:
+    """A name as a field of a line; raises `InputError` if it is empty or has spaces, which separate the fields."""
+    if not text or any(letter.isspace() for letter in text):
+        raise InputError(
+            f"the {what} {text!r} cannot be written as {format}, whose fields are separated by spaces; "
+            "rename it or choose another format"
+        )
+    return text
+
+
 def _turn(fields: list[str], place: str) -> Turn:
     if fields[0] != "SPEAKER" or len(fields) not in FIELDS:
         seen = " ".join(fields)
@@ -96,12 +106,3 @@ def _seconds(text: str, what: str, place: str) -> float:
     if not 0 <= value <= MAX_SECONDS:
         raise InputError(f"{place}: the {what} must be seconds from 0 to {MAX_SECONDS:.0f}, got {text[:40]!r}")
     return value
-
-
-def _field(text: str, what: str) -> str:
-    if not text or any(letter.isspace() for letter in text):
-        raise InputError(
-            f"the {what} {text!r} cannot be written as RTTM, whose fields are separated by spaces; "
-            "rename it or choose another format"
-        )
-    return text
