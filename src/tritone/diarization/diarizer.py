@@ -148,6 +148,13 @@ class Diarizer:
             work.finish()
         return self._result(work, name)
 
+    def play(self, source: AudioInput, sample_rate: int | None = None, *, recording: str = "") -> Iterator[Turn]:
+        """Play a file or an array into a stream, and yield each turn when its segment has ended; as of `diarize`."""
+        with self.stream(recording or source_of(source, 0)) as stream:
+            for samples in self._blocks(source, sample_rate):
+                yield from stream.accept(samples)
+            yield from stream.finish()
+
     def stream(self, recording: str = "") -> "SpeakerStream":
         """Start a stream, whose speakers are told apart as it goes on (`OnlineSpeakers`)."""
         if self.options.num_speakers is not None or self.options.min_speakers > 1:

@@ -10,6 +10,7 @@ import numpy as np
 
 from tritone.diarization.assignment import best_pairs
 from tritone.diarization.voices import Floats
+from tritone.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,19 @@ def name_speakers(voices: Floats, enrolled: Mapping[str, Floats], *, cosine: flo
         voices: (speakers, dim), one mean embedding each, of any length but zero.
         enrolled: (dim,) each, by name, of the same model.
         cosine: from which a speaker may be somebody.
+
+    Raises:
+        InputError: enrolled voices are of another length.
     """
     found: list[Name | None] = [None] * len(voices)
     if not enrolled or not len(voices):
         return found
     names = list(enrolled)
+    if (stored := len(enrolled[names[0]])) != voices.shape[1]:
+        raise InputError(
+            f"enrolled voices have {stored} values, those of the recording {voices.shape[1]}: they are of different "
+            "speaker models. Use the model that the voices were enrolled with"
+        )
     near = _units(voices) @ _units(np.stack([enrolled[name] for name in names])).T
     fits = near >= cosine
     for speaker, index in best_pairs(np.where(fits, near - cosine + 1e-9, 0.0)):

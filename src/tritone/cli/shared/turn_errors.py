@@ -1,0 +1,128 @@
+"""Error rates of turns of speakers, from RTTM files, as commands print them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritone.errors import InputError
+from tritone.formats.rttm import Turn, read_rttm
+from tritone.paths import explained
+from tritone.report.table import Column, Table
+
+if TYPE_CHECKING:
+    from tritone.diarization.error_rates import Errors
+
+MAX_RTTM_BYTES = 256 << 20
+
+Reference = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Who really speaks when, RTTM of these recordings: prints DER and JER."),
+]
+CollarS = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="With --reference: seconds around every boundary that are not scored, half before and half after (0).",
+    ),
+]
+SkipOverlap = Annotated[
+    bool, typer.Option("--skip-overlap", help="With --reference: do not score where two speakers talk at once.")
+]
+
+
+def turns_in(path: Path) -> dict[str, list[Turn]]:
+    """The turns of an RTTM file by recording, in the order of the file.
+
+    Raises:
+        InputError: it cannot be read, is too large, or is no RTTM.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(MAX_RTTM_BYTES + 1)
+    except OSError as error:
+        raise InputError(explained(error, f"cannot read {path}")) from error
+    if len(content) > MAX_RTTM_BYTES:
+        raise InputError(f"{path} has more than {MAX_RTTM_BYTES >> 20} MiB; split it by recordings")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is no RTTM: it is not text in UTF-8 (byte {error.start})") from error
+    found: dict[str, list[Turn]] = {}
+    for each in read_rttm(text, source=str(path)):
+        found.setdefault(each.recording, []).append(each)
+    return found
+
+
+def of_recording(turns: Mapping[str, list[Turn]], name: str, path: Path) -> list[Turn]:
+    """The turns of a recording; raises `InputError` if there are none, and names those that there are."""
+    if name not in turns:
+        some = ", ".join(list(turns)[:5]) + (", ..." if len(turns) > 5 else "")
+        raise InputError(f"{path} has no turns of the recording {name!r}; it has {some or 'none at all'}")
+    return turns[name]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """A reference and how turns are compared with it; see `score_turns`."""
+
+    path: Path
+    turns: Mapping[str, list[Turn]]
+    collar_s: float
+    skip_overlap: bool
+
+    def score(self, name: str, hypothesis: Sequence[Turn]) -> "Errors":
+        """The errors of a recording; raises `InputError` if the reference does not have it."""
+        from tritone.diarization.error_rates import score_turns
+
+        reference = of_recording(self.turns, name, self.path)
+        return score_turns(reference, hypothesis, collar_s=self.collar_s, skip_overlap=self.skip_overlap)
+
+    def table(self, errors: "Mapping[str, Errors]") -> Table:
+        """A row for each recording, and one for all of them where there are several."""
+        from tritone.diarization.error_rates import sum_errors
+
+        rows = [{"recording": name, **fields_of(each)} for name, each in errors.items()]
+        if len(errors) > 1:
+            rows.append({"recording": "all", **fields_of(sum_errors(errors.values()))})
+        columns = [
+            Column("recording", "recording"),
+            Column("speech_s", "speech s", digits=1),
+            *(
+                Column(name, f"{label} %", scale=100, digits=2)
+                for name, label in (
+                    ("missed", "missed"),
+                    ("false_alarm", "false alarm"),
+                    ("confusion", "confusion"),
+                    ("der", "DER"),
+                    ("jer", "JER"),
+                )
+            ),
+        ]
+        collar = f"Collar {self.collar_s:g} s" + (f" ({self.collar_s / 2:g} s on each side)" if self.collar_s else "")
+        overlap = "overlapped speech is not scored" if self.skip_overlap else "overlapped speech is scored"
+        return Table("", columns, rows, note=f"{collar}, {overlap}. Counted as by pyannote.metrics.")
+
+
+def fields_of(errors: "Errors") -> dict[str, Any]:
+    """Errors as shares of the reference's speech, as JSON has them."""
+    total_s = errors.total_s or 1.0
+    return {
+        "speech_s": round(errors.total_s, 3),
+        "missed": errors.missed_s / total_s,
+        "false_alarm": errors.false_alarm_s / total_s,
+        "confusion": errors.confusion_s / total_s,
+        "der": errors.der,
+        "jer": errors.jer,
+    }
+
+
+def scoring(reference: Path | None, collar_s: float | None, skip_overlap: bool) -> Scoring | None:
+    """What the options say; None without a reference. Raises `typer.BadParameter` if the others stand alone."""
+    if reference is None:
+        if collar_s is not None or skip_overlap:
+            raise typer.BadParameter("--collar-s and --skip-overlap go with --reference")
+        return None
+    return Scoring(reference, turns_in(reference), collar_s or 0.0, skip_overlap)
