@@ -1,5 +1,6 @@
 """Error rates of turns of speakers, from RTTM files, as commands print them."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,3 +127,23 @@ def scoring(reference: Path | None, collar_s: float | None, skip_overlap: bool) 
             raise typer.BadParameter("--collar-s and --skip-overlap go with --reference")
         return None
     return Scoring(reference, turns_in(reference), collar_s or 0.0, skip_overlap)
+
+
+def print_errors(hypothesis: Path, judge: Scoring | None, as_json: bool) -> None:
+    """Print the error rates of an RTTM file; recordings of the reference that it lacks are missed altogether.
+
+    Raises:
+        InputError: a file cannot be read, or the reference lacks a recording.
+    """
+    from rich.console import Console
+
+    assert judge is not None
+    found = turns_in(hypothesis)
+    for name in found:
+        of_recording(judge.turns, name, judge.path)
+    errors = {name: judge.score(name, found.get(name, [])) for name in judge.turns}
+    if as_json:
+        for name, each in errors.items():
+            typer.echo(json.dumps({"recording": name, **fields_of(each)}, ensure_ascii=False))
+        return
+    Console(highlight=False).print(judge.table(errors))
