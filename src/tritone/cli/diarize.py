@@ -12,7 +12,7 @@ import typer
 from tritone.cli.shared import recordings
 from tritone.cli.shared.documents import Documents, Output
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.cli.shared.speaker_options import OpenModel, VoiceModel
+from tritone.cli.shared.speaker_options import OpenModel, VoiceModel, with_store
 from tritone.cli.shared.turn_errors import (
     CollarS,
     Reference,
@@ -196,21 +196,13 @@ def _open(
 ) -> "Diarizer":
     """What diarizes, with models that are closed with `stack`."""
     from tritone.diarization import Diarizer
-    from tritone.speakers.store import SpeakerStore
 
-    if store is not None:
-        SpeakerStore(store).read()  # what is wrong with it is said before a model is loaded
-    opened = stack.enter_context(model.open())
-    enrolled: dict[str, Any] = {}
-    if store is not None:
-        enrolled = SpeakerStore(store).voices(opened.made_by)
-        if opened.limit is None:
-            raise typer.BadParameter("--store needs --threshold: this model does not come with one")
-        if rttm and (unfit := [name for name in enrolled if any(letter.isspace() for letter in name)]):
-            raise InputError(
-                f"{unfit[0]!r} has a space, which separates the fields of RTTM; enrol the speaker under another name, "
-                "or choose another --format"
-            )
+    opened, enrolled = stack.enter_context(with_store(model, store))
+    if rttm and (unfit := [name for name in enrolled if any(letter.isspace() for letter in name)]):
+        raise InputError(
+            f"{unfit[0]!r} has a space, which separates the fields of RTTM; enrol the speaker under another name, or "
+            "choose another --format"
+        )
     return Diarizer(
         opened.embed,
         sample_rate=opened.sample_rate,

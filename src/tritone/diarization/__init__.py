@@ -7,7 +7,7 @@ from tritone.diarization.online import OnlineSpeakers
 from tritone.diarization.options import SpeakerOptions
 from tritone.diarization.voices import label_windows
 from tritone.diarization.windows import Window, WindowCutter, turns_of
-from tritone.diarization.words import with_speakers
+from tritone.diarization.words import speech_of, with_speakers
 
 __all__ = [
     "Diarization",
@@ -23,6 +23,7 @@ __all__ = [
     "label_windows",
     "name_speakers",
     "score_turns",
+    "speech_of",
     "sum_errors",
     "turns_of",
     "with_speakers",

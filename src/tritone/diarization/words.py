@@ -5,12 +5,28 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from tritone.activity import SpeechSegment
 from tritone.formats.rttm import Turn
 from tritone.transcript import Segment, Span, Transcript
 
 Timed = TypeVar("Timed", Span, Segment)
 
+PADDING_S = 0.1  # before and after a word: times of models are those of peaks within it
+SHORT_PAUSE_S = 0.3  # between widened words, which is part of speech
 NEAR_S = 1.0  # a word that no turn covers is of the nearest one, up to this far away
+
+
+def speech_of(transcript: Transcript) -> list[SpeechSegment]:
+    """Where a transcript has words, or segments where it has no words: in order, short pauses as part of speech."""
+    parts: Sequence[Span | Segment] = transcript.words or transcript.segments
+    found: list[SpeechSegment] = []
+    for each in sorted(parts, key=lambda part: part.start_s):
+        start_s, end_s = max(0.0, each.start_s - PADDING_S), max(each.start_s, each.end_s) + PADDING_S
+        if found and start_s - found[-1].end_s <= SHORT_PAUSE_S:
+            found[-1] = SpeechSegment(found[-1].start_s, max(found[-1].end_s, end_s))
+        else:
+            found.append(SpeechSegment(start_s, end_s))
+    return found
 
 
 def with_speakers(transcript: Transcript, turns: Sequence[Turn]) -> Transcript:

@@ -135,6 +135,27 @@ class OpenModel:
     client: "Client | None" = None
 
 
+@contextmanager
+def with_store(model: VoiceModel, store: Path | None) -> "Iterator[tuple[OpenModel, dict[str, Floats]]]":
+    """A model, and the voices that are enrolled in a store, by name; none without a store.
+
+    Raises:
+        typer.BadParameter: as of `VoiceModel.embed`, or nobody says from which cosine a voice is an enrolled one.
+        TritoneError: the model or the store cannot be used.
+    """
+    from tritone.speakers.store import SpeakerStore
+
+    if store is not None:
+        SpeakerStore(store).read()  # what is wrong with it is said before a model is loaded
+    with model.open() as opened:
+        voices: dict[str, Floats] = {}
+        if store is not None:
+            voices = SpeakerStore(store).voices(opened.made_by)
+            if opened.limit is None:
+                raise typer.BadParameter("--store needs --threshold: this model does not come with one")
+        yield opened, voices
+
+
 def _served(client: "Client", model: str) -> "Callable[[Sequence[Waveform]], Floats]":
     def embed(waveforms: "Sequence[Waveform]") -> "Floats":
         import numpy as np
