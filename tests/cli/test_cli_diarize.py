@@ -1,7 +1,7 @@
 """`tritone diarize`, and `tritone score` of turns, with the toy speaker model, whose voices are known."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,12 @@ from typer.testing import CliRunner
 
 from toy_speaker import SAMPLE_RATE, toy_voice, write_toy_speaker
 from tritone.cli.main import app
+from tritone.cli.shared.speaker_labels import SpeakerLabels
+from tritone.cli.shared.transcript_printer import TranscriptPrinter
+from tritone.cli.shared.where import Where
 from tritone.formats.rttm import Turn, read_rttm, write_rttm
+from tritone.result import TranscriptResult
+from tritone.transcript import Span, Transcript
 
 VOICES = {"anna": [0, 1, 1], "ben": [0, 0, 0, 1, 1]}  # shares of the toy's levels
 PARTS = [(0.5, 2.5, "anna"), (3.1, 5.1, "ben"), (5.7, 8.2, "anna")]
@@ -157,3 +162,48 @@ def test_turns_that_others_made_are_scored(folder: Path, tmp_path: Path) -> None
     code, _, err = run("score", "--reference", folder / "truth.rttm", "--hypothesis", guess)
     assert code == 1
     assert "guess.rttm:1: expected 'SPEAKER recording channel start duration" in err
+
+
+class Known:
+    """A system that knows what is said in the recording: a word in the middle of each part."""
+
+    name, mode, concurrency, batch = "known", "offline", 1, 1
+
+    def describe(self) -> dict[str, str]:
+        return {"kind": "known"}
+
+    def run(self, paths: Iterable[str], on_partial: object = None) -> Iterator[TranscriptResult]:
+        words = tuple(Span(name, start_s + 0.2, end_s - 0.2, 1.0) for start_s, end_s, name in PARTS)
+        for index, path in enumerate(paths):
+            yield TranscriptResult(index=index, source=path, value=Transcript("anna ben anna", words=words))
+
+
+def test_words_of_transcripts_get_speakers_whatever_transcribes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"))
+    with options.added_to(Known(), Where(bundle="unused")) as system:
+        assert system.describe()["speakers_model"] == "speaker"
+        results = list(system.run([str(folder / "meeting.wav"), str(folder / "missing.wav"), "s3://bucket/a.wav"]))
+    assert [word.speaker for word in results[0].words] == ["speaker1", "speaker2", "speaker1"]
+    assert "missing.wav" in str(results[1].error)
+    assert "--speakers reads files of this machine" in str(results[2].error)
+    for as_json in (False, True):
+        TranscriptPrinter(num_files=1, as_json=as_json, timestamps=False).show(results[0])
+    *lines, fields = capsys.readouterr().out.splitlines()
+    assert lines == ["speaker1: anna", "speaker2: ben", "speaker1: anna"]
+    assert [word["speaker"] for word in json.loads(fields)["words"]] == ["speaker1", "speaker2", "speaker1"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["--num-speakers", "2"], "--num-speakers goes with --speakers"),
+        (["--speakers", "--speaker-threshold", "0.5"], "--speaker-threshold goes with --store"),
+        (["--speakers", "--streaming"], "leave --streaming out"),
+    ],
+)
+def test_options_of_speakers_are_checked_before_anything_is_transcribed(arguments: list[str], complaint: str) -> None:
+    code, _, err = run("transcribe", "a.wav", "--bundle", "demo-asr", *arguments)
+    assert code == 2
+    assert complaint in err
