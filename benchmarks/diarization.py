@@ -35,7 +35,7 @@ CHOSEN = frozenset({"fcaw", "fjlp", "marh", "mdms2", "menk", "1688", "1998", "20
 MEETINGS = {"an4": (1, 2, 3, 5), "librispeech_mini": (2, 3), "both": (8,)}  # people in each recording
 UTTERANCES = 18  # in a recording, as far as people have them
 PAUSES_S = {"": (0.2, 1.0), "overlapped": (-1.0, 0.5)}
-COLLAR_S = 0.5
+COLLAR_S = 0.25
 NUMBERS = ("found", "given")
 METHODS = ("agglomerative", "spectral", "stream")
 SPEECH = ("known", "silero")
@@ -198,7 +198,7 @@ def page(rows: Sequence[Row], stamp: Stamp) -> str:
         "# Who speaks when\n\n"
         "`chosen`: people whose recordings were used to choose defaults; `held out`: the others. Speech is known (from "
         "the clean utterances), or found by silero's model. `stream`: labels as the audio goes on. DER and JER without "
-        f"a collar, and DER with {COLLAR_S:g} s around every boundary left out, as pyannote.metrics counts a collar; "
+        f"a collar, and DER without {COLLAR_S:g} s before and after every boundary of the truth; "
         "overlapped speech is scored. Number right: recordings in which as many speakers were found as there are. "
         f"What follows from it is in [diarization.md](../diarization.md).\n\n{table.to_markdown().strip()}\n\n"
         f"{stamp.summary()}\n"

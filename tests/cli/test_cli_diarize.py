@@ -77,11 +77,11 @@ def test_error_rates_are_printed_for_a_reference(folder: Path) -> None:
     assert "meeting 6.5 0.00 0.00 0.00 0.00 0.00" in err
     assert "Collar 0 s, overlapped speech is scored." in err
     code, out, err = diarize(
-        folder, "--num-speakers", 1, "--reference", folder / "truth.rttm", "--collar-s", 0.5, "--format", "json"
+        folder, "--num-speakers", 1, "--reference", folder / "truth.rttm", "--collar-s", 0.25, "--format", "json"
     )
     assert code == 0
     assert json.loads(out)["errors"]["confusion"] == pytest.approx(1.5 / 5.0)
-    assert "Collar 0.5 s (0.25 s on each side)" in err
+    assert "Collar 0.25 s before and after" in err
 
 
 def test_enrolled_speakers_have_their_names(folder: Path, tmp_path: Path) -> None:
@@ -105,7 +105,7 @@ def test_enrolled_speakers_have_their_names(folder: Path, tmp_path: Path) -> Non
 def test_streams_label_as_they_go_on(folder: Path) -> None:
     for format in ("text", "json"):
         code, out, err = diarize(
-            folder, "--streaming", "--format", format, "--reference", folder / "truth.rttm", "--collar-s", 0.5
+            folder, "--streaming", "--format", format, "--reference", folder / "truth.rttm", "--collar-s", 0.25
         )
         assert code == 0
         assert "meeting 5.0 0.00 0.00 0.00 0.00 0.00" in err

@@ -1,6 +1,6 @@
 """Diarization error rate and Jaccard error rate, as pyannote.metrics 3 counts them.
 
-    score_turns(reference, hypothesis, collar_s=0.5)  ->  Errors(total_s, missed_s, ..., der, jer)
+    score_turns(reference, hypothesis, collar_s=0.25) ->  Errors(total_s, missed_s, ..., der, jer)
     sum_errors(errors)                                ->  Errors of several recordings together
 
 The time line is cut at every start and end, so that nothing changes within a piece. Where several speak at once, each
@@ -76,8 +76,8 @@ def score_turns(
 
     Args:
         reference, hypothesis: turns of one recording, in any order.
-        collar_s: seconds around every start and end in the reference that are not scored, half of them before and half
-            after, as in pyannote.metrics. (NIST's tools name one half: their 0.25 is 0.5 here.)
+        collar_s: so much before and after each start and end in the reference is not scored, as of NIST's tools.
+            pyannote's `collar` is twice this.
         skip_overlap: leave out where the reference has two turns at once.
         scored: (start_s, end_s) of what is scored; None is from the first start to the last end of both.
 
@@ -90,9 +90,7 @@ def score_turns(
     if scored is None:
         ends = [(each.start_s, each.end_s) for each in (*truth, *guess)]
         scored = [(min(start for start, _ in ends), max(end for _, end in ends))] if ends else []
-    collars = [
-        (edge - collar_s / 2, edge + collar_s / 2) for each in truth for edge in (each.start_s, each.end_s) if collar_s
-    ]
+    collars = [(edge - collar_s, edge + collar_s) for each in truth for edge in (each.start_s, each.end_s) if collar_s]
     spans = [*((each.start_s, each.end_s) for each in (*truth, *guess)), *scored, *collars]
     edges = np.unique(np.array(spans, dtype=np.float64))
     if len(edges) < 2:

@@ -10,13 +10,10 @@ import typer
 
 from tritone.errors import InputError
 from tritone.formats.rttm import Turn, read_rttm
-from tritone.paths import explained
 from tritone.report.table import Column, Table
 
 if TYPE_CHECKING:
     from tritone.diarization.error_rates import Errors
-
-MAX_RTTM_BYTES = 256 << 20
 
 Reference = Annotated[
     Path | None,
@@ -26,7 +23,7 @@ CollarS = Annotated[
     float | None,
     typer.Option(
         min=0,
-        help="With --reference: seconds around every boundary that are not scored, half before and half after (0).",
+        help="With --reference: leave out so much before and after its boundaries (0 if not given).",
     ),
 ]
 SkipOverlap = Annotated[
@@ -40,19 +37,10 @@ def turns_in(path: Path) -> dict[str, list[Turn]]:
     Raises:
         InputError: it cannot be read, is too large, or is no RTTM.
     """
-    try:
-        with path.open("rb") as file:
-            content = file.read(MAX_RTTM_BYTES + 1)
-    except OSError as error:
-        raise InputError(explained(error, f"cannot read {path}")) from error
-    if len(content) > MAX_RTTM_BYTES:
-        raise InputError(f"{path} has more than {MAX_RTTM_BYTES >> 20} MiB; split it by recordings")
-    try:
-        text = content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is no RTTM: it is not text in UTF-8 (byte {error.start})") from error
+    from tritone.corpus.list_file import read_list
+
     found: dict[str, list[Turn]] = {}
-    for each in read_rttm(text, source=str(path)):
+    for each in read_rttm(read_list(path), source=str(path)):
         found.setdefault(each.recording, []).append(each)
     return found
 
@@ -102,7 +90,7 @@ class Scoring:
                 )
             ),
         ]
-        collar = f"Collar {self.collar_s:g} s" + (f" ({self.collar_s / 2:g} s on each side)" if self.collar_s else "")
+        collar = f"Collar {self.collar_s:g} s" + (" before and after" if self.collar_s else "")
         overlap = "overlapped speech is not scored" if self.skip_overlap else "overlapped speech is scored"
         return Table("", columns, rows, note=f"{collar}, {overlap}. Counted as by pyannote.metrics.")
 
