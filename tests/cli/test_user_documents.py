@@ -98,6 +98,8 @@ def test_every_python_example_in_the_documents_runs(
     expected = "hello world" if "speech.wav" in code else "toy 16000"
     if "Diarizer(" in code:  # the toys' audio is no speech
         expected = "speakers: ()" if ".stream(" in code else "0 speakers in 0.5 s"
+    elif "tidy(" in code:
+        expected = "Call me at 5:30.\n"
     elif "load_embedder" in code:
         expected = f"(2, {DIM})\n1.000\n"  # both files say the same
     elif "client.embed" in code:
