@@ -37,7 +37,8 @@ def transcribe(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
+            help="Audio or video of any format, rate and length; channels averaged. For folders all audio in them; for "
+            "- standard input.",
         ),
     ] = None,
     wavscp: recordings.WavScp = None,
@@ -59,6 +60,14 @@ def transcribe(
     ] = None,
     left_chunks: Annotated[
         int | None, typer.Option(help="With --bundle and --streaming: past chunks a step attends to; -1 for all.")
+    ] = None,
+    vad: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Cut recordings longer than the model takes at the pauses that this voice activity model finds: with "
+            "--bundle a bundle, with --url a served model (its only one if not given; '' for none).",
+        ),
     ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
@@ -106,11 +115,13 @@ def transcribe(
     for name, value in needing:
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
+    if vad is not None and streaming:
+        raise typer.BadParameter("--vad is for whole files; leave --streaming out")
     if journal is not None and streaming:
         raise typer.BadParameter("--journal is for whole files; leave --streaming out")
     labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
-    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
+    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
     decoded = _decoding(decoding)
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
@@ -241,7 +252,7 @@ def _open(
     decoding: Mapping[str, Any],
     resume: bool,
 ) -> "System[TranscriptResult]":
-    """The server, or the bundle here or on a cluster; `own`: options that only bundles have."""
+    """The server, or the bundle here or on a cluster; `own`: options of loading, of which servers have `vad` alone."""
     try:
         if where.url is None:
             return _load(where, on_ray, playback, {**search, **own}, decoding)
@@ -253,6 +264,7 @@ def _open(
             details=details,
             search={**search, **decoding},
             resume=resume,
+            vad=own["vad"],
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -121,7 +121,7 @@ class Diarizer:
 
     def diarize(
         self,
-        source: AudioInput,
+        source: AudioInput | bytes,
         sample_rate: int | None = None,
         *,
         recording: str = "",
@@ -130,7 +130,7 @@ class Diarizer:
         """Diarize a file or an array. Files are decoded as they are read; of their audio, no more than minutes is held.
 
         Args:
-            source: a path, or (samples,) or (samples, channels) in [-1, 1].
+            source: a path, the bytes of a file, or (samples,) or (samples, channels) in [-1, 1].
             sample_rate: of the array, in Hz; None means `self.sample_rate`.
             recording: name of the recording in the turns; that of the source if not given.
             speech: where there is speech, in order, where that is known; nobody listens then.
@@ -148,7 +148,9 @@ class Diarizer:
             work.finish()
         return self._result(work, name)
 
-    def play(self, source: AudioInput, sample_rate: int | None = None, *, recording: str = "") -> Iterator[Turn]:
+    def play(
+        self, source: AudioInput | bytes, sample_rate: int | None = None, *, recording: str = ""
+    ) -> Iterator[Turn]:
         """Play a file or an array into a stream, and yield each turn when its segment has ended; as of `diarize`."""
         with self.stream(recording or source_of(source, 0)) as stream:
             for samples in self._blocks(source, sample_rate):
@@ -164,7 +166,7 @@ class Diarizer:
             )
         return SpeakerStream(self, recording)
 
-    def _blocks(self, source: AudioInput, sample_rate: int | None) -> Iterator[Waveform]:
+    def _blocks(self, source: AudioInput | bytes, sample_rate: int | None) -> Iterator[Waveform]:
         step = round(STEP_S * self.sample_rate)
         if isinstance(source, np.ndarray):
             samples = load(source, sample_rate, self.sample_rate, check=True)
