@@ -7,7 +7,6 @@ Source: the agreement of two is LocalAgreement-2 of Liu et al., "Low-Latency Seq
 Translation by Partial Hypothesis Selection", Interspeech 2020.
 """
 
-import os.path
 import re
 
 from tritone.transcript import IDEOGRAPH
@@ -30,7 +29,7 @@ class Deltas:
 
     def partial(self, text: str) -> str:
         """Take the item's text so far and return what can be added to what was sent; often nothing."""
-        agreed = _last_word.sub("", os.path.commonprefix([self._last, text]))  # the last word may still grow
+        agreed = _last_word.sub("", _common_start(self._last, text))  # the last word may still grow
         self._last = text
         if not self._early or not agreed.startswith(self.sent):
             return ""
@@ -44,3 +43,8 @@ class Deltas:
         delta = text[len(self.sent) :]
         self.sent = text
         return delta
+
+
+def _common_start(one: str, other: str) -> str:
+    length = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    return one[:length]

@@ -207,7 +207,9 @@ class RealtimeSession:
             await self._lost(error, event)
 
     async def _act(self, event: Mapping[str, Any]) -> None:
-        kind = event["type"]
+        kind = event.get("type")
+        if not isinstance(kind, str):
+            raise FieldError("event", 'must be an object with a "type"')
         if kind == "input_audio_buffer.append":
             await self._append(event)
         elif kind == "input_audio_buffer.commit":
@@ -399,7 +401,7 @@ def _read(text: str | None) -> dict[str, Any]:
         raise FieldError("event", f"is no JSON: {error}") from error
     except RecursionError:
         raise FieldError("event", "is no JSON that can be read: it is nested too deeply") from None
-    if not isinstance(event, dict) or not isinstance(event.get("type"), str):
+    if not isinstance(event, dict):
         raise FieldError("event", 'must be an object with a "type"')
     return event
 

@@ -1,7 +1,7 @@
 """The form of `/v1/audio/transcriptions`  ->  what is asked of the models, and in which shape it is answered.
 
-Fields are read as OpenAI's client packages send them: lists as `name[]`, objects as `name[key]`. What OpenAI has and the
-model has not is refused; `language` alone is accepted by every model, for clients send it unasked.
+Fields are read as OpenAI's client packages send them: lists as `name[]`, objects as `name[key]`. What OpenAI has and
+the model has not is refused; `language` alone is accepted by every model, for clients send it unasked.
 """
 
 import json
@@ -19,7 +19,14 @@ STREAMED: tuple[ResponseFormat, ...] = ("json", "text", "diarized_json")
 MAX_TEXT = 10_000  # characters of a field
 KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units
 
-LISTS = ("timestamp_granularities", "include", "keywords", "languages", "known_speaker_names", "known_speaker_references")
+LISTS = (
+    "timestamp_granularities",
+    "include",
+    "keywords",
+    "languages",
+    "known_speaker_names",
+    "known_speaker_references",
+)
 OBJECTS = ("chunking_strategy", "search", "speakers")
 TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy")
 
@@ -114,7 +121,7 @@ class TranscriptionRequest:
         return Ask(
             model=info.name,
             search=search | dict(self.search),
-            details=self.logprobs or self.response_format not in ("json", "text"),
+            details=self.response_format != "text",  # which have the length of the audio, too
             speakers=SpeakerOptions(num_speakers=self.num_speakers)
             if self.response_format == "diarized_json"
             else None,

@@ -1,6 +1,6 @@
 """OpenAI REST: `/v1/audio/transcriptions`, `/v1/audio/translations` and `/v1/models`.
 
-    multipart form  ->  JSON, plain text, subtitles, or server-sent events
+multipart form  ->  JSON, plain text, subtitles, or server-sent events
 """
 
 import asyncio
