@@ -150,7 +150,7 @@ class Live:
 
     def _count(self, samples: Samples) -> None:
         try:
-            self.caller.heard(samples.size / self.sample_rate)
+            self._speech.heard(samples.size / self.sample_rate, self._model, self.caller)
             longest = self._speech.limits.max_stream_s
             if self.heard_s + samples.size / self.sample_rate > longest:
                 message = f"this stream has more than {longest:g} s of audio, the longest one; open a new one"
