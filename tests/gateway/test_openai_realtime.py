@@ -15,9 +15,7 @@ from websockets.sync.client import connect
 
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.audio.pcm import to_pcm
-from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
-from tritone.server import TritonServer
 
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 AT_16K = {"type": "audio/pcm", "rate": SAMPLE_RATE}  # the toy's own rate, at which its answers are exact
