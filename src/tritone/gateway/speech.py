@@ -23,6 +23,7 @@ from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.second_pass import revised
+from tritone.texts import tidy
 from tritone.transcript import Transcript
 
 __all__ = ["Ask", "Event", "Live", "SpeakerOptions", "Speech", "VadOptions"]
@@ -158,7 +159,7 @@ class Speech:
         """
         if ask.final_model and audio is not None:
             found = await revised(self, found, ask, caller, audio)
-        return found
+        return tidy(found, ask.texts)
 
     def heard(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
