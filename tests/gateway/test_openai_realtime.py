@@ -192,6 +192,26 @@ def test_deltas_wait_for_the_final_text_where_the_client_says_so(client: openai.
         assert len([event for event in events if event.type == DELTA]) > 1
 
 
+def test_a_second_model_writes_final_texts_also_while_no_audio_comes(client: openai.OpenAI) -> None:
+    transcription = {"final_model": "toy", "final_search": {"timestamps": False}, "texts": {"punctuate": True}}
+    with connected(client) as connection:
+        connection.session.update(
+            session=session(transcription=transcription, turn_detection={"prefix_padding_ms": 80})
+            | {"include": ["item.input_audio_transcription.logprobs"]}
+        )
+        send(connection, np.concatenate((PAUSE, said("one"), PAUSE)))  # and nothing after it
+        done = until(connection, COMPLETED)[-1]
+        assert (done.transcript, done.second_pass, done.logprobs) == ("One.", "done", [])
+        # A wrong update leaves the stream as it is.
+        connection.session.update(session=session(transcription={"final_model": "nobody"}))
+        assert until(connection, "error")[-1].error.code == "model_not_found"
+        connection.session.update(session=session(transcription={"final_search": {"colour": 1}}, turn_detection=None))
+        send(connection, said("one"))
+        connection.input_audio_buffer.commit()
+        done = until(connection, COMPLETED)[-1]
+        assert (done.transcript, done.second_pass) == ("One.", "failed")
+
+
 @pytest.mark.parametrize(
     ("event", "told"),
     [
@@ -209,6 +229,8 @@ def test_deltas_wait_for_the_final_text_where_the_client_says_so(client: openai.
         ({"type": "session.update", "session": session(turn_detection={"threshold": True})}, "got True"),
         ({"type": "session.update", "session": session(transcription={"model": "nobody"})}, "no ready model 'nobody'"),
         ({"type": "session.update", "session": session(transcription={"prompt": "so"})}, "keywords"),
+        ({"type": "session.update", "session": session(transcription={"texts": {"colour": 1}})}, "colour"),
+        ({"type": "session.update", "session": session(transcription={"search": {"beam": []}})}, "text, a number"),
         ({"type": "session.update", "session": [1]}, "session: must be an object"),
         ({"type": "input_audio_buffer.append", "audio": "?"}, "audio: is no base64"),
         ({"type": "input_audio_buffer.append", "audio": 5}, "audio: must be base64"),

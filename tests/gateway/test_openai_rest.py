@@ -89,6 +89,11 @@ def test_a_large_file_goes_through_the_disk(client: openai.OpenAI) -> None:
     assert client.audio.transcriptions.create(file=(name, padded), model="toy").text == TEXT
 
 
+def test_texts_are_written_as_the_request_asks(client: openai.OpenAI) -> None:
+    body = {"texts": {"punctuate": True}, "search": {"timestamps": True}}
+    assert client.audio.transcriptions.create(file=recording(), model="toy", extra_body=body).text == "Hello world."
+
+
 def test_models_are_listed(client: openai.OpenAI) -> None:
     assert {model.id for model in client.models.list()} >= {"toy", "live"}
     assert client.models.retrieve("toy").owned_by == "tritone"

@@ -6,10 +6,14 @@ RateLimitError, from 500 on InternalServerError, which it sends again.
 
 from typing import Any
 
+from starlette.requests import HTTPConnection
 from starlette.responses import JSONResponse
 
 from tritone.errors import InputError
-from tritone.gateway.refusal import told
+from tritone.gateway.callers import Caller
+from tritone.gateway.gateway import Gateway
+from tritone.gateway.refusal import ErrorAnswer
+from tritone.gateway.visits import VISIT
 
 CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
 """The gateway's code words that OpenAI has others for."""
@@ -23,9 +27,8 @@ class FieldError(InputError):
         self.param = param
 
 
-def error_object(error: BaseException) -> dict[str, Any]:
+def error_object(error: BaseException, answer: ErrorAnswer) -> dict[str, Any]:
     """What a client is told about an error, in OpenAI's fields."""
-    answer = told(error)
     return {
         "message": answer.message,
         "type": _kind(answer.status),
@@ -34,10 +37,17 @@ def error_object(error: BaseException) -> dict[str, Any]:
     }
 
 
-def error_response(error: BaseException) -> JSONResponse:
+def error_response(error: BaseException, answer: ErrorAnswer) -> JSONResponse:
     """The HTTP answer about an error."""
-    answer = told(error)
-    return JSONResponse({"error": error_object(error)}, answer.status, answer.headers)
+    return JSONResponse({"error": error_object(error, answer)}, answer.status, answer.headers)
+
+
+async def admitted(gateway: Gateway, connection: HTTPConnection, door: str) -> Caller:
+    """Who asks; errors of the request are worded as OpenAI words them. Raises `GatewayRefusal` if it may not ask."""
+    visit = VISIT.get()
+    if visit is not None:
+        visit.wording = error_response
+    return await gateway.admit(connection.headers, connection.query_params, door=door)
 
 
 def _kind(status: int) -> str:

@@ -13,6 +13,7 @@ import binascii
 import json
 import secrets
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
@@ -24,12 +25,13 @@ from tritone.gateway.ask import Ask, Event, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.doors.openai.answers import log_probs, usage
 from tritone.gateway.doors.openai.deltas import Deltas
-from tritone.gateway.doors.openai.errors import FieldError, error_object, error_response
+from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
 from tritone.gateway.doors.openai.request import hotwords
 from tritone.gateway.doors.openai.session import Dialect, SessionConfig, TurnDetection
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
-from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.visits import close_code
 from tritone.transcript import Span, joined
 
 LEAST_COMMIT_MS = 100  # OpenAI's
@@ -38,7 +40,7 @@ EARLY = ("minimal", "low", "medium")  # delays with which deltas come before the
 CREATED = {"ga": "session.created", "beta": "transcription_session.created"}
 UPDATED = {"ga": "session.updated", "beta": "transcription_session.updated"}
 UPDATES: Mapping[str, Dialect] = {"session.update": "ga", "transcription_session.update": "beta"}
-BETA_PROTOCOL, KEY_PROTOCOL = "openai-beta.realtime-v1", "openai-insecure-api-key."
+PROTOCOL, BETA_PROTOCOL = "realtime", "openai-beta.realtime-v1"  # of browsers, which cannot set headers
 NOT_HERE = "response.", "conversation.", "output_audio_buffer."  # events of sessions that answer
 
 
@@ -46,32 +48,15 @@ def realtime_routes(gateway: Gateway) -> list[BaseRoute]:
     """The route of sessions."""
 
     async def realtime(websocket: WebSocket) -> None:
-        headers, protocol, dialect = _browser_headers(websocket)
-        try:
-            caller = await gateway.admit(headers, websocket.query_params, door="openai-realtime")
-        except TritoneError as error:
-            await websocket.send_denial_response(error_response(error))
-            return
-        await websocket.accept(protocol)
+        caller = await admitted(gateway, websocket, "openai-realtime")
+        offered = websocket.scope["subprotocols"]
+        is_beta = websocket.headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
+        await websocket.accept(PROTOCOL if PROTOCOL in offered else None)
         query = websocket.query_params
         config = SessionConfig(model=query.get("model", ""), final_model=query.get("final_model", ""))
-        await RealtimeSession(gateway, websocket, caller, dialect, config).run()
+        await RealtimeSession(gateway, websocket, caller, "beta" if is_beta else "ga", config).run()
 
     return [WebSocketRoute("/v1/realtime", realtime)]
-
-
-def _browser_headers(websocket: WebSocket) -> tuple[dict[str, str], str | None, Dialect]:
-    """The headers of a connection, the subprotocol to accept, and what its client reads.
-
-    Browsers cannot send headers, and OpenAI takes the key as a subprotocol: "openai-insecure-api-key.KEY".
-    """
-    headers = dict(websocket.headers)
-    offered = [each.strip() for each in headers.get("sec-websocket-protocol", "").split(",")]
-    is_beta = headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
-    for each in offered:
-        if each.startswith(KEY_PROTOCOL):
-            headers.setdefault("authorization", f"Bearer {each.removeprefix(KEY_PROTOCOL)}")
-    return headers, "realtime" if "realtime" in offered else None, "beta" if is_beta else "ga"
 
 
 class _EndedError(Exception):
@@ -88,6 +73,7 @@ class _Item:
     text: str = ""  # of its segments that are final
     tokens: list[Span] = field(default_factory=list)
     from_s: float = 0.0
+    second_pass: str = ""  # the outcome; of several segments the first that is not "done"
 
 
 class RealtimeSession:
@@ -109,6 +95,8 @@ class RealtimeSession:
         self._id = _new_id("sess")
         self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
         self._live: Live | None = None
+        self._late: asyncio.Task[None] | None = None
+        self._telling = asyncio.Lock()  # held while events are made and sent, so that they are sent in order
         self._items: dict[int, _Item] = {}  # by segment; without turn detection there is one, 0
         self._base_s = 0.0  # audio of the session before the live stream
         self._heard_s = 0.0  # audio of the session
@@ -129,24 +117,16 @@ class RealtimeSession:
                 await self._refuse(error)
             await self._send(CREATED[self._dialect], session=self._session())
             while True:
-                await self._handle(await self._next())
+                await self._handle(await self._socket.receive())
         except (WebSocketDisconnect, _EndedError):
             pass
         finally:
             await self._close_live()
 
-    async def _next(self) -> Mapping[str, Any]:
-        idle_s = self._speech.limits.idle_s
-        try:
-            return await asyncio.wait_for(self._socket.receive(), idle_s)
-        except asyncio.TimeoutError:
-            message = f"nothing came for {idle_s:g} s, the longest pause; connect again"
-            await self._refuse(GatewayRefusal(408, message, code="session_idle"))
-
     async def _refuse(self, error: TritoneError) -> NoReturn:
         """Tell an error that ends the session."""
-        await self._tell_error(error, {})
-        await self._socket.close(1013 if told(error).retry_after_s is not None else 1008)
+        answer = await self._tell_error(error, {})
+        await self._socket.close(close_code(answer))
         raise _EndedError from error
 
     async def _finds_speech(self) -> bool:
@@ -184,9 +164,11 @@ class RealtimeSession:
             vad = VadOptions(parameters=parameters, prefix_s=self._prefix_s)
         return Ask(
             model=self._config.model,
-            search=hotwords(self._config.keywords),
+            search=hotwords(self._config.keywords) | dict(self._config.search),
+            texts=self._config.texts,
             vad=vad,
             final_model=self._config.final_model,
+            final_search=self._config.final_search,
         )
 
     @property
@@ -194,9 +176,22 @@ class RealtimeSession:
         turns = self._config.turn_detection
         return turns.prefix_padding_ms / 1000 if turns is not None and self._has_vad else 0.0
 
+    async def _tell_late(self, live: Live) -> None:
+        """Tell final texts of a second model when they are written, also while no audio comes."""
+        with suppress(WebSocketDisconnect):
+            while await live.late():
+                async with self._telling:
+                    if self._live is live:
+                        await self._tell(await live.news())
+        self._late = None
+
     async def _handle(self, message: Mapping[str, Any]) -> None:
         if message["type"] == "websocket.disconnect":
             raise WebSocketDisconnect(message.get("code", 1000))
+        async with self._telling:
+            await self._handled(message)
+
+    async def _handled(self, message: Mapping[str, Any]) -> None:
         event: dict[str, Any] = {}
         try:
             event = _read(message.get("text"))
@@ -229,7 +224,11 @@ class RealtimeSession:
         if "session" not in event:
             raise FieldError("session", "is missing")
         config = self._config.updated(event["session"], dialect)
-        await self._check(config)
+        try:
+            await self._check(config)
+        except TritoneError as error:  # what was before stays, and goes on
+            await self._tell_error(error, event)
+            return
         self._dialect = dialect
         if config != self._config:
             # What was said so far belongs to the old configuration.
@@ -244,6 +243,8 @@ class RealtimeSession:
         self._heard_s += audio_s
         self._pending_s += audio_s
         await self._tell(await live.accept(samples))
+        if self._config.final_model and self._late is None:
+            self._late = asyncio.create_task(self._tell_late(live))
 
     async def _commit(self) -> None:
         if self._pending_s * 1000 < LEAST_COMMIT_MS or self._live is None:
@@ -280,22 +281,25 @@ class RealtimeSession:
 
     async def _close_live(self) -> None:
         live, self._live = self._live, None
+        late, self._late = self._late, None
         self._items.clear()
+        if late is not None:
+            late.cancel()
+            await asyncio.gather(late, return_exceptions=True)
         if live is not None:
             await live.close()
 
     async def _lost(self, error: TritoneError, event: Mapping[str, Any]) -> None:
         """Tell what became of items whose stream failed; the next audio opens another one."""
-        for item in self._items.values():
-            await self._commit_item(item)
-            await self._send(
-                "conversation.item.input_audio_transcription.failed",
-                item_id=item.id,
-                content_index=0,
-                error=error_object(error),
-            )
         if not self._items:
             await self._tell_error(error, event)
+        else:
+            answer = error_object(error, told(error))
+            for item in self._items.values():
+                await self._commit_item(item)
+                await self._send(
+                    "conversation.item.input_audio_transcription.failed", item_id=item.id, content_index=0, error=answer
+                )
         self._pending_s = 0.0
         await self._close_live()
 
@@ -324,6 +328,8 @@ class RealtimeSession:
         assert found is not None
         item.text = joined(item.text, found.text)
         item.tokens += found.tokens
+        if item.second_pass in ("", "done"):
+            item.second_pass = event.second_pass
         if self._manual:
             await self._send_delta(item, item.deltas.partial(item.text))
         else:
@@ -334,6 +340,8 @@ class RealtimeSession:
         await self._commit_item(item)
         await self._send_delta(item, item.deltas.final(item.text))
         fields: dict[str, Any] = {"logprobs": log_probs(item.tokens)} if self._config.logprobs else {}
+        if item.second_pass:
+            fields["second_pass"] = item.second_pass
         await self._send(
             "conversation.item.input_audio_transcription.completed",
             item_id=item.id,
@@ -377,10 +385,12 @@ class RealtimeSession:
     def _ms(self, time_s: float) -> int:
         return max(0, round(1000 * (self._base_s + time_s)))
 
-    async def _tell_error(self, error: BaseException, event: Mapping[str, Any]) -> None:
+    async def _tell_error(self, error: BaseException, event: Mapping[str, Any]) -> ErrorAnswer:
+        answer = told(error)
         event_id = event.get("event_id")
         about = {"event_id": event_id if isinstance(event_id, str) else None}
-        await self._send("error", error=error_object(error) | about)
+        await self._send("error", error=error_object(error, answer) | about)
+        return answer
 
     async def _send(self, kind: str, **fields: Any) -> None:
         event = {"type": kind, "event_id": _new_id("event"), **fields}

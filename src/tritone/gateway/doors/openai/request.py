@@ -12,6 +12,7 @@ from typing import Any, Literal
 from tritone.client.models import ModelInfo
 from tritone.gateway.ask import Ask, SpeakerOptions
 from tritone.gateway.doors.openai.errors import FieldError
+from tritone.texts import TextOptions
 
 ResponseFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized_json"]
 FORMATS: tuple[ResponseFormat, ...] = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
@@ -27,13 +28,13 @@ LISTS = (
     "known_speaker_names",
     "known_speaker_references",
 )
-OBJECTS = ("chunking_strategy", "search", "speakers")
+OBJECTS = ("chunking_strategy", "search", "speakers", "texts")
 TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy")
 
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptionRequest:
-    """A request. `search`: parameters of the wire contract, and `num_speakers`: extensions of ours."""
+    """A request. `search`, parameters of the wire contract, `texts` and `num_speakers` are extensions of ours."""
 
     model: str = ""
     language: str = ""
@@ -47,13 +48,14 @@ class TranscriptionRequest:
     logprobs: bool = False
     num_speakers: int = 0  # 0: as many as there are
     search: Mapping[str, str] = field(default_factory=dict)
+    texts: TextOptions = field(default_factory=TextOptions)
 
     @classmethod
     def read(cls, fields: Iterable[tuple[str, str]]) -> "TranscriptionRequest":
         """Read the fields of a form, without the file.
 
         Raises:
-            FieldError: a field is unknown, comes twice, or has a value that cannot be used.
+            InputError: a field is unknown, comes twice, or has a value that cannot be used.
         """
         form = _Form(fields)
         response_format = form.one_of("response_format", FORMATS, "json")
@@ -92,6 +94,7 @@ class TranscriptionRequest:
             logprobs=logprobs,
             num_speakers=_whole("speakers[num_speakers]", speakers.get("num_speakers", "0")),
             search=form.objects.get("search", {}),
+            texts=TextOptions().changed(form.objects.get("texts", {})),
         )
 
     def ask(self, info: ModelInfo, *, translate: bool = False) -> Ask:
@@ -121,6 +124,7 @@ class TranscriptionRequest:
         return Ask(
             model=info.name,
             search=search | dict(self.search),
+            texts=self.texts,
             details=self.response_format != "text",  # which have the length of the audio, too
             speakers=SpeakerOptions(num_speakers=self.num_speakers)
             if self.response_format == "diarized_json"

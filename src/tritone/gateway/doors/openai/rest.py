@@ -24,10 +24,10 @@ from tritone.errors import TritoneError
 from tritone.formats import write
 from tritone.gateway.callers import Caller
 from tritone.gateway.doors.openai import answers
-from tritone.gateway.doors.openai.errors import FieldError, error_object, error_response
+from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
 from tritone.gateway.doors.openai.request import TranscriptionRequest
 from tritone.gateway.gateway import Gateway
-from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.refusal import GatewayRefusal, told
 from tritone.transcript import Transcript, joined
 
 MAX_FIELDS = 1000  # keywords are one each
@@ -60,11 +60,7 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
 
     def route(path: str, method: str, endpoint: Endpoint) -> Route:
         async def serve(request: Request) -> Response:
-            try:
-                caller = await gateway.admit(request.headers, request.query_params, door="openai")
-                return await endpoint(request, caller)
-            except TritoneError as error:
-                return error_response(error)
+            return await endpoint(request, await admitted(gateway, request, "openai"))
 
         return Route(path, serve, methods=[method], name=endpoint.__name__)
 
@@ -142,7 +138,7 @@ async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> A
         async for event in rest:
             yield _line(event)
     except TritoneError as error:  # the status is sent already
-        yield _line({"error": error_object(error)})
+        yield _line({"error": error_object(error, told(error))})
 
 
 def _line(event: Mapping[str, Any]) -> str:

@@ -8,7 +8,7 @@ what the server does anyway.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tritone.audio.g711 import SAMPLE_RATE as G711_RATE
 from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.gateway.doors.openai.errors import FieldError
+from tritone.texts import TextOptions
 
 Dialect = Literal["ga", "beta"]
 Encoding = Literal["pcm", "mulaw", "alaw"]
@@ -25,6 +26,7 @@ Delay = Literal["minimal", "low", "medium", "high", "xhigh"]
 PCM_RATE = 24000  # Hz, OpenAI's only one
 RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 LOGPROBS = "item.input_audio_transcription.logprobs"
+OWN = ("search", "texts", "final_model", "final_search")  # what OpenAI's sessions do not have
 MAX_KEYWORDS = 1000
 MAX_TEXT = 10_000  # characters of a prompt or of all keywords
 
@@ -43,12 +45,15 @@ class TurnDetection:
 
 @dataclass(frozen=True, kw_only=True)
 class SessionConfig:
-    """What a session asks for."""
+    """What a session asks for. `search`, `texts`, `final_model` and `final_search` are extensions of ours."""
 
     encoding: Encoding = "pcm"
     rate: int = PCM_RATE  # Hz
     model: str = ""  # the gateway's own for streams if empty
-    final_model: str = ""  # of the second pass, an extension of ours; none if empty
+    search: Mapping[str, Any] = field(default_factory=dict)  # parameters of the wire contract
+    texts: TextOptions = field(default_factory=TextOptions)
+    final_model: str = ""  # of the second pass; none if empty
+    final_search: Mapping[str, Any] = field(default_factory=dict)
     language: str = ""
     prompt: str = ""
     keywords: tuple[str, ...] = ()
@@ -137,7 +142,7 @@ class SessionConfig:
         if not fields.has(name):
             return self
         part = fields.part(name)
-        part.only("model", "language", "languages", "prompt", "keywords", "delay", "final_model")
+        part.only("model", "language", "languages", "prompt", "keywords", "delay", *OWN)
         languages = part.texts("languages")
         language = part.text("language", languages[0] if len(languages) == 1 else self.language)
         if len(languages) > 1:
@@ -150,7 +155,10 @@ class SessionConfig:
         return replace(
             self,
             model=part.text("model", self.model),
+            search=part.scalars("search") if part.has("search") else self.search,
+            texts=TextOptions().changed(part.scalars("texts")) if part.has("texts") else self.texts,
             final_model=part.text("final_model", self.final_model),
+            final_search=part.scalars("final_search") if part.has("final_search") else self.final_search,
             language=language,
             prompt=part.text("prompt", self.prompt),
             keywords=keywords,
@@ -272,6 +280,16 @@ class _Fields:
 
         value = self._value.get(name)
         return [] if value is None else self._checked(name, value, "a list of texts", is_list)
+
+    def scalars(self, name: str) -> dict[str, str | int | float | bool]:
+        """An object of texts, numbers, true and false; null is an empty one."""
+        found = self.part(name)._value
+        for each, value in found.items():
+            if not isinstance(value, str | int | float):
+                raise FieldError(
+                    f"{self.path}.{name}.{each[:80]}", f"must be text, a number, true or false, got {_shown(value)}"
+                )
+        return dict(found)
 
     def number(self, name: str, default: float, least: float = 0, most: float = 1e9) -> float:
         value = self._value.get(name)
