@@ -51,7 +51,7 @@ class Speech:
         return [each for each in await self._client.models() if each.kind in ("offline", "streaming")]
 
     async def model(self, name: str, kind: Kind) -> ModelInfo:
-        """The served model of that name, or the gateway's own of that kind for "".
+        """The served model of that name, or the gateway's own of that kind for "" and its aliases.
 
         Raises:
             GatewayRefusal: there is no such model.
@@ -62,6 +62,8 @@ class Speech:
             "streaming": self._options.stream_model,
             "activity-streaming": self._options.vad_model,
         }
+        if name in self._options.aliases:
+            name = ""
         try:
             return await self._client.model(name or own.get(kind) or None, kind=kind)
         except InputError as error:

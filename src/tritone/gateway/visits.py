@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import anyio
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
