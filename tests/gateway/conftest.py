@@ -26,7 +26,7 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 @pytest.fixture(scope="session")
 def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("behind") / "repository"
-    offline = ModelOptions(max_batch_size=8, queue_delay_ms=0, max_audio_s=60)
+    offline = ModelOptions(max_batch_size=8, queue_delay_ms=0, max_audio_s=10)
     build_repository([toy_bundle], repository, names=["toy"], modes="offline", options=offline)
     streaming = ModelOptions(
         queue_delay_ms=0, max_streams=32, stream_idle_timeout_s=600, endpoint_silence_after_speech_s=0.4

@@ -4,16 +4,17 @@ import asyncio
 import http.client
 import io
 import json
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 import soundfile
 
-from toy import CONFIDENCE, SAMPLE_RATE, toy_waveform
+from toy import CONFIDENCE, CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.client.models import ModelInfo
 from tritone.errors import ServerBusyError
 from tritone.gateway import GatewayOptions
@@ -93,6 +94,17 @@ def test_a_stream_of_events_ends_with_the_whole_text(client: openai.OpenAI) -> N
     assert done.type == "transcript.text.done"
     assert done.text == TEXT
     assert [each.token for each in done.logprobs or []] == list(TEXT.replace(" ", "▁"))
+
+
+def test_a_long_recording_has_a_delta_for_each_part(client: openai.OpenAI) -> None:
+    pause = np.zeros(6 * SAMPLE_RATE, np.float32)
+    audio = np.concatenate((toy_waveform("one")[:-CONTEXT], pause, toy_waveform("neo")[:-CONTEXT], pause))
+    file = io.BytesIO()
+    soundfile.write(file, audio, SAMPLE_RATE, subtype="PCM_24", format="WAV")
+    with client.audio.transcriptions.create(file=("a.wav", file.getvalue()), model="toy", stream=True) as stream:
+        events = list(stream)
+    assert [event.delta for event in events if event.type == "transcript.text.delta"] == ["one", " neo"]
+    assert events[-1].text == "one neo"  # type: ignore[union-attr]
 
 
 def test_a_large_file_goes_through_the_disk(client: openai.OpenAI) -> None:
@@ -234,7 +246,7 @@ def test_the_client_for_event_loops(gateway: GatewayServer) -> None:
 
 
 def test_an_error_after_the_first_event_is_an_event(triton: TritonServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def parts(*_: Any) -> AsyncIterator[Transcript]:
+    async def parts(*_: Any) -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="one")
         raise ServerBusyError("no room")
 
@@ -251,7 +263,7 @@ def test_an_error_after_the_first_event_is_an_event(triton: TritonServer, monkey
 
 
 def test_a_diarised_stream_has_segments_with_speakers() -> None:
-    async def parts() -> AsyncIterator[Transcript]:
+    async def parts() -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="yes no", words=(Span("yes", 0.0, 0.5, 1.0, "A"), Span("no", 0.5, 1.0, 1.0, "B")))
         yield Transcript(text="so", words=(Span("so", 2.0, 2.5, 1.0, "A"),))
 

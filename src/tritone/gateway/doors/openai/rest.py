@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -109,23 +109,26 @@ def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
     return PlainTextResponse(write(name, transcript))
 
 
-async def events_of(parts: AsyncIterator[Transcript], wanted: TranscriptionRequest) -> AsyncGenerator[dict[str, Any]]:
+async def events_of(
+    parts: AsyncGenerator[Transcript, None], wanted: TranscriptionRequest
+) -> AsyncGenerator[dict[str, Any], None]:
     """The events of a recording: a delta for each part of it that is finished, and the whole text at the end."""
     text, said, log_probs = "", 0, []
-    async for part in parts:
-        longer = joined(text, part.text)
-        event: dict[str, Any] = {"type": "transcript.text.delta", "delta": longer[len(text) :]}
-        text = longer
-        if wanted.logprobs:
-            event["logprobs"] = answers.log_probs(part.tokens)
-            log_probs += event["logprobs"]
-        if event["delta"]:
-            yield event
-        if wanted.response_format == "diarized_json":
-            segments = answers.diarized_segments(part, said)
-            said += len(segments)
-            for each in segments:
-                yield each
+    async with aclosing(parts):
+        async for part in parts:
+            longer = joined(text, part.text)
+            event: dict[str, Any] = {"type": "transcript.text.delta", "delta": longer[len(text) :]}
+            text = longer
+            if wanted.logprobs:
+                event["logprobs"] = answers.log_probs(part.tokens)
+                log_probs += event["logprobs"]
+            if event["delta"]:
+                yield event
+            if wanted.response_format == "diarized_json":
+                segments = answers.diarized_segments(part, said)
+                said += len(segments)
+                for each in segments:
+                    yield each
     done: dict[str, Any] = {"type": "transcript.text.done", "text": text}
     yield done | ({"logprobs": log_probs} if wanted.logprobs else {})
 
