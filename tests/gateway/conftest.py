@@ -1,7 +1,7 @@
 """One Triton of toy models and one gateway in a thread, for all doors.
 
 Models: `toy` transcribes recordings and `live` streams, whose segments end after 0.4 s of silence; what they write can
-be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams.
+be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams. `voices` embeds.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from serving import quiet_options
+from toy_speaker import write_toy_speaker
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
 from tritone.repository import ModelOptions, build_repository
@@ -33,6 +34,7 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     )
     build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=streaming)
     write_models(repository, "talk")
+    build_repository([write_toy_speaker(repository.parent / "speaker")], repository, names=["voices"])
     with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield running
 

@@ -266,6 +266,15 @@ def test_an_error_after_the_first_event_is_an_event(triton: TritonServer, monkey
             next(events)
 
 
+def test_words_have_speakers_where_they_are_asked_for(client: openai.OpenAI) -> None:
+    found = client.audio.transcriptions.create(
+        file=recording(), model="toy", response_format="diarized_json", extra_body={"speakers": {"num_speakers": 1}}
+    )
+    assert [(each.text, each.type) for each in found.segments] == [(TEXT, "transcript.text.segment")]
+    assert found.segments[0].speaker
+    assert found.task == "transcribe"
+
+
 def test_a_diarised_stream_has_segments_with_speakers() -> None:
     async def parts() -> AsyncGenerator[Transcript, None]:
         yield Transcript(text="yes no", words=(Span("yes", 0.0, 0.5, 1.0, "A"), Span("no", 0.5, 1.0, 1.0, "B")))

@@ -10,6 +10,9 @@ from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+import numpy.typing as npt
+
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
@@ -22,6 +25,7 @@ from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.speakers import LiveSpeakers, labelled
 from tritone.longform import OpenActivity
 from tritone.texts import tidy
 from tritone.transcript import Transcript
@@ -78,17 +82,28 @@ class Speech:
             GatewayRefusal: there is no such model, or the caller has sent more audio than it may.
             TritoneError: the server failed.
         """
+        wanted = ask.speakers
+        if wanted is not None:
+            await self.model(wanted.model, "embedding")  # what is wrong with it is said before the work
+            ask = replace(ask, details=True)  # speakers are of words
         recording = Recording(self, audio, ask, caller)
         async with aclosing(recording.parts()) as parts:
             async for _ in parts:
                 pass
-        return tidy(recording.whole, ask.texts)
+        found = recording.whole
+        if wanted is not None:
+            found = await labelled(self, audio, found, wanted, caller)
+        return tidy(found, ask.texts)
 
     async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
         """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
 
-        Raises as `transcribe`. A short recording has one part.
+        Raises as `transcribe`. A short recording has one part, and so has one whose words get speakers, which are known
+        at its end.
         """
+        if ask.speakers is not None:
+            yield await self.transcribe(audio, ask, caller)
+            return
         async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
             async for part in parts:
                 yield tidy(part, ask.texts)
@@ -166,10 +181,27 @@ class Speech:
             headers=caller.headers,
         )
 
+    async def embed(self, samples: Samples, sample_rate: int, model: str, caller: Caller) -> npt.NDArray[np.float32]:
+        """The embedding (dim,) of the voice in samples (samples,) at `sample_rate` Hz."""
+        return await self._client.embed(samples, model, sample_rate=sample_rate, headers=caller.headers)
+
     async def rewritten(self, samples: Samples, sample_rate: int, ask: Ask, caller: Caller) -> Transcript:
         """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
         second = replace(ask, search=ask.final_search)
         return tidy(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
+
+    async def finished(
+        self, found: Transcript, ask: Ask, audio: tuple[Samples, int, float], speakers: LiveSpeakers | None
+    ) -> Transcript:
+        """The final transcript of a segment of a live stream as the client wants it.
+
+        Args:
+            audio: samples of the segment, their rate in Hz, and where they begin in the stream, in seconds.
+            speakers: of the stream, where words get speakers.
+        """
+        if speakers is not None:
+            found = await speakers.labelled(found, audio)
+        return tidy(found, ask.texts)
 
     def heard(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
