@@ -1,0 +1,80 @@
+"""The ASGI application of a gateway: the routes of its doors, health, metrics, limits and errors.
+
+build_app(gateway)  ->  a Starlette application for any ASGI server
+"""
+
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from types import ModuleType
+from typing import Any
+
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import BaseRoute, Route
+
+from tritone.gateway.doors import all_doors
+from tritone.gateway.gateway import Gateway
+from tritone.gateway.refusal import CODES, ErrorAnswer
+from tritone.gateway.visits import Visits, error_response
+
+
+def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> Starlette:
+    """Make the application.
+
+    Args:
+        doors: modules with `routes(gateway)`; None takes all there are.
+    """
+    chosen = all_doors().values() if doors is None else doors
+    routes: list[BaseRoute] = operators_routes(gateway, metrics=gateway.options.metrics_port is None)
+    for door in chosen:
+        if hasattr(door, "routes"):
+            routes += door.routes(gateway)
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        yield
+        await gateway.close()
+
+    middleware = []
+    if gateway.options.cors:
+        allowed = list(gateway.options.cors)
+        middleware.append(
+            Middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"], max_age=600)
+        )
+    middleware.append(Middleware(Visits, gateway=gateway))
+    handlers: Any = {HTTPException: _unknown}
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
+
+
+def operators_app(gateway: Gateway) -> Starlette:
+    """Health and metrics alone, for a port of their own."""
+    return Starlette(routes=operators_routes(gateway, metrics=True))
+
+
+def operators_routes(gateway: Gateway, *, metrics: bool) -> list[BaseRoute]:
+    """Health, and metrics where they are wanted."""
+
+    async def live(request: Request) -> Response:
+        return PlainTextResponse("live\n")
+
+    async def ready(request: Request) -> Response:
+        why = await gateway.why_not_ready()
+        return PlainTextResponse(f"not ready: {why}\n" if why else "ready\n", 503 if why else 200)
+
+    async def numbers(request: Request) -> Response:
+        gateway.metrics.draining.set(gateway.state == "draining")
+        return Response(gateway.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    routes: list[BaseRoute] = [Route("/health/live", live), Route("/health/ready", ready)]
+    return [*routes, Route("/metrics", numbers)] if metrics else routes
+
+
+async def _unknown(request: Request, error: HTTPException) -> Response:
+    code = CODES.get(error.status_code, "refused")
+    message = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    return error_response(ErrorAnswer(status=error.status_code, code=code, message=message))
