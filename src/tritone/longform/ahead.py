@@ -1,6 +1,6 @@
 """Work done ahead in a thread of its own: a recording is decoded and cut while a model computes.
 
-    iterator, room  ->  the same items
+iterator, room  ->  the same items
 """
 
 import threading
@@ -37,7 +37,8 @@ def ahead(
                         waiting += weight(item)
                         del item
                         change.notify_all()
-                        change.wait_for(lambda: is_unwanted or waiting < room)
+                        while waiting >= room and not is_unwanted:
+                            change.wait()
                         if is_unwanted:
                             break
             finally:
@@ -53,7 +54,8 @@ def ahead(
     try:
         while True:
             with change:
-                change.wait_for(lambda: ready or is_over)
+                while not ready and not is_over:
+                    change.wait()
                 if not ready:
                     if failure is not None:
                         raise failure
