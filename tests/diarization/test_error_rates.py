@@ -83,7 +83,8 @@ def test_pairs_have_the_greatest_sum(rows: int, columns: int, seed: int) -> None
     assert sum(gains[pair] for pair in pairs) == best
 
 
-@settings(max_examples=300, deadline=None)
+@pytest.mark.slow  # imports pyannote.metrics
+@settings(max_examples=25, deadline=None)
 @given(
     TURNS, TURNS, st.sampled_from([0.0, 0.05, 0.25]), st.booleans(), st.sampled_from([None, [(1.0, 9.0), (12.0, 30.0)]])
 )

@@ -1,13 +1,14 @@
 """Options that give words their speakers, whatever transcribes."""
 
 from collections.abc import Generator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritone.audio.files import is_pipe
 from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, with_store
 from tritone.errors import InputError, TritoneError
 from tritone.paths import stored
@@ -102,8 +103,9 @@ class _Labelled:
     def run(
         self, paths: Iterable[str], on_partial: "PartialListener | None" = None
     ) -> "Generator[TranscriptResult, None, None]":
-        for result in self._system.run(paths, on_partial):
-            yield self._labelled(result)
+        with closing(self._system.run(paths, on_partial)) as results:
+            for result in results:
+                yield self._labelled(result)
 
     def close(self) -> None:
         self._system.close()
@@ -114,8 +116,10 @@ class _Labelled:
         if result.value is None:
             return result
         try:
-            if stored(result.source) is not None:
-                raise InputError(f"{result.source}: --speakers reads files of this machine; copy it here first")
+            if stored(result.source) is not None or is_pipe(result.source):
+                raise InputError(
+                    f"{result.source}: --speakers reads files of this machine, a second time; copy it to a file first"
+                )
             found = self._diarizer.diarize(result.source, speech=speech_of(result.value))
         except TritoneError as error:
             return replace(result, value=None, error=error)
