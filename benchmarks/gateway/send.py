@@ -86,8 +86,9 @@ async def by_websocket(address: str, chunk: bytes, starts: float, times: list[fl
             await asyncio.sleep(max(0.0, starts + due - time.perf_counter()))
             sent = time.perf_counter()
             socket.send(chunk)
-            while b'"partial"' not in await asyncio.wait_for(socket.messages.get(), 60):
-                pass
+            while b'"partial"' not in (message := await asyncio.wait_for(socket.messages.get(), 60)):
+                if b'"error"' in message:
+                    raise SystemExit(f"the gateway refused: {message.decode()}")
             if index >= WARM_UP:
                 took.append(time.perf_counter() - sent)
         socket.send(b'{"type":"end"}', 1)

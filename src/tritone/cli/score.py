@@ -86,7 +86,9 @@ def score(
         bool, typer.Option("--json", help="Print a JSON object for each list, or for each recording of turns.")
     ] = False,
 ) -> None:
-    """Score speaker trials, and count errors: EER, minDCF; or turns of speakers: DER, JER.
+    """Score speaker trials, or who speaks when.
+
+    Errors of trials are EER and minDCF, those of turns of speakers DER and JER.
 
     With --trials and --embeddings the score is the cosine, normalised with --cohort. With --scores a file of scores is
     evaluated as it is. Of several lists a table has a row for each. With --hypothesis and --reference, who speaks when
