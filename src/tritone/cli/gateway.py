@@ -19,6 +19,14 @@ def gateway(
     riva_port: Annotated[
         int | None, typer.Option(help="Port of Riva's gRPC; none if not given. 0: any that is free.")
     ] = None,
+    vosk_port: Annotated[int | None, typer.Option(help="Port for clients of Vosk's server, such as 2700.")] = None,
+    wenet_port: Annotated[int | None, typer.Option(help="Port for clients of WeNet's server, such as 10086.")] = None,
+    sherpa_onnx_port: Annotated[
+        int | None, typer.Option(help="Port for clients of sherpa-onnx's online WebSocket server, such as 6006.")
+    ] = None,
+    sherpa_onnx_offline_port: Annotated[
+        int | None, typer.Option(help="Port for clients of sherpa-onnx's offline WebSocket server.")
+    ] = None,
     *,
     options: GatewayOptions,
 ) -> None:
@@ -29,9 +37,15 @@ def gateway(
     from tritone.gateway.server import GatewayServer
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    ports = {"riva": riva_port} if riva_port is not None else {}
+    ports = {
+        "riva": riva_port,
+        "vosk": vosk_port,
+        "wenet": wenet_port,
+        "sherpa_onnx": sherpa_onnx_port,
+        "sherpa_onnx_offline": sherpa_onnx_offline_port,
+    }
     try:
-        options = replace(options, ports=ports)
+        options = replace(options, ports={name: port for name, port in ports.items() if port is not None})
         server = GatewayServer(options, told=_show)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

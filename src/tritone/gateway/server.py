@@ -136,7 +136,7 @@ class GatewayServer:
         tasks = []
         try:
             for name, listener in sockets.items():
-                serves = app if name == "http" else _at(app, f"/{name}")
+                serves = app if name == "http" else _at(app, "/" + name.replace("_", "-"))
                 servers.append(_Server(self._config(serves, lifespan=name == "http")))
                 tasks.append(asyncio.ensure_future(servers[-1].serve([listener])))
                 self.ports[name] = listener.getsockname()[1]

@@ -30,7 +30,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_samples_become_partial_and_final_texts(connect: Connect) -> None:
     with connect("/v1/stream") as client:
-        assert start(client, words=True) == {"type": "ready", "format": "pcm_s16le", "sample_rate": 16000}
+        assert start(client, words=True) == {
+            "type": "ready",
+            "model": "fake",
+            "format": "pcm_s16le",
+            "sample_rate": 16000,
+        }
         client.send(speech(7, 9).tobytes())
         words = [
             {"text": "7", "start_s": 0.0, "end_s": 0.1, "confidence": 0.5},

@@ -106,7 +106,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
     with closing(_audio(start)) as audio:
         async with await gateway.speech.open(start.ask, audio.rate, socket.caller) as live:
-            await socket.send({"type": "ready", "format": start.format, "sample_rate": audio.rate})
+            await socket.send({"type": "ready", "model": live.model, "format": start.format, "sample_rate": audio.rate})
             goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
             while goes_on:
                 goes_on = await _take(await socket.receive(), socket, audio, live, start)
