@@ -14,6 +14,7 @@ from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.doors.stream import read_start
 from tritone.gateway.server import GatewayServer
+from tritone.texts import TextOptions
 
 Connect = Callable[..., ClientConnection]
 
@@ -99,12 +100,14 @@ def test_options_become_what_is_asked(connect: Connect, fake: FakeSpeech) -> Non
             speakers=True,
             final_model="big",
             words=True,
+            texts={"numbers": True, "profanity": "mask"},
         )
     asked = fake.asked[0]
     assert (asked.model, asked.final_model, asked.details) == ("m", "big", True)
     assert asked.search == {"search": "prefix-beam", "nbest": 3, "hotwords": {"anna": 8.5}}
     assert asked.vad == VadOptions(parameters={"threshold": 0.7}, prefix_s=0.5)
     assert asked.speakers == SpeakerOptions()
+    assert asked.texts == TextOptions(numbers=True, profanity="mask")
     assert read_start({}, {}).ask.vad is None
 
 
@@ -117,6 +120,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"search": {"beam": []}}, "search"),
     ({"search": {"sequence_id": 5}}, "sequence_id is a parameter of Triton"),
     ({"vad": {"prefix_s": 1e9}}, "vad"),
+    ({"texts": {"profanity": "shout"}}, "profanity"),
     ({"format": "mp3"}, "format must be one of pcm_s16le, pcm_f32le, opus, ogg, webm, mp4"),
 ]
 
