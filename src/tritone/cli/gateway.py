@@ -48,7 +48,9 @@ def gateway(
     *,
     options: GatewayOptions,
 ) -> None:
-    """Serve speech applications: HTTP, WebSockets and gRPC in their own protocols, answered by a Triton.
+    """Serve applications in their own protocols, by a Triton.
+
+    OpenAI's, Riva's and WebSockets, on one port and some of their own; options say who may ask, and how much.
 
     Ctrl-C and SIGTERM end it after the live streams that are open, a second time at once.
     """

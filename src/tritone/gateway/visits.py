@@ -8,8 +8,6 @@ import asyncio
 import json
 import logging
 import time
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
@@ -18,6 +16,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.visit import VISIT, Visit
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -28,18 +27,7 @@ UNCOUNTED = ("/health/", "/metrics")
 AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again later", "internal error" of RFC 6455
 
 
-@dataclass(kw_only=True)
-class Visit:
-    """One request or connection. `door` and `name`, of the caller, are known when it is admitted."""
-
-    door: str = ""
-    name: str = ""
-    status: int = 0
-    code: str = ""  # of an error
-
-
 DENIAL = "websocket.http.response"  # of ASGI: a WebSocket that is refused may have an answer of HTTP
-VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
 
 
 def error_response(answer: ErrorAnswer) -> JSONResponse:
@@ -88,7 +76,8 @@ class Visits:
                 else:
                     await self._socket(scope, receive, sending)
         except Exception as error:
-            answer = self._answer(error, visit)
+            answer = told(error)
+            visit.status = answer.status
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
                 await error_response(answer)(scope, receive, sending)
             elif not is_http:
@@ -156,20 +145,15 @@ class Visits:
             if timer is not None:
                 timer.cancel()
 
-    def _answer(self, error: Exception, visit: Visit) -> ErrorAnswer:
-        answer = told(error)
-        visit.status, visit.code = answer.status, answer.code
-        if isinstance(error, GatewayRefusal):
-            self._gateway.metrics.refusals.labels(visit.door, answer.code).inc()
-        return answer
-
     def _too_large(self) -> GatewayRefusal:
         return GatewayRefusal(413, f"the body has more than {self._limits.max_body_mb:g} MB, the largest size")
 
     def _leave(self, scope: Scope, visit: Visit, took_s: float) -> None:
         failed = visit.status >= 400 or bool(visit.code)
-        outcome = "ok" if not failed else "refused" if 400 <= visit.status < 500 else "failed"
+        outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
         self._gateway.metrics.requests.labels(visit.door, outcome).inc()
+        if visit.refused:
+            self._gateway.metrics.refusals.labels(visit.door, visit.code).inc()
         if scope["type"] == "http":
             self._gateway.metrics.seconds.labels(visit.door).observe(took_s)
         if ACCESS.isEnabledFor(logging.INFO):

@@ -13,6 +13,8 @@ from tritone.systems.stored_audio import recordings_in
 if TYPE_CHECKING:
     from tritone.corpus.dataset import Utterance
 
+STDIN = "/dev/stdin"
+
 WavScp = Annotated[
     Path | None,
     typer.Option(
@@ -60,12 +62,16 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
 def audio_of(paths: Sequence[str]) -> list[str]:
     """These files as they are written, and of folders among them, here or in object stores, all audio in them.
 
+    For `-` the path of standard input.
+
     Raises:
         TritoneError: a folder has no audio, or cannot be listed.
     """
     found: list[str] = []
     for path in paths:
-        if stored(path) is not None and Path(path).suffix.lower() not in SUFFIXES:
+        if path == "-":
+            found.append(STDIN)
+        elif stored(path) is not None and Path(path).suffix.lower() not in SUFFIXES:
             found += recordings_in(path)
         elif Path(path).is_dir():
             found += map(str, find_audio(Path(path)))
@@ -86,6 +92,38 @@ def listed(
     return read_utterances(
         wavscp=wavscp, manifest=manifests_of(manifest), data_dir=data_dir, need_text=False, need_audio=need_audio
     )
+
+
+def named(
+    files: list[str] | None,
+    wavscp: Path | None,
+    manifest: list[str] | None,
+    data_dir: Path | None,
+    *,
+    doing: str = "transcribe",
+) -> tuple[list[str], list[str]]:
+    """The paths of all recordings that a command is told of, and what lists call them; files have no such names.
+
+    Files are taken as they were written, so that messages are in those words.
+
+    Raises:
+        typer.BadParameter: there are both files and a list, two lists, none at all, or a list among the files.
+        TritoneError: as of `audio_of` and `listed`.
+    """
+    check_one_list(wavscp, manifest)
+    if files:
+        if manifest or wavscp is not None or data_dir is not None:
+            raise typer.BadParameter(
+                "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
+            )
+        check_no_list(files)
+        return audio_of(files), []
+    if wavscp is None and not manifest and data_dir is None:
+        raise typer.BadParameter(
+            f"name what to {doing}: audio files or folders, or --wavscp, or --manifest, or --data-dir"
+        )
+    utterances = listed(wavscp, manifest, data_dir)
+    return [path_of(each) for each in utterances], [each.id for each in utterances]
 
 
 def path_of(utterance: "Utterance") -> str:
