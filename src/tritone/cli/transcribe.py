@@ -14,6 +14,7 @@ from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.ray_options import OnRay
+from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
@@ -88,6 +89,7 @@ def transcribe(
             "command prints them again and continues with the rest.",
         ),
     ] = None,
+    labels: SpeakerLabels,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     texts: TextOptions,
     format: OutputFormat = "text",
@@ -117,6 +119,7 @@ def transcribe(
         raise typer.BadParameter("--vad is for whole files; leave --streaming out")
     if journal is not None and streaming:
         raise typer.BadParameter("--journal is for whole files; leave --streaming out")
+    labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
     own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
     decoded = _decoding(decoding)
@@ -140,15 +143,15 @@ def transcribe(
         documents=documents,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
+    with_times = timestamps or details or labels.speakers or texts.punctuate or FORMATS[format].times
     with ExitStack() as stack:
         stack.enter_context(documents)
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
-        wants_details = timestamps or details or texts.punctuate or FORMATS[format].times
-        system = stack.enter_context(
-            closing(_open(where, on_ray, playback, wants_details, asked, own, decoded, resume))
-        )
+        system = stack.enter_context(closing(_open(where, on_ray, playback, with_times, asked, own, decoded, resume)))
+        if labels.speakers:
+            system = stack.enter_context(labels.added_to(system, where))
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):

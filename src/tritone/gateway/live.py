@@ -25,6 +25,7 @@ from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
 from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.speakers import LiveSpeakers
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 RECENT_S = 3.0  # audio that is kept for speech that is found after it began
-SECOND_PASS_S = 600.0  # the same where a second model hears each segment
+SECOND_PASS_S = 600.0  # the same where each segment is heard again
 
 
 class Live:
@@ -51,7 +52,9 @@ class Live:
         self._model = ""
         self._stream: AsyncClientStream | None = None
         self._vad: AsyncActivityStream | None = None
-        self._recent = RecentAudio(sample_rate, SECOND_PASS_S if ask.final_model else RECENT_S)
+        self._speakers = None if ask.speakers is None else LiveSpeakers(speech, ask.speakers, caller)
+        again = ask.final_model or ask.speakers is not None
+        self._recent = RecentAudio(sample_rate, SECOND_PASS_S if again else RECENT_S)
         self._arrivals = Arrivals()
         self._events: list[Event] = []
         self._begins = 0  # where in the stream its leg begins, in samples
@@ -78,6 +81,8 @@ class Live:
             self._vad = await self._speech.detecting(self._ask.vad, self.sample_rate, self.caller)
         if self._ask.final_model:
             await self._speech.model(self._ask.final_model, "offline")
+        if self._speakers is not None:
+            await self._speakers.check()
         self._stream = await self._speech.recognising(self._ask, self.sample_rate, self.caller)
         self._model = self._stream.model.name
 
@@ -246,7 +251,7 @@ class Live:
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
         samples, begin = self._recent.between(self._since, end)
         audio = (samples, self.sample_rate, begin / self.sample_rate)
-        final = await self._speech.finished(placed, self._ask, self.caller, audio)
+        final = await self._speech.finished(placed, self._ask, self.caller, audio, self._speakers)
         self._say("final", end_s, replace(final, is_final=True))
         if (came := self._arrivals.at(end_s)) is not None and placed.text:
             self._speech.observe("end_of_speech", self, time.monotonic() - came)

@@ -5,12 +5,14 @@ async with await speech.open(Ask(), 48000, caller) as live:
     events = await live.accept(samples)
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
+from dataclasses import replace
 from pathlib import Path
 
-from tritone.audio.files import read_samples
+import numpy as np
+import numpy.typing as npt
+
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
@@ -21,8 +23,11 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
+from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.second_pass import revised
+from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.longform import OpenActivity
 from tritone.texts import tidy
 from tritone.transcript import Transcript
 
@@ -69,35 +74,61 @@ class Speech:
             raise GatewayRefusal(404, message, code="model_not_found") from error
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
-        """Transcribe a recording of any format.
+        """Transcribe a recording of any format and length.
 
         Raises:
             AudioError: it is not audio, or too long.
             GatewayRefusal: there is no such model, or the caller has sent more audio than it may.
             TritoneError: the server failed.
         """
-        info = await self.model(ask.model, "offline")
-        longest = self.limits.max_audio_s
-        samples = await asyncio.to_thread(read_samples, audio, info.sample_rate, max_audio_s=longest)
-        self.heard(samples.size / info.sample_rate, info.name, caller)
-        found = await self.once(samples, info.sample_rate, info.name, ask, caller)
-        return await self.finished(found, ask, caller, None)
+        wanted = ask.speakers
+        if wanted is not None:
+            await self.model(wanted.model, "embedding")  # what is wrong with it is said before the work
+            ask = replace(ask, details=True)  # speakers are of words
+        recording = Recording(self, audio, ask, caller)
+        async with aclosing(recording.parts()) as parts:
+            async for _ in parts:
+                pass
+        found = recording.whole
+        if wanted is not None:
+            found = await labelled(self, audio, found, wanted, caller)
+        return tidy(found, ask.texts)
 
-    async def once(self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller) -> Transcript:
-        """The transcript of samples that fit into one request, (samples,) at `sample_rate` (Hz)."""
+    async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
+        """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
+
+        Raises as `transcribe`. A short recording has one part, and so has one whose words get speakers, which are known
+        at its end.
+        """
+        if ask.speakers is not None:
+            yield await self.transcribe(audio, ask, caller)
+            return
+        async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
+            async for part in parts:
+                yield tidy(part, ask.texts)
+
+    async def once(
+        self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller, *, details: bool | None = None
+    ) -> Transcript:
+        """The transcript of samples that fit into one request, as the model writes it.
+
+        Args:
+            samples: (samples,) at `sample_rate` Hz.
+            details: as of `Ask`, in its place.
+        """
         info = await self.model(model, "offline")
         return await self._client.transcribe(
             samples,
             info.name,
-            details=ask.details and info.has_details,
+            details=(ask.details if details is None else details) and info.has_details,
             search=ask.search,
             sample_rate=sample_rate,
             headers=caller.headers,
         )
 
-    async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncIterator[Transcript]:
-        """The finished parts of a recording of any length, in their order; times are those of the whole."""
-        yield await self.transcribe(audio, ask, caller)
+    async def activity(self, sample_rate: int) -> OpenActivity | None:
+        """What finds speech in long recordings, if Triton has a model for it; for threads that may wait."""
+        return await self._client.activity(sample_rate)
 
     async def open(self, ask: Ask, sample_rate: int, caller: Caller) -> Live:
         """Open a live stream; nothing is sent to the server before its first audio.
@@ -149,16 +180,28 @@ class Speech:
             headers=caller.headers,
         )
 
+    async def embed(self, samples: Samples, sample_rate: int, model: str, caller: Caller) -> npt.NDArray[np.float32]:
+        """The embedding (dim,) of the voice in samples (samples,) at `sample_rate` Hz."""
+        return await self._client.embed(samples, model, sample_rate=sample_rate, headers=caller.headers)
+
     async def finished(
-        self, found: Transcript, ask: Ask, caller: Caller, audio: tuple[Samples, int, float] | None
+        self,
+        found: Transcript,
+        ask: Ask,
+        caller: Caller,
+        audio: tuple[Samples, int, float] | None,
+        speakers: LiveSpeakers | None = None,
     ) -> Transcript:
         """A final transcript as the client wants it.
 
         Args:
             audio: of a segment of a live stream: its samples, their rate in Hz, and where they begin in seconds.
+            speakers: of the stream, where words get speakers.
         """
         if ask.final_model and audio is not None:
             found = await revised(self, found, ask, caller, audio)
+        if speakers is not None and audio is not None:
+            found = await speakers.labelled(found, audio)
         return tidy(found, ask.texts)
 
     def heard(self, audio_s: float, model: str, caller: Caller) -> None:
