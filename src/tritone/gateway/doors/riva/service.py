@@ -1,0 +1,298 @@
+"""Riva's speech recognition service: its three calls, and the health of gRPC servers.
+
+bytes of a request  ->  Ask, audio  ->  the gateway's Speech  ->  bytes of responses
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from tritone.errors import InputError
+from tritone.gateway.ask import Event
+from tritone.gateway.doors.riva import messages
+from tritone.gateway.doors.riva.audio import AudioFormat, StreamAudio, recording
+from tritone.gateway.doors.riva.config import Asked, asked
+from tritone.gateway.doors.riva.messages import HEALTH, SERVICE, read
+from tritone.gateway.doors.riva.results import Results
+from tritone.gateway.live import Live
+from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.texts import tidy
+from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.gateway.callers import Caller
+    from tritone.gateway.gateway import Gateway
+
+DOOR = "riva"
+COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
+STABLE = 1.0  # of a partial result that silence follows
+WATCH_S = 5.0  # between two looks at the health of Triton, for those who watch it
+FORCE_END = "force_eou"  # the one key of `runtime_config`
+STATUS = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.OUT_OF_RANGE,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""What statuses of HTTP are called in gRPC; all others are INTERNAL."""
+
+Context = Any  # grpc.aio.ServicerContext
+
+
+class RivaService(grpc.GenericRpcHandler):
+    """Answers the calls of Riva's clients. Messages are read here, since gRPC's own errors about them say little."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._limits = gateway.options.limits
+
+    def service(self, handler_call_details: Any) -> Any:
+        """gRPC's interface: who handles a call; None for calls that there are not."""
+        name = handler_call_details.method
+        unary: dict[str, Callable[[bytes, Context], Awaitable[bytes]]] = {
+            f"/{SERVICE}/Recognize": self.recognize,
+            f"/{SERVICE}/GetRivaSpeechRecognitionConfig": self.list_models,
+            f"/{HEALTH}/Check": self.check_health,
+        }
+        if name in unary:
+            return grpc.unary_unary_rpc_method_handler(_told(unary[name]))
+        if name == f"/{SERVICE}/StreamingRecognize":
+            return grpc.stream_stream_rpc_method_handler(_told(self.streaming_recognize))
+        if name == f"/{HEALTH}/Watch":
+            return grpc.unary_stream_rpc_method_handler(_told(self.watch_health))
+        return None
+
+    async def recognize(self, message: bytes, context: Context) -> bytes:
+        """Transcribe a whole recording, of any length."""
+        caller = await self._admit(context)
+        request = read(messages.RecognizeRequest, _plain(message))
+        wanted = asked(request.config, streams=False)
+        audio = recording(AudioFormat.of(request.config), request.audio)
+        ask = wanted.ask
+        info = await self._gateway.speech.model(ask.model, "offline")
+        language = request.config.language_code.partition("-")[0].lower()
+        if info.has_prompt and language not in ("", "multi"):  # models of a single language have no such parameter
+            ask = replace(ask, search={"language": language, **ask.search})
+        found = await self._in_time(self._gateway.speech.transcribe(audio, ask, caller))
+        response = messages.RecognizeResponse()
+        if request.HasField("id"):
+            response.id.value = request.id.value
+        _results(request.config).fill(response.results.add(), found, found.audio_s, is_final=True)
+        return _bytes(response)
+
+    async def streaming_recognize(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Recognise audio while it comes; leaving the call, in whatever way, frees its stream."""
+        caller = await self._admit(context)
+        async with AsyncExitStack() as held:
+            stream: _Stream | None = None
+            while (message := await self._next(requests)) is not None:
+                if len(message) > self._limits.max_message_bytes:
+                    raise GatewayRefusal(
+                        413,
+                        f"a message has {len(message)} bytes, {self._limits.max_message_bytes} are allowed; send the "
+                        "audio in smaller ones",
+                    )
+                request = read(messages.StreamingRecognizeRequest, _plain(message))
+                if stream is None:
+                    stream = _Stream(self._gateway, request, caller, context, held)
+                    await stream.start()
+                else:
+                    await stream.take(request)
+            if stream is None:
+                raise InputError("the call ended without a message; the first one has streaming_config")
+            await stream.finish()
+
+    async def list_models(self, message: bytes, context: Context) -> bytes:
+        """The served models, by the names that requests may use."""
+        await self._admit(context)
+        wanted = read(messages.ConfigRequest, _plain(message)).model_name
+        response = messages.ConfigResponse()
+        for info in await self._gateway.speech.models():
+            if wanted in ("", info.name):
+                streams = info.kind == "streaming"
+                entry = response.model_config.add(model_name=info.name)
+                entry.parameters.update(
+                    type="online" if streams else "offline", streaming=str(streams), sample_rate=str(info.sample_rate)
+                )
+        if wanted and not response.model_config:
+            raise GatewayRefusal(404, f"there is no ready model {wanted[:200]!r}", code="model_not_found")
+        return _bytes(response)
+
+    async def check_health(self, message: bytes, context: Context) -> bytes:
+        """Whether requests can be answered now; needs no key."""
+        _require_service(read(messages.HealthCheckRequest, _plain(message)).service)
+        return await self._health()
+
+    async def watch_health(self, message: bytes, context: Context) -> None:
+        """The health now and whenever it changes, until the client leaves."""
+        _require_service(read(messages.HealthCheckRequest, _plain(message)).service)
+        before = b""
+        while True:
+            if (now := await self._health()) != before:
+                await context.write(now)
+                before = now
+            await asyncio.sleep(WATCH_S)
+
+    async def _health(self) -> bytes:
+        why = await self._gateway.why_not_ready()
+        return _bytes(messages.HealthCheckResponse(status=messages.NOT_SERVING if why else messages.SERVING))
+
+    async def _admit(self, context: Context) -> "Caller":
+        headers = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+        return await self._gateway.admit(headers, {}, door=DOOR)
+
+    async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
+        limit = self._limits.request_s
+        try:
+            return await asyncio.wait_for(answer, limit)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            raise GatewayRefusal(408, f"the request took more than {limit:g} s, the longest time") from error
+
+    async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
+        """The next message of a stream, None at its end."""
+        idle_s = self._limits.idle_s
+        try:
+            return await asyncio.wait_for(anext(requests, None), idle_s)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            message = f"nothing came for {idle_s:g} s, so the stream was ended; open a new one"
+            raise GatewayRefusal(408, message) from error
+
+
+class _Stream:
+    """One call of StreamingRecognize: its first message has the configuration, the others have audio."""
+
+    def __init__(
+        self, gateway: "Gateway", first: Any, caller: "Caller", context: Context, held: AsyncExitStack
+    ) -> None:
+        if first.WhichOneof("streaming_request") != "streaming_config":
+            raise InputError("the first message of a stream must have streaming_config, and no audio")
+        config = first.streaming_config.config
+        self._gateway = gateway
+        self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
+        self._interim = first.streaming_config.interim_results
+        self._audio = StreamAudio(AudioFormat.of(config))
+        self._results = _results(config)
+        self._id = first.id.value if first.HasField("id") else None
+        self._caller = caller
+        self._context = context
+        self._held = held
+        self._live: Live | None = None
+        self._partial: Transcript | None = None  # the latest, while it was not called stable
+
+    async def start(self) -> None:
+        """Open the stream, unless its sample rate is yet to come."""
+        if self._live is None and self._audio.sample_rate:
+            live = await self._gateway.speech.open(self._wanted.ask, self._audio.sample_rate, self._caller)
+            self._live = await self._held.enter_async_context(live)
+
+    async def take(self, request: Any) -> None:
+        if request.WhichOneof("streaming_request") == "streaming_config":
+            raise InputError("streaming_config comes once, in the first message; open another stream for another one")
+        ends = _forced_end(dict(request.runtime_config))
+        samples = self._audio.push(request.audio_content)
+        await self.start()
+        if self._live is not None and samples.size:
+            await self._answer(await self._live.accept(samples))
+            await self._answer_early()
+        if ends and self._live is not None:
+            await self._answer(await self._live.commit())
+
+    async def finish(self) -> None:
+        rest = self._audio.finish()
+        await self.start()
+        if self._live is None:
+            raise InputError("the stream ended without audio")
+        if rest.size:
+            await self._answer(await self._live.accept(rest))
+        await self._answer(await self._live.finish())
+
+    async def _answer(self, events: list[Event]) -> None:
+        for event in events:
+            if event.transcript is None or event.kind not in ("partial", "final"):
+                continue
+            is_final = event.kind == "final"
+            self._partial = None if is_final else event.transcript
+            if is_final or self._interim:
+                await self._write(event.transcript, is_final=is_final)
+
+    async def _answer_early(self) -> None:
+        """Call a partial result stable when silence follows it; once, until it changes."""
+        found, early_s = self._partial, self._wanted.early_end_s
+        if found is None or not early_s or not found.words or not self._interim:
+            return
+        if self._heard_s - found.words[-1].end_s >= early_s:
+            self._partial = None
+            await self._write(found, is_final=False, stability=STABLE)
+
+    async def _write(self, found: Transcript, *, is_final: bool, stability: float = 0.0) -> None:
+        if self._wanted.tidy_partials and not is_final:
+            found = tidy(found, self._wanted.ask.texts)
+        response = messages.StreamingRecognizeResponse()
+        if self._id is not None:
+            response.id.value = self._id
+        result = response.results.add(is_final=is_final, stability=stability)
+        self._results.fill(result, found, self._heard_s, is_final=is_final)
+        await self._context.write(_bytes(response))
+
+    @property
+    def _heard_s(self) -> float:
+        return 0.0 if self._live is None else self._live.heard_s
+
+
+def _told(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
+    """The handler, whose errors end the call with a status and a sentence."""
+
+    async def handled(request: Any, context: Context) -> Any:
+        try:
+            return await handler(request, context)
+        except Exception as error:
+            if isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError):
+                raise
+            answer = told(error)
+            again = answer.retry_after_s
+            hints = () if again is None else (("retry-after-ms", str(max(1, round(1000 * again)))),)
+            await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
+
+    return handled
+
+
+def _results(config: Any) -> Results:
+    speakers = config.diarization_config.enable_speaker_diarization
+    return Results(words=config.enable_word_time_offsets, speakers=speakers)
+
+
+def _forced_end(runtime: dict[str, str]) -> bool:
+    text = runtime.pop(FORCE_END, "false").lower()
+    if runtime or text not in ("true", "false"):
+        raise InputError(f"runtime_config knows {FORCE_END}, which is true or false; got {str(runtime or text)[:200]}")
+    return text == "true"
+
+
+def _require_service(name: str) -> None:
+    if name not in ("", SERVICE):
+        raise GatewayRefusal(404, f"there is no service {name[:200]!r} here; there is {SERVICE}")
+
+
+def _plain(message: bytes) -> bytes:
+    """A message that is not compressed: unpacking is switched off, since gRPC's knows no limit."""
+    if message.startswith(COMPRESSED):
+        raise InputError(
+            "compressed messages are not read here; audio is hardly smaller by it. Send without compression"
+        )
+    return message
+
+
+def _bytes(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
