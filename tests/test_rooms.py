@@ -37,6 +37,8 @@ OWNERS = {
     "huggingface_hub": {"storage"},
     "matplotlib": {"report", "bench", "capacity"},  # report gives every figure its look, the others draw on it
     "ray": {"systems"},
+    "starlette": {"gateway"},
+    "uvicorn": {"gateway"},
 }
 
 

@@ -5,7 +5,7 @@ The pipelines make it, the wire carries it as JSON (output `DETAILS`), the clien
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any
 
@@ -206,6 +206,25 @@ def joined(before: str, after: str) -> str:
     if not before or not after or (_ideograph.match(before[-1]) and _ideograph.match(after[0])):
         return before + after
     return f"{before} {after}"
+
+
+def shifted(transcript: Transcript, seconds: float) -> Transcript:
+    """A transcript whose times count from `seconds` before its audio, as in a longer recording that it is part of."""
+
+    def moved(spans: tuple[Any, ...]) -> tuple[Any, ...]:
+        return tuple(replace(each, start_s=each.start_s + seconds, end_s=each.end_s + seconds) for each in spans)
+
+    return replace(
+        transcript,
+        tokens=moved(transcript.tokens),
+        words=moved(transcript.words),
+        audio_s=transcript.audio_s + seconds,
+        alternatives=tuple(
+            replace(each, tokens=moved(each.tokens), words=moved(each.words)) for each in transcript.alternatives
+        ),
+        ended=tuple(shifted(each, seconds) for each in transcript.ended),
+        segments=moved(transcript.segments),
+    )
 
 
 def _spans_out(spans: tuple[Span, ...]) -> list[dict[str, Any]]:

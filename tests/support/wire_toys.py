@@ -76,6 +76,7 @@ CONFIGS = {
     "count": COUNT,
     "running": RUNNING,
     "spoken": SPOKEN,
+    "talk": SPOKEN.replace("TRANSCRIPTS", "SEGMENTS"),
     "arrivals": SPOKEN,
     "slow": SLOW,
     "narrow": NARROW,

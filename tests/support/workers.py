@@ -11,6 +11,7 @@ LONGEST = ("server", "families", "parity", "cli", "client", "e2e", "loadtest", "
 # How the paths of files begin whose tests share a server or exports -> its name.
 TOGETHER = {
     "tests/server/": "server",
+    "tests/gateway/": "gateway",
     "tests/cli/": "toys on the wire",
     "tests/client/": "toys on the wire",
     "tests/families/icefall/": "exports of icefall",

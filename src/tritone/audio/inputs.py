@@ -50,16 +50,17 @@ def load(
     return resample(waveform, rate, wanted)
 
 
-def load_samples(item: AudioInput, sample_rate: int | None, wanted: int, *, pcm: bool | None) -> Samples:
+def load_samples(item: AudioInput | bytes, sample_rate: int | None, wanted: int, *, pcm: bool | None) -> Samples:
     """Read a file or take an array as it is sent: (samples,) int16 or float32.
 
     Args:
-        item, sample_rate, wanted: see `load`.
+        item: as of `load`, or the bytes of a file.
+        sample_rate, wanted: see `load`.
         pcm: None makes int16 of what has 16 bits already, False of nothing, True of everything, by rounding.
 
     Raises: as `load`.
     """
-    if isinstance(item, (str, os.PathLike)):
+    if isinstance(item, (str, os.PathLike, bytes)):
         return narrow(read_samples(item, wanted, pcm=pcm is not False), wanted, pcm=pcm)
     rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
     return narrow(resample(mono(item), rate, wanted), wanted, pcm=pcm)

@@ -19,7 +19,7 @@ MAX_SHOWN = 120  # characters of a path that may be too long to be one
 LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnxruntime")  # dependencies that the image of the client does without
 COMMANDS = (
     *("export", "inspect", "convert", "check-precision", "engine", "compile"),
-    *("build", "repo", "ensemble", "serve", "models", "drain", "image"),
+    *("build", "repo", "ensemble", "serve", "gateway", "models", "drain", "image"),
     *("transcribe", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "plan", "demo", "doctor"),

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -29,9 +29,9 @@ from tritone.audio.inputs import AudioInput, all_or_one, is_single
 from tritone.client.control import ModelControl
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
-from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
+from tritone.client.parameters import Parameter, Search, request_parameters
 from tritone.client.replies import ActivityReply, EmbeddingReply, Reply, TensorReply, TextReply
-from tritone.client.requests import LOST_AFTER_S, ModelInput, Requests
+from tritone.client.requests import LOST_AFTER_S, Asked, ModelInput, Requests
 from tritone.client.retries import Retries, RetryingTransport
 from tritone.client.stream import (
     DEFAULT_CHUNK_MS,
@@ -244,7 +244,7 @@ class Client:
         loop early abandons the requests in flight.
         """
         info = self.model(model, kind="offline")
-        ask = self._ask(info, details, search)
+        ask = Asked.of(info, details, search, self.endpoint)
         reply = TextReply(ask.details)
         return self._run(inputs, info, reply, TranscriptResult, ask.parameters, concurrency, sample_rate)
 
@@ -490,7 +490,7 @@ class Client:
             ValueError: `search` cannot be sent, or `resume_s` is not positive.
         """
         info = self.model(model, kind="streaming")
-        ask = self._ask(info, details, search)
+        ask = Asked.of(info, details, search, self.endpoint)
         return ClientStream(
             self._transport,
             info,
@@ -561,16 +561,6 @@ class Client:
     def _describe(self, name: str) -> ModelInfo:
         return ModelInfo.from_config(self._transport.model_config(name, self.timeout_s))
 
-    def _ask(self, model: ModelInfo, details: bool, search: Search | None) -> "_Ask":
-        parameters = request_parameters(search)
-        details = details or wants_alternatives(parameters)
-        if details and not model.has_details:
-            raise InputError(
-                f"{self.endpoint}: model '{model.name}' gives no details such as times. Build its repository again."
-            )
-        model.check_search(parameters, self.endpoint)
-        return _Ask(details, parameters)
-
     def close(self) -> None:
         """Close the connection and its threads. Requests in flight are abandoned. Closing twice is fine."""
         self._transport.close()
@@ -612,9 +602,3 @@ class Client:
             takes_gpu=self._shared is not None and self._shared.is_on_gpu,
             classes=classes,
         ).run(inputs)
-
-
-@dataclass(frozen=True)
-class _Ask:
-    details: bool
-    parameters: dict[str, Parameter]

@@ -83,16 +83,16 @@ class GrpcTransport:
                     try:
                         response = done.result()
                     except (grpc.RpcError, grpc.FutureCancelledError) as error:
-                        raise self._explained(error, f"model '{call.model}'", call.timeout_s) from error
+                        raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
                     pending.set_result(call.read(triton.InferResult(response), self._endpoint))
                 except Exception as failure:  # this is gRPC's thread: whatever it is, the caller must hear of it
                     pending.set_exception(failure)
 
         try:
             metadata = (*self._metadata, *call.headers.items())
-            pending.call = self._stub.ModelInfer.future(_message(call), timeout=call.timeout_s, metadata=metadata)
+            pending.call = self._stub.ModelInfer.future(message_of(call), timeout=call.timeout_s, metadata=metadata)
         except ValueError as error:  # the channel is closed
-            raise self._explained(error, f"model '{call.model}'", call.timeout_s) from error
+            raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
         pending.call.add_done_callback(finish)
         return pending
 
@@ -142,21 +142,24 @@ class GrpcTransport:
         try:
             reply = method(request, timeout=timeout_s, metadata=self._metadata)
         except (grpc.RpcError, ValueError) as error:
-            raise self._explained(error, task, timeout_s) from error
+            raise explained(error, self._endpoint, task, timeout_s) from error
         return MessageToDict(reply, preserving_proto_field_name=True)
 
-    def _explained(self, error: Exception, task: str, timeout_s: float) -> Exception:
-        seen: Exception = error
-        if isinstance(error, grpc.FutureCancelledError):
-            seen = Refusal("CANCELLED", "cancelled")
-        elif isinstance(error, grpc.Call):
-            trailing = {each.key: each.value for each in error.trailing_metadata() or ()}
-            hint_s = seconds_of(trailing.get(RETRY_AFTER), unit_s=0.001)
-            seen = Refusal(error.code().name, error.details() or "", hint_s)
-        return explain(seen, self._endpoint, task, timeout_s)
+
+def explained(error: Exception, endpoint: Endpoint, task: str, timeout_s: float) -> Exception:
+    """An error of gRPC, of a call in a thread or in an event loop, as `explain` tells it."""
+    seen: Exception = error
+    if isinstance(error, grpc.FutureCancelledError):
+        seen = Refusal("CANCELLED", "cancelled")
+    elif isinstance(error, grpc.Call | grpc.aio.AioRpcError):
+        trailing = dict(error.trailing_metadata() or ())
+        hint_s = seconds_of(trailing.get(RETRY_AFTER), unit_s=0.001)
+        seen = Refusal(error.code().name, error.details() or "", hint_s)
+    return explain(seen, endpoint, task, timeout_s)
 
 
-def _message(call: Call[Any]) -> pb.ModelInferRequest:
+def message_of(call: Call[Any]) -> pb.ModelInferRequest:
+    """A request as it travels."""
     message = pb.ModelInferRequest(model_name=call.model)
     for name, tensor in call.tensors.items():
         datatype = datatype_of(tensor)

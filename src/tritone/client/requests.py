@@ -15,8 +15,9 @@ import numpy.typing as npt
 from tritone.audio.inputs import AudioInput, load_samples, narrow, source_of
 from tritone.audio.waveform import Samples
 from tritone.client.device_array import DeviceArray, is_on_gpu
+from tritone.client.endpoint import Endpoint
 from tritone.client.models import ModelInfo
-from tritone.client.parameters import Parameter
+from tritone.client.parameters import Parameter, Search, request_parameters, wants_alternatives
 from tritone.client.replies import Reply
 from tritone.client.transport import Call, Transport
 from tritone.errors import InputError, RetryError, ServerTimeoutError, TritoneError
@@ -26,6 +27,31 @@ ModelInput = AudioInput | Mapping[str, npt.ArrayLike] | Result[Any]
 """Audio, or the model's own inputs by name. Of a `Result`, as `audio.read_ahead` yields, index and source are kept."""
 
 LOST_AFTER_S = 5.0  # beyond its time limit a request is given up, whatever its transport does
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a model for transcripts is asked for: details or the text alone, and the parameters of requests."""
+
+    details: bool
+    parameters: dict[str, Parameter]
+
+    @classmethod
+    def of(cls, model: ModelInfo, details: bool, search: Search | None, endpoint: Endpoint) -> "Asked":
+        """Check that a model can do it.
+
+        Raises:
+            InputError: it is too old for details, or for `search`.
+            ValueError: `search` cannot be sent.
+        """
+        parameters = request_parameters(search)
+        details = details or wants_alternatives(parameters)
+        if details and not model.has_details:
+            raise InputError(
+                f"{endpoint}: model '{model.name}' gives no details such as times. Build its repository again."
+            )
+        model.check_search(parameters, endpoint)
+        return cls(details, parameters)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,7 +66,7 @@ class Call(Generic[Answer]):
     `tensors`: the arrays as they travel, by their names. `reply`: which outputs are asked for, and how they are read.
     `parameters`: of the request; of a stream, with its first chunk. `placed`: which tensors lie in shared memory.
     `classes`: how many classes to return in place of each output, the likeliest first; 0 returns the output itself.
-    `route`: the routing key of the stream (`tritone.routing`); "" sends none.
+    `route`: the routing key of the stream (`tritone.routing`); "" sends none. `more_headers`: others of this request.
     """
 
     model: str
@@ -80,11 +80,12 @@ class Call(Generic[Answer]):
     placed: Mapping[str, Placement] = field(default_factory=dict)
     classes: int = 0
     route: str = ""
+    more_headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headers(self) -> Mapping[str, str]:
         """The HTTP headers, or gRPC metadata, of this request alone."""
-        return {STREAM_HEADER: self.route} if self.route else {}
+        return {**self.more_headers, STREAM_HEADER: self.route} if self.route else self.more_headers
 
     @property
     def timeout_us(self) -> int:

@@ -1,0 +1,64 @@
+"""What a client asks of the models, whatever protocol it speaks; and what happens in a live stream."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tritone.transcript import Transcript
+
+EventKind = Literal["speech_started", "speech_stopped", "partial", "final"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class VadOptions:
+    """How a served model for voice activity cuts a live stream into segments.
+
+    `model`: "" is the gateway's. `parameters`: of the wire contract, such as {"threshold": 0.6, "min_silence_s": 0.5}.
+    `prefix_s`: audio before the start of speech that is recognised with it.
+    """
+
+    model: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    prefix_s: float = 0.2
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeakerOptions:
+    """How words get speakers. `model`: for embeddings, "" is the only one; `num_speakers`: 0 finds how many."""
+
+    model: str = ""
+    num_speakers: int = 0
+    max_speakers: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ask:
+    """What a client asks of the models.
+
+    `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
+    contract. `details`: words with times and confidences. `vad`: for streams; None leaves segments to the recogniser's
+    endpoint rules. `final_model`: a model for whole recordings that writes the final text of each segment; "" is none.
+    """
+
+    model: str = ""
+    search: Mapping[str, Any] = field(default_factory=dict)
+    details: bool = True
+    texts: Any = None
+    speakers: SpeakerOptions | None = None
+    vad: VadOptions | None = None
+    final_model: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in a live stream.
+
+    `segment`: its number from 0. `time_s`: where in the audio of the stream, in seconds; of a partial text how much was
+    heard, of a final one the end of its segment. `transcript`: of the segment, for texts; times count from the start of
+    the stream.
+    """
+
+    kind: EventKind
+    segment: int
+    time_s: float
+    transcript: Transcript | None = None

@@ -1,0 +1,14 @@
+"""The doors: one module for each protocol, which speaks it and asks `Gateway.speech`; nothing else.
+
+A door has `routes(gateway) -> list of Starlette's routes`, or `serve(gateway, address) -> a server` with a port of its
+own (`await server.stop(grace_s)`), or both. Every module in this folder is a door.
+"""
+
+import pkgutil
+from importlib import import_module
+from types import ModuleType
+
+
+def all_doors() -> dict[str, ModuleType]:
+    """The doors by name."""
+    return {each.name: import_module(f"{__name__}.{each.name}") for each in pkgutil.iter_modules(__path__)}

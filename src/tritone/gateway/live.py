@@ -1,0 +1,264 @@
+"""A live stream: audio goes in as it is recorded, what happens in it comes out as events.
+
+    accept(samples)  ->  [speech_started, partial, ..., speech_stopped, final]
+
+A live stream is a row of segments. The recogniser's own endpoint rules end them, a served voice activity model does, or
+the client (`commit`). Each stream on the server that takes part in it is a leg: one for all segments where the
+recogniser ends them, one for each segment otherwise. Times are those of the whole stream.
+"""
+
+import asyncio
+import time
+from contextlib import ExitStack
+from dataclasses import replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from tritone.activity import SpeechActivity
+from tritone.audio.inputs import mono
+from tritone.audio.waveform import Samples
+from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
+from tritone.errors import StreamError
+from tritone.gateway.ask import Ask, Event
+from tritone.gateway.callers import Caller
+from tritone.gateway.recent import Arrivals, RecentAudio
+from tritone.gateway.refusal import GatewayRefusal
+from tritone.transcript import Transcript, shifted
+
+if TYPE_CHECKING:
+    from tritone.gateway.speech import Speech
+
+RECENT_S = 3.0  # audio that is kept for speech that is found after it began
+SECOND_PASS_S = 600.0  # the same where a second model hears each segment
+
+
+class Live:
+    """One live stream, made by `Speech.open`; its methods are awaited one after the other.
+
+    Leaving the `async with` block frees it at the server, and what it holds of its caller's limits.
+    """
+
+    def __init__(self, speech: "Speech", ask: Ask, sample_rate: int, caller: Caller) -> None:
+        self.sample_rate = sample_rate
+        self.caller = caller
+        self._speech = speech
+        self._ask = ask
+        self.held = ExitStack()
+        """What is given back when the stream is closed."""
+        self._model = ""
+        self._stream: AsyncClientStream | None = None
+        self._vad: AsyncActivityStream | None = None
+        self._recent = RecentAudio(sample_rate, SECOND_PASS_S if ask.final_model else RECENT_S)
+        self._arrivals = Arrivals()
+        self._events: list[Event] = []
+        self._begins = 0  # where in the stream its leg begins, in samples
+        self._sent = 0  # where the audio ends that legs have heard, in samples
+        self._since = 0  # where the audio of the segment under way begins, in samples
+        self._segment = 0
+        self._text = ""  # of the last partial event
+        self._speaking = False
+        self._over = False
+
+    @property
+    def heard_s(self) -> float:
+        """Seconds of audio that were accepted."""
+        return self._recent.end / self.sample_rate
+
+    @property
+    def model(self) -> str:
+        """The name of the served model that recognises the stream."""
+        return self._model
+
+    async def start(self) -> None:
+        """Check the models; nothing is sent to the server before the first audio. Called by `Speech.open`."""
+        if self._ask.vad is not None:
+            self._vad = await self._speech.detecting(self._ask.vad, self.sample_rate, self.caller)
+        if self._ask.final_model:
+            await self._speech.model(self._ask.final_model, "offline")
+        self._stream = await self._speech.recognising(self._ask, self.sample_rate, self.caller)
+        self._model = self._stream.model.name
+
+    async def accept(self, samples: npt.NDArray[Any]) -> list[Event]:
+        """Take audio and return what happened by now.
+
+        Args:
+            samples: (samples,) or (samples, channels) at the stream's rate, floating point in [-1, 1] or int16, of any
+                length.
+
+        Raises:
+            AudioError: the samples cannot be used; the stream goes on without them.
+            GatewayRefusal: the stream, or its caller's audio, has become too long; that ends the stream.
+            TritoneError: the server failed, which ends the stream.
+        """
+        self._require_open()
+        found = mono(samples)
+        self._count(found)
+        if self._vad is None:
+            await self._recognise(found)
+        elif self._speaking:
+            activity, _ = await _both(self._vad.accept(found), self._recognise(found))
+            await self._follow(activity)
+        else:
+            await self._follow(await self._vad.accept(found))
+        return self._taken()
+
+    async def commit(self) -> list[Event]:
+        """End the segment under way now, and return its final text among the events; the stream goes on."""
+        self._require_open()
+        await self._end_leg()
+        self._begin_leg(self._recent.end)
+        return self._taken()
+
+    async def finish(self) -> list[Event]:
+        """End the stream, and return the rest of its events.
+
+        The last one is final, unless there was no text since an earlier final one.
+        """
+        self._require_open()
+        if self._vad is not None:
+            await self._follow(await self._vad.finish())
+        self._over = True
+        if self._vad is None or self._speaking or self._segment == 0:
+            await self._end_leg(even_empty=self._segment == 0)
+        return self._taken()
+
+    async def close(self) -> None:
+        """Free the stream; the second call does nothing."""
+        self._over = True
+        stream, vad, self._stream, self._vad = self._stream, self._vad, None, None
+        try:
+            if stream is not None:
+                await stream.close()
+            if vad is not None:
+                await vad.close()
+        finally:
+            self.held.close()
+
+    async def __aenter__(self) -> "Live":
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _require_open(self) -> None:
+        if self._over:
+            raise StreamError("this stream is over; open a new one")
+
+    def _count(self, samples: Samples) -> None:
+        try:
+            self.caller.heard(samples.size / self.sample_rate)
+            longest = self._speech.limits.max_stream_s
+            if self.heard_s + samples.size / self.sample_rate > longest:
+                message = f"this stream has more than {longest:g} s of audio, the longest one; open a new one"
+                raise GatewayRefusal(413, message, code="stream_too_long")
+        except GatewayRefusal:
+            self._over = True
+            raise
+        self._recent.add(samples)
+        self._arrivals.add(self.heard_s)
+
+    def _taken(self) -> list[Event]:
+        events, self._events = self._events, []
+        return events
+
+    # Voice activity: speech begins and ends legs.
+
+    async def _follow(self, activity: SpeechActivity) -> None:
+        for each in activity.segments:
+            if not self._speaking:
+                await self._begin_speech(each.start_s, until_s=each.end_s)
+            self._say("speech_stopped", each.end_s)
+            self._speaking = False
+            await self._end_leg(end_s=each.end_s)
+        if activity.speaking_since_s is not None and not self._speaking:
+            await self._begin_speech(activity.speaking_since_s)
+
+    async def _begin_speech(self, since_s: float, until_s: float | None = None) -> None:
+        assert self._ask.vad is not None
+        self._speaking = True
+        self._say("speech_started", since_s)
+        begin = max(self._sent, round((since_s - self._ask.vad.prefix_s) * self.sample_rate))
+        end = self._recent.end if until_s is None else round(until_s * self.sample_rate)
+        found, begin = self._recent.between(begin, end)
+        self._begin_leg(begin)
+        await self._recognise(found)
+
+    # Legs: streams on the server.
+
+    def _begin_leg(self, begin: int) -> None:
+        self._begins = self._sent = self._since = begin
+
+    async def _recognise(self, samples: Samples) -> None:
+        if self._stream is None:
+            self._stream = await self._speech.recognising(self._ask, self.sample_rate, self.caller)
+        self._sent += samples.size
+        await self._read(await self._stream.accept(samples))
+
+    async def _end_leg(self, *, end_s: float | None = None, even_empty: bool = True) -> None:
+        last = Transcript(text="")
+        if self._stream is not None and self._sent > self._begins:
+            asked, stream = time.monotonic(), self._stream
+            last = await stream.finish()
+            self._stream = None
+            await self._read(replace(last, text="", is_final=False), over=True)  # segments that ended on the way
+            last = self._placed(last)
+            self._speech.observe("final", self, time.monotonic() - asked)
+        if last.text or even_empty:
+            await self._finish_segment(last, end_s)
+
+    def _placed(self, found: Transcript) -> Transcript:
+        """A transcript of the leg with times of the whole stream, and the number of its segment."""
+        moved = shifted(found, self._begins / self.sample_rate) if self._begins else found
+        return replace(moved, segment=self._segment, ended=(), history="")
+
+    async def _read(self, found: Transcript, *, over: bool = False) -> None:
+        for each in found.ended:
+            await self._finish_segment(self._placed(each), None)
+        if over or found.text == self._text:
+            return
+        placed = self._placed(found)
+        if not self._text:
+            self._found_text(placed)
+        self._text = found.text
+        self._say("partial", self.heard_s, placed)
+
+    def _found_text(self, placed: Transcript) -> None:
+        """The first text of a segment."""
+        began_s = placed.words[0].start_s if placed.words else self.heard_s
+        if self._vad is None:
+            self._say("speech_started", began_s)
+        if (came := self._arrivals.at(began_s)) is not None:
+            self._speech.observe("first_partial", self, time.monotonic() - came)
+
+    async def _finish_segment(self, placed: Transcript, end_s: float | None) -> None:
+        end_s = end_s if end_s is not None else placed.words[-1].end_s if placed.words else self.heard_s
+        if self._vad is None and placed.text:
+            if not self._text:
+                self._found_text(placed)
+            self._say("speech_stopped", end_s)
+        end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
+        samples, begin = self._recent.between(self._since, end)
+        audio = (samples, self.sample_rate, begin / self.sample_rate)
+        final = await self._speech.finished(placed, self._ask, self.caller, audio)
+        self._say("final", end_s, replace(final, is_final=True))
+        if (came := self._arrivals.at(end_s)) is not None and placed.text:
+            self._speech.observe("end_of_speech", self, time.monotonic() - came)
+        self._since = end
+        self._segment += 1
+        self._text = ""
+
+    def _say(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
+        self._events.append(Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript))
+
+
+async def _both(first: Any, second: Any) -> tuple[Any, Any]:
+    """The results of two coroutines that run at once; when one fails, the other has ended too."""
+    results = await asyncio.gather(first, second, return_exceptions=True)
+    for each in results:
+        if isinstance(each, BaseException):
+            raise each
+    return results[0], results[1]

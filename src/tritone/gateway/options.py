@@ -1,0 +1,73 @@
+"""Options of a gateway: where it listens, which Triton it asks, limits, keys; with the help of `tritone gateway`."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+
+from tritone.proxy.options import Tls
+
+DEFAULT_PORT = 9000
+MEGABYTE = 1 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayLimits:
+    """Limits that hold for everybody; each refusal names the one that was met. Those of a key come on top."""
+
+    max_body_mb: float = field(default=512, metadata={"help": "Largest request body, in MB."})
+    max_message_kb: float = field(default=1024, metadata={"help": "Largest message of a WebSocket, in KB."})
+    max_audio_s: float = field(default=4 * 3600, metadata={"help": "Longest recording, in seconds."})
+    max_stream_s: float = field(default=4 * 3600, metadata={"help": "Longest audio of a live stream, in seconds."})
+    max_streams: int = field(default=2048, metadata={"help": "Live streams open at once."})
+    max_requests: int = field(default=256, metadata={"help": "Requests in flight at once."})
+    request_s: float = field(default=600, metadata={"help": "Longest time of a request, in seconds."})
+    triton_s: float = field(default=60, metadata={"help": "Longest time that Triton may take to answer, in seconds."})
+    idle_s: float = field(default=60, metadata={"help": "A live stream without audio is ended after so many seconds."})
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            if not 0 < getattr(self, each.name) < math.inf:
+                raise ValueError(f"{each.name} must be a number above 0, got {getattr(self, each.name)}")
+
+    @property
+    def max_body_bytes(self) -> int:
+        return round(self.max_body_mb * MEGABYTE)
+
+    @property
+    def max_message_bytes(self) -> int:
+        return round(self.max_message_kb * 1024)
+
+
+@dataclass(frozen=True, kw_only=True)
+class GatewayOptions:
+    """Options of one gateway.
+
+    `ports`: doors that have a port of their own beside `port`, by name: one that serves another protocol (riva), or one
+    whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
+    "https://app.example"; none by default.
+    """
+
+    triton: str = "localhost:8001"
+    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
+    port: int = field(default=DEFAULT_PORT, metadata={"help": "Port of HTTP and WebSockets; 0: any that is free."})
+    ports: Mapping[str, int] = field(default_factory=dict)
+    model: str = field(default="", metadata={"help": "Model for whole recordings; not needed if there is only one."})
+    stream_model: str = field(default="", metadata={"help": "Model for live streams; not needed if there is only one."})
+    vad_model: str = field(default="", metadata={"help": "Model that finds speech in live streams."})
+    chunk_ms: float = field(default=160.0, metadata={"help": "Audio of a live stream that is sent at a time, in ms."})
+    drain_s: float = field(
+        default=10.0, metadata={"help": "How long live streams may go on after SIGTERM, in seconds."}
+    )
+    cors: tuple[str, ...] = ()
+    keys: Path | None = None
+    tls: Tls | None = None
+    limits: GatewayLimits = GatewayLimits()
+
+    def __post_init__(self) -> None:
+        for name, port in {"port": self.port, **self.ports}.items():
+            if not 0 <= port <= 65535:
+                raise ValueError(f"the port of {name} must be 1 to 65535, or 0 for any, got {port}")
+        for name in ("chunk_ms", "drain_s"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)}")

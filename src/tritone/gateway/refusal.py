@@ -1,0 +1,113 @@
+"""What clients are told when something fails: one mapping from errors to a status, a code word and a sentence.
+
+    answer = told(error)   ->  ErrorAnswer(status=429, code="rate_limited", message=..., retry_after_s=2.5)
+
+Every door words an error in its own protocol, and takes these four values for it. A client's own mistakes are told as
+they are; about Triton and its operator's mistakes it learns no more than what it can do, and the log has the rest.
+"""
+
+import logging
+import math
+import re
+from dataclasses import dataclass
+
+from tritone.errors import (
+    AudioError,
+    InputError,
+    MissingDependencyError,
+    RetryError,
+    ServerBusyError,
+    ServerTimeoutError,
+    ServerUnreachableError,
+    StreamError,
+    StreamLostError,
+    TritoneError,
+)
+
+LOG = logging.getLogger("tritone.gateway")
+ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
+
+
+class GatewayRefusal(TritoneError):  # noqa: N818  # an answer that the gateway gives without asking Triton
+    """A request that the gateway itself refuses. `status`: of HTTP; `code`: one word for programs."""
+
+    def __init__(self, status: int, message: str, retry_after_s: float | None = None, *, code: str = "") -> None:
+        super().__init__(message)
+        self.status = status
+        self.code = code or CODES.get(status, "refused")
+        self.retry_after_s = retry_after_s
+
+
+CODES = {
+    400: "invalid_request",
+    401: "unauthorized",
+    403: "forbidden",
+    404: "not_found",
+    408: "too_slow",
+    413: "too_large",
+    415: "unsupported_format",
+    429: "rate_limited",
+    500: "internal_error",
+    503: "overloaded",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ErrorAnswer:
+    """What a client is told. `retry_after_s`: when to try again; None: not unchanged, or nobody knows when."""
+
+    status: int
+    code: str
+    message: str
+    retry_after_s: float | None = None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those of HTTP that say when to try again."""
+        if self.retry_after_s is None:
+            return {}
+        return {
+            "retry-after": str(max(1, math.ceil(self.retry_after_s))),  # HTTP knows whole seconds only
+            "retry-after-ms": str(max(1, round(1000 * self.retry_after_s))),
+        }
+
+    @property
+    def body(self) -> dict[str, dict[str, str]]:
+        """The JSON of the gateway's own doors."""
+        return {"error": {"code": self.code, "message": self.message}}
+
+
+def told(error: BaseException) -> ErrorAnswer:
+    """The answer about an error. Those that are nobody's mistake outside are written to the log."""
+    if isinstance(error, GatewayRefusal):
+        return ErrorAnswer(status=error.status, code=error.code, message=str(error), retry_after_s=error.retry_after_s)
+    if isinstance(error, InputError):
+        code = "invalid_audio" if isinstance(error, AudioError) else "invalid_request"
+        code = "invalid_stream" if isinstance(error, StreamError) else code
+        return ErrorAnswer(status=400, code=code, message=ADDRESS.sub("", str(error)))
+    LOG.log(logging.WARNING if isinstance(error, RetryError) else logging.ERROR, "%s", error, exc_info=_trace(error))
+    if isinstance(error, RetryError):
+        status, code, message = _now(error)
+        return ErrorAnswer(status=status, code=code, message=message, retry_after_s=error.retry_after_s)
+    code = "unavailable" if isinstance(error, MissingDependencyError) else "internal_error"
+    message = "the speech service is not set up for this; its operator's log says more"
+    if not isinstance(error, TritoneError):
+        message = "the gateway failed; its log says more"
+    return ErrorAnswer(status=500, code=code, message=message)
+
+
+def _now(error: RetryError) -> tuple[int, str, str]:
+    """Status, code and message of what may work later."""
+    if isinstance(error, StreamLostError):
+        return 503, "stream_lost", "the speech server lost this stream; open a new one and send its audio again"
+    if isinstance(error, ServerBusyError):
+        return 503, "overloaded", "the speech server has no room now; try again later"
+    if isinstance(error, ServerTimeoutError):
+        return 504, "timeout", "the speech server took too long; try again later, or send less at once"
+    if isinstance(error, ServerUnreachableError):
+        return 502, "unreachable", "the speech server does not answer; try again later"
+    return 503, "unavailable", "the speech service could not take this now; try again later"
+
+
+def _trace(error: BaseException) -> BaseException | None:
+    return None if isinstance(error, TritoneError) else error

@@ -1,0 +1,232 @@
+"""Running a gateway: uvicorn on its ports, until SIGTERM or SIGINT; live streams may end before it does.
+
+GatewayServer(options).run()                      blocks
+with GatewayServer(options).background() as it:   in a thread; it.port, it.gateway
+"""
+
+import asyncio
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any
+
+from tritone.errors import MissingDependencyError, ServerSetupError
+from tritone.gateway.gateway import Gateway
+from tritone.gateway.options import GatewayOptions
+
+try:
+    import uvicorn
+    import uvloop
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+    from tritone.gateway.app import build_app
+    from tritone.gateway.doors import all_doors
+except ImportError as error:
+    raise MissingDependencyError(
+        f"the gateway needs packages that are not installed ({error.name}): pip install 'tritone[gateway]'"
+    ) from error
+
+LOG = logging.getLogger("tritone.gateway")
+LINGER_S = 1  # for connections that are still open when all streams have ended
+LOOK_S = 0.05
+START_S = 60.0
+
+
+class GatewayServer:
+    """One gateway with its ports. `ports`: where it listens, by the names of `GatewayOptions.ports`, and "http".
+
+    Args:
+        doors: those to open, by name; None takes all there are.
+        told: called when it listens.
+    """
+
+    def __init__(
+        self,
+        options: GatewayOptions,
+        *,
+        doors: dict[str, ModuleType] | None = None,
+        told: Callable[["GatewayServer"], None] = lambda server: None,
+    ) -> None:
+        self.options = options
+        self.ports: dict[str, int] = {}
+        self.gateway = Gateway(options)
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._doors = all_doors() if doors is None else doors
+        self._told = told
+        self._ending: asyncio.Event | None = None
+        self._at_once = False
+
+    @property
+    def port(self) -> int:
+        """Where HTTP and WebSockets are."""
+        return self.ports["http"]
+
+    def run(self) -> None:
+        """Serve until a signal ends it, or `end` is called.
+
+        Raises:
+            ServerSetupError: a port cannot be listened on.
+        """
+        loop = self.loop = uvloop.new_event_loop()
+        try:
+            asyncio.set_event_loop(loop)
+            loop.run_until_complete(self._serve())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+    @contextmanager
+    def background(self) -> Iterator["GatewayServer"]:
+        """Serve in a thread while the block runs; ends at once."""
+        listening = threading.Event()
+        failed: list[BaseException] = []
+        earlier = self._told
+
+        def started(server: GatewayServer) -> None:
+            earlier(server)
+            listening.set()
+
+        def work() -> None:
+            try:
+                self.run()
+            except BaseException as error:
+                failed.append(error)
+            finally:
+                listening.set()
+
+        self._told = started
+        thread = threading.Thread(target=work, name="tritone-gateway")
+        thread.start()
+        try:
+            listening.wait()
+            if failed:
+                raise failed[0]
+            yield self
+        finally:
+            self.end(at_once=True)
+            thread.join()
+
+    def end(self, *, at_once: bool = False) -> None:
+        """Take nothing new, and end when live streams have ended, or after `drain_s`. From any thread."""
+        loop = self.loop
+        if loop is not None:
+            with suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._end, at_once)
+
+    def _end(self, at_once: bool) -> None:
+        self._at_once = self._at_once or at_once or self.gateway.state == "draining"
+        self.gateway.state = "draining"
+        if self._ending is not None:
+            self._ending.set()
+
+    async def _serve(self) -> None:
+        ending = self._ending = asyncio.Event()
+        servers, others = [], []
+        loop = asyncio.get_running_loop()
+        try:
+            sockets = {name: self._listen(name, port) for name, port in self._http_ports().items()}
+        except BaseException:
+            await self.gateway.close()
+            raise
+        app = build_app(self.gateway, self._doors.values())
+        tasks = []
+        try:
+            for name, listener in sockets.items():
+                serves = app if name == "http" else _at(app, f"/{name}")
+                servers.append(_Server(self._config(serves, lifespan=name == "http")))
+                tasks.append(asyncio.ensure_future(servers[-1].serve([listener])))
+                self.ports[name] = listener.getsockname()[1]
+            for name in self.options.ports:
+                if hasattr(self._doors[name], "serve"):
+                    address = f"{self.options.host}:{self.options.ports[name]}"
+                    others.append(await self._doors[name].serve(self.gateway, address))
+                    self.ports[name] = getattr(others[-1], "port", self.options.ports[name])
+            while not all(each.started for each in servers):
+                await asyncio.sleep(LOOK_S)
+            if threading.current_thread() is threading.main_thread():
+                for number in (signal.SIGTERM, signal.SIGINT):
+                    loop.add_signal_handler(number, self._end, False)
+            self._told(self)
+            await ending.wait()
+            await self._drained()
+        finally:
+            for other in others:
+                await other.stop(LINGER_S)
+            for each in reversed(servers):  # the one with the lifespan closes the client of all
+                each.should_exit = True
+            await asyncio.gather(*tasks)
+            for listener in sockets.values():
+                listener.close()
+
+    async def _drained(self) -> None:
+        """Return when no stream is live, at the latest after `drain_s`."""
+        ends = asyncio.get_running_loop().time() + self.options.drain_s
+        while self.gateway.speech.open_streams and not self._at_once:
+            if asyncio.get_running_loop().time() > ends:
+                LOG.warning(
+                    "%d live streams are ended, %g s after the signal",
+                    self.gateway.speech.open_streams,
+                    self.options.drain_s,
+                )
+                return
+            await asyncio.sleep(LOOK_S)
+
+    def _http_ports(self) -> dict[str, int]:
+        """Those that speak HTTP; a door that has routes and no server of its own is served there alone."""
+        unknown = [name for name in self.options.ports if name not in self._doors]
+        if unknown:
+            raise ServerSetupError(f"there is no door {', '.join(unknown)}; there are {', '.join(self._doors)}")
+        own = {name: port for name, port in self.options.ports.items() if not hasattr(self._doors[name], "serve")}
+        return {"http": self.options.port, **own}
+
+    def _listen(self, name: str, port: int) -> socket.socket:
+        host = self.options.host
+        try:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, port), family=family, backlog=2048)
+        except OSError as error:
+            option = "--port" if name == "http" else f"--{name}-port"
+            raise ServerSetupError(
+                f"the gateway cannot listen on {host}:{port}: {error.strerror or error}. Choose another with {option} "
+                "or --host."
+            ) from error
+
+    def _config(self, app: Any, *, lifespan: bool) -> uvicorn.Config:
+        limits = self.options.limits
+        return uvicorn.Config(
+            app,
+            http="httptools",
+            ws="websockets-sansio",
+            lifespan="on" if lifespan else "off",
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            ws_max_size=limits.max_message_bytes,
+            ws_per_message_deflate=False,
+            timeout_graceful_shutdown=LINGER_S,
+        )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's server, whose signals are ours."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def _at(app: "ASGIApp", path: str) -> "ASGIApp":
+    """The application as its door at `path` alone sees it, for clients that ask for / and nothing else."""
+
+    async def served(scope: "Scope", receive: "Receive", send: "Send") -> None:
+        if scope["type"] in ("http", "websocket") and scope["path"] == "/":
+            scope = {**scope, "path": path, "raw_path": path.encode()}
+        await app(scope, receive, send)
+
+    return served

@@ -1,0 +1,158 @@
+"""What every door asks of Triton, in the event loop: models, whole recordings and live streams.
+
+transcript = await speech.transcribe(data, Ask(), caller)
+async with await speech.open(Ask(), 48000, caller) as live:
+    events = await live.accept(samples)
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from tritone.audio.files import read_samples
+from tritone.audio.waveform import Samples
+from tritone.client.async_client import AsyncClient
+from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
+from tritone.client.models import Kind, ModelInfo
+from tritone.errors import InputError
+from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
+from tritone.gateway.callers import Caller
+from tritone.gateway.live import Live
+from tritone.gateway.options import GatewayLimits, GatewayOptions
+from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.second_pass import revised
+from tritone.transcript import Transcript
+
+__all__ = ["Ask", "Event", "Live", "SpeakerOptions", "Speech", "VadOptions"]
+
+
+class Speech:
+    """One Triton, as the doors use it; one per process."""
+
+    def __init__(self, client: AsyncClient, options: GatewayOptions) -> None:
+        self._client = client
+        self._options = options
+        self._lives: set[Live] = set()
+
+    @property
+    def limits(self) -> GatewayLimits:
+        return self._options.limits
+
+    @property
+    def open_streams(self) -> int:
+        return len(self._lives)
+
+    async def models(self) -> list[ModelInfo]:
+        """The ready models that transcribe recordings or streams, by name."""
+        return [each for each in await self._client.models() if each.kind in ("offline", "streaming")]
+
+    async def model(self, name: str, kind: Kind) -> ModelInfo:
+        """The served model of that name, or the gateway's own of that kind for "".
+
+        Raises:
+            GatewayRefusal: there is no such model.
+            RetryError: the server cannot be asked.
+        """
+        own = {
+            "offline": self._options.model,
+            "streaming": self._options.stream_model,
+            "activity-streaming": self._options.vad_model,
+        }
+        try:
+            return await self._client.model(name or own.get(kind) or None, kind=kind)
+        except InputError as error:
+            message = ADDRESS.sub("", str(error))
+            raise GatewayRefusal(404, message, code="model_not_found") from error
+
+    async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
+        """Transcribe a recording of any format.
+
+        Raises:
+            AudioError: it is not audio, or too long.
+            GatewayRefusal: there is no such model, or the caller has sent more audio than it may.
+            TritoneError: the server failed.
+        """
+        info = await self.model(ask.model, "offline")
+        longest = self.limits.max_audio_s
+        samples = await asyncio.to_thread(read_samples, audio, info.sample_rate, max_audio_s=longest)
+        caller.heard(samples.size / info.sample_rate)
+        found = await self.once(samples, info.sample_rate, info.name, ask, caller)
+        return await self.finished(found, ask, caller, None)
+
+    async def once(self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller) -> Transcript:
+        """The transcript of samples that fit into one request, (samples,) at `sample_rate` (Hz)."""
+        info = await self.model(model, "offline")
+        return await self._client.transcribe(
+            samples,
+            info.name,
+            details=ask.details and info.has_details,
+            search=ask.search,
+            sample_rate=sample_rate,
+            headers=caller.headers,
+        )
+
+    async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncIterator[Transcript]:
+        """The finished parts of a recording of any length, in their order; times are those of the whole."""
+        yield await self.transcribe(audio, ask, caller)
+
+    async def open(self, ask: Ask, sample_rate: int, caller: Caller) -> Live:
+        """Open a live stream; nothing is sent to the server before its first audio.
+
+        Args:
+            sample_rate: of the audio that will come, in Hz.
+
+        Raises:
+            GatewayRefusal: there is no such model, or no stream left for the caller, or for anybody.
+            AudioError: no audio has that rate.
+            TritoneError: the server cannot be asked.
+        """
+        if len(self._lives) >= self.limits.max_streams:
+            message = f"{len(self._lives)} streams are open here, the most there may be; try again later"
+            raise GatewayRefusal(503, message, 1.0)
+        with ExitStack() as held:
+            held.enter_context(caller.streaming())
+            live = Live(self, ask, sample_rate, caller)
+            self._lives.add(live)
+            held.callback(self._lives.discard, live)
+            await live.start()
+            live.held = held.pop_all()
+        return live
+
+    async def recognising(self, ask: Ask, sample_rate: int, caller: Caller) -> AsyncClientStream:
+        """A stream on the server that recognises."""
+        info = await self.model(ask.model, "streaming")
+        return await self._client.stream(
+            info.name,
+            sample_rate=sample_rate,
+            details=info.has_details,  # which tell of segments
+            chunk_ms=self._options.chunk_ms,
+            search=ask.search,
+            headers=caller.headers,
+        )
+
+    async def detecting(self, vad: VadOptions, sample_rate: int, caller: Caller) -> AsyncActivityStream:
+        """A stream on the server that finds speech."""
+        info = await self.model(vad.model, "activity-streaming")
+        return await self._client.detect_stream(
+            info.name,
+            sample_rate=sample_rate,
+            options=vad.parameters,
+            chunk_ms=self._options.chunk_ms,
+            headers=caller.headers,
+        )
+
+    async def finished(
+        self, found: Transcript, ask: Ask, caller: Caller, audio: tuple[Samples, int, float] | None
+    ) -> Transcript:
+        """A final transcript as the client wants it.
+
+        Args:
+            audio: of a segment of a live stream: its samples, their rate in Hz, and where they begin in seconds.
+        """
+        if ask.final_model and audio is not None:
+            found = await revised(self, found, ask, caller, audio)
+        return found
+
+    def observe(self, what: str, live: Live, seconds: float) -> None:
+        """Count a latency of a live stream."""

@@ -1,0 +1,55 @@
+"""One Triton of toy models and one gateway in a thread, for all doors.
+
+Models: `toy` transcribes recordings and `live` streams, whose segments end after 0.4 s of silence; what they write can
+be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from serving import quiet_options
+from tritone.gateway import GatewayOptions
+from tritone.gateway.server import GatewayServer
+from tritone.repository import ModelOptions, build_repository
+from tritone.server import TritonServer
+from wire_toys import write_models
+
+TIMEOUT_S = 60.0  # of what takes a moment, on machines that are busy
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+@pytest.fixture(scope="session")
+def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+    repository = tmp_path_factory.mktemp("behind") / "repository"
+    offline = ModelOptions(max_batch_size=8, queue_delay_ms=0, max_audio_s=60)
+    build_repository([toy_bundle], repository, names=["toy"], modes="offline", options=offline)
+    streaming = ModelOptions(
+        queue_delay_ms=0, max_streams=32, stream_idle_timeout_s=600, endpoint_silence_after_speech_s=0.4
+    )
+    build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=streaming)
+    write_models(repository, "talk")
+    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def gateway(triton: TritonServer) -> Iterator[GatewayServer]:
+    """A gateway with all doors, on free ports; `gateway.port` is that of HTTP and WebSockets."""
+    with GatewayServer(GatewayOptions(triton=triton.grpc_address, port=0)).background() as running:
+        yield running
+
+
+@pytest.fixture
+def run(gateway: GatewayServer) -> Run:
+    """Runs a coroutine in the gateway's event loop, and returns its result."""
+
+    def run(work: Coroutine[Any, Any, Any]) -> Any:
+        assert gateway.loop is not None
+        return asyncio.run_coroutine_threadsafe(work, gateway.loop).result(TIMEOUT_S)
+
+    return run

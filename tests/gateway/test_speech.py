@@ -1,0 +1,136 @@
+"""What doors ask of Triton: recordings and live streams, through a real Triton of toy models."""
+
+import io
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+import pytest
+import soundfile
+
+from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
+from tritone.gateway.callers import Caller
+from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.speech import Ask, Event, VadOptions
+
+CALLER = Caller(door="test")
+PAUSE = np.zeros(SAMPLE_RATE, np.float32)
+# Words after which a pause is silence to the toy model: the levels of their letters add up to its number of tokens.
+ONE, NEO = "one", "neo"
+
+
+def wav(samples: Any, rate: int = SAMPLE_RATE) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, rate, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
+def said(text: str, frames_per_token: int = 1) -> Any:
+    """Audio of whole frames, so that more may follow."""
+    return toy_waveform(text, frames_per_token)[:-CONTEXT]
+
+
+async def played(speech: Any, ask: Ask, audio: Any, *, piece: int = 1000, commit_at: int = -1) -> list[Event]:
+    """The events of a stream that hears audio in pieces."""
+    events: list[Event] = []
+    async with await speech.open(ask, SAMPLE_RATE, CALLER) as live:
+        for begin in range(0, len(audio), piece):
+            if begin == commit_at:
+                events += await live.commit()
+            events += await live.accept(audio[begin : begin + piece])
+        events += await live.finish()
+    return events
+
+
+def texts(events: Sequence[Event], kind: str = "final") -> list[str]:
+    return [event.transcript.text for event in events if event.kind == kind]
+
+
+def test_a_recording_is_transcribed_with_times(gateway: Any, run: Any) -> None:
+    found = run(gateway.gateway.speech.transcribe(wav(toy_waveform("hello world")), Ask(model="toy"), CALLER))
+    assert found.text == "hello world"
+    assert [word.text for word in found.words] == ["hello", "world"]
+    assert found.words[0].start_s < found.words[0].end_s <= found.words[1].start_s
+
+
+def test_models_are_those_that_write_text(gateway: Any, run: Any) -> None:
+    assert [model.name for model in run(gateway.gateway.speech.models())] == ["live", "toy"]
+
+
+def test_a_model_that_is_not_served_is_told(gateway: Any, run: Any) -> None:
+    with pytest.raises(GatewayRefusal, match="no ready model 'nobody'") as caught:
+        run(gateway.gateway.speech.transcribe(wav(PAUSE), Ask(model="nobody"), CALLER))
+    assert (caught.value.status, caught.value.code) == (404, "model_not_found")
+    assert "grpc://" not in str(caught.value)
+
+
+def test_a_stream_has_partial_texts_and_a_final_one(gateway: Any, run: Any) -> None:
+    events = run(played(gateway.gateway.speech, Ask(), toy_waveform("hello", 4)))
+    assert texts(events) == ["hello"]
+    partial = texts(events, "partial")
+    assert partial
+    assert all("hello".startswith(text) for text in partial)
+    assert events[0].kind == "speech_started"
+    assert {event.segment for event in events} == {0}
+
+
+def test_the_recognisers_rules_end_segments_with_times_of_the_whole_stream(gateway: Any, run: Any) -> None:
+    audio = np.concatenate((said(ONE), PAUSE, said(NEO), PAUSE))
+    events = run(played(gateway.gateway.speech, Ask(), audio))
+    finals = [event for event in events if event.kind == "final"]
+    assert texts(events) == [ONE, NEO]
+    assert [event.segment for event in finals] == [0, 1]
+    assert [event.kind for event in events if "speech" in event.kind] == ["speech_started", "speech_stopped"] * 2
+    assert finals[1].transcript.words[0].start_s > 1
+
+
+def test_a_segment_ends_when_the_client_says_so(gateway: Any, run: Any) -> None:
+    first = np.concatenate((said("one", 4), np.zeros(FRAME, np.float32)))
+    audio, at = np.concatenate((first, toy_waveform("two", 4))), len(first)
+    events = run(played(gateway.gateway.speech, Ask(), audio, piece=FRAME, commit_at=at))
+    finals = [event for event in events if event.kind == "final"]
+    assert texts(events) == ["one", "two"]
+    assert finals[1].transcript.words[0].start_s == pytest.approx(at / SAMPLE_RATE, abs=0.05)
+    assert finals[1].transcript.audio_s == pytest.approx(len(audio) / SAMPLE_RATE, abs=0.01)
+
+
+def test_a_voice_activity_model_begins_and_ends_segments(gateway: Any, run: Any) -> None:
+    speech = [said(word, 3) for word in (ONE, NEO)]
+    quiet = np.zeros(SAMPLE_RATE // 2, np.float32)
+    audio = np.concatenate((PAUSE, speech[0], quiet, speech[1], quiet))
+    events = run(played(gateway.gateway.speech, Ask(vad=VadOptions()), audio))
+    assert [event.kind for event in events if event.kind != "partial"] == [
+        *("speech_started", "speech_stopped", "final"),
+        *("speech_started", "speech_stopped", "final"),
+    ]
+    started = [event.time_s for event in events if event.kind == "speech_started"]
+    second = 1.5 + len(speech[0]) / SAMPLE_RATE
+    assert started == pytest.approx([1.0, second], abs=0.011)
+    words = [event.transcript.words[0].start_s for event in events if event.kind == "final"]
+    assert words == pytest.approx([1.0, second], abs=0.2)
+
+
+def test_a_second_model_writes_the_final_text(gateway: Any, run: Any) -> None:
+    audio = np.concatenate((said(ONE), PAUSE, said(NEO), PAUSE))
+    events = run(played(gateway.gateway.speech, Ask(final_model="toy"), audio))
+    assert texts(events) == [ONE, NEO]
+    assert [event.transcript.words[0].start_s > 1 for event in events if event.kind == "final"] == [False, True]
+
+
+def test_silence_has_one_final_event_without_text(gateway: Any, run: Any) -> None:
+    for ask in (Ask(), Ask(vad=VadOptions())):
+        events = run(played(gateway.gateway.speech, ask, PAUSE))
+        assert [(event.kind, event.transcript.text) for event in events] == [("final", "")]
+
+
+def test_streams_are_given_back(gateway: Any, run: Any) -> None:
+    async def vanish() -> int:
+        speech = gateway.gateway.speech
+        with suppress(ConnectionError):
+            async with await speech.open(Ask(), SAMPLE_RATE, CALLER) as live:
+                await live.accept(toy_waveform("hello"))
+                raise ConnectionError("the client is gone")
+        return int(speech.open_streams)
+
+    assert run(vanish()) == 0
