@@ -139,6 +139,13 @@ def test_a_bundle_transcribes_in_process(toy_bundle: Path, speech: list[Path], s
     assert (code, err) == (0, "")
 
 
+@pytest.mark.parametrize("streaming", [(), ("--streaming",)])
+def test_texts_are_written_for_people(toy_bundle: Path, speech: list[Path], streaming: tuple[str, ...]):
+    options = ("--punctuate", "--capitals", "Tritone", "--profanity", "mask", "--profane-words", "World")
+    code, out, err = run("--bundle", toy_bundle, *options, *streaming, speech[0], speech[2])
+    assert (code, [line.partition("\t")[2] for line in out.splitlines()]) == (0, ["Hello w****.", "Tritone."]), err
+
+
 def test_folders_and_manifests_stand_for_the_files_in_them(toy_bundle: Path, speech: list[Path], tmp_path: Path):
     texts = dict(zip(speech, ("hello world", "seven 7", "tritone"), strict=True))
     (tmp_path / "notes.txt").write_text("no audio")

@@ -20,6 +20,7 @@ from tritone.errors import InputError
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcriber
 from tritone.systems.resume import left_to_do
+from tritone.texts import TextOptions, tidy
 
 if TYPE_CHECKING:
     from tritone.evaluate.journal import Journal
@@ -77,13 +78,14 @@ def transcribe(
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
+    texts: TextOptions,
 ) -> None:
     """Turn audio files into text.
 
     A running server does it (--url), or a bundle (--bundle): in this process or, with --ray, on a Ray cluster. Name the
     files, or a list of them by --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own
     default unless options from --search to --hotwords change it. With --journal, the same command continues after an
-    interrupt. Exit code 0 only if every file worked.
+    interrupt. --numbers and --punctuate write English texts as people do. Exit code 0 only if every file worked.
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
     on_ray.check(where.bundle, streaming=streaming)
@@ -121,18 +123,22 @@ def transcribe(
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
         system = stack.enter_context(
-            closing(_open(where, on_ray, playback, timestamps or details, asked, own, decoded, resume))
+            closing(
+                _open(where, on_ray, playback, timestamps or details or texts.punctuate, asked, own, decoded, resume)
+            )
         )
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
-                    (result,) = system.run([path], lambda _, transcript: show(transcript))
-                printer.show(replace(result, index=index))
+                    (result,) = system.run([path], lambda _, transcript: show(tidy(transcript, texts)))
+                printer.show(replace(_tidied(result, texts), index=index))
         else:
             written = {"json": str(json), "timestamps": str(timestamps), "details": str(details)}
+            if not texts.changes_nothing:
+                written["texts"] = str(texts)
             kept = None if journal is None else stack.enter_context(_journal(journal, paths, system, written))
-            _whole_files(paths, system, printer, kept)
+            _whole_files(paths, system, printer, texts, kept)
     if printer.failed:
         raise typer.Exit(1)
 
@@ -150,7 +156,11 @@ def _journal(path: Path, paths: list[str], system: "System[TranscriptResult]", w
 
 
 def _whole_files(
-    paths: list[str], system: "System[TranscriptResult]", printer: TranscriptPrinter, journal: "Journal | None"
+    paths: list[str],
+    system: "System[TranscriptResult]",
+    printer: TranscriptPrinter,
+    texts: TextOptions,
+    journal: "Journal | None",
 ) -> None:
     """Transcribe and print what the journal does not have, and print what it has."""
     done: list[bool | None] = [None] * len(paths)
@@ -165,7 +175,7 @@ def _whole_files(
         for places in filter(None, left_to_do(done, system.batch)):
             with closing(system.run(paths[index] for index in places)) as results:
                 for result in results:
-                    found = replace(result, index=places[result.index])
+                    found = replace(_tidied(result, texts), index=places[result.index])
                     if done[found.index]:  # computed again for the sake of its batch
                         continue
                     if journal is not None:
@@ -173,6 +183,11 @@ def _whole_files(
                         journal.add({"id": str(found.index), **outcome})
                     printer.show(found)
                     advance()
+
+
+def _tidied(result: "TranscriptResult", texts: TextOptions) -> "TranscriptResult":
+    written: Any = None if result.value is None else tidy(result.value, texts)
+    return replace(result, value=written)
 
 
 def _recordings(

@@ -28,7 +28,7 @@ SERVING, NOT_SERVING = 1, 2
 """Values of the status in a `HealthCheckResponse`."""
 
 # Message -> its fields, one a line: label, type, name, number. A label is `repeated`, `optional` (its presence is
-# known), or `oneof:NAME`. A type is one of protobuf's, `map` (of text to text), an enumeration or a message of this package.
+# known), or `oneof:NAME`. A type is one of protobuf's, `map` (of text to text), an enumeration or a message.
 SCHEMAS = {
     "nvidia.riva": {
         "RequestId": "string value 1",

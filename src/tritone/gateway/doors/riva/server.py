@@ -63,7 +63,8 @@ async def serve(gateway: "Gateway", address: str) -> RivaServer:
         reason = ""
     if not port:
         raise ServerSetupError(
-            f"the gateway cannot listen on {address} for Riva's clients{reason}. Choose another with --riva-port or --host."
+            f"the gateway cannot listen on {address} for Riva's clients{reason}. Choose another with "
+            "--riva-port or --host."
         )
     await server.start()
     return RivaServer(server, port)

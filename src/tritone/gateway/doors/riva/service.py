@@ -288,7 +288,7 @@ def _plain(message: bytes) -> bytes:
     """A message that is not compressed: unpacking is switched off, since gRPC's knows no limit."""
     if message.startswith(COMPRESSED):
         raise InputError(
-            "compressed messages are not read here; audio is hardly smaller by it. Send without compression"
+            "compressed messages are not read here, for audio is hardly smaller then; send them as they are"
         )
     return message
 

@@ -1,0 +1,349 @@
+"""Numbers, dates, times, amounts and spelled words of spoken English in written form: a small grammar.
+
+    written_numbers(row("it is five thirty p m on march twentieth"))
+    ->  it | is | 5:30 p.m. | on | March | 20
+
+Rules are tried from the first word on, the most particular first; each says how many words it takes. What none of them
+takes stays as it is. A lone number below ten stays a word, as editors ask for, unless a letter or a number stands
+beside it ("enter q six"), or a unit follows.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from tritone.texts.written import Written, row
+
+Words = Sequence[str]
+Found = tuple[str, int]  # the written form, and how many words it stands for
+
+DIGITS = {word: value for value, word in enumerate(row("zero one two three four five six seven eight nine"))}
+DIGITS["oh"] = 0
+TEENS = {
+    word: value
+    for value, word in enumerate(
+        row("ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen"), start=10
+    )
+}
+TENS = {
+    word: 10 * tens for tens, word in enumerate(row("twenty thirty forty fifty sixty seventy eighty ninety"), start=2)
+}
+SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+ORDINALS = {
+    word: value
+    for value, word in enumerate(
+        row(
+            "first second third fourth fifth sixth seventh eighth ninth tenth eleventh twelfth thirteenth fourteenth "
+            "fifteenth sixteenth seventeenth eighteenth nineteenth"
+        ),
+        start=1,
+    )
+}
+TENTHS = {tens[:-1] + "ieth": value for tens, value in TENS.items()} | {"hundredth": 100, "thousandth": 1000}
+MONTHS = row("january february march april may june july august september october november december")
+LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz")
+CURRENCIES = {"dollar": ("$", "cent"), "euro": ("€", "cent"), "pound": ("£", "penny")}
+COINS = {"cent": "cent", "cents": "cent", "penny": "penny", "pence": "penny"}
+TOP_DOMAINS = frozenset(row("com org net edu gov io de uk"))
+GROUPED_FROM = 10_000  # 6881, but 68,810
+PHONE = {10: (3, 6)}  # where dashes stand in a number of so many digits, as North America writes it
+
+
+def written_numbers(words: Words) -> list[Written]:
+    """Write the numbers in some spoken words, in lower case."""
+    made: list[Written] = []
+    at = 0
+    while at < len(words):
+        text, taken = next(filter(None, (rule(words, at) for rule in RULES)), (words[at], 1))
+        made.append(Written(text, at, at + taken))
+        at += taken
+    return list(_lone_as_words(made, words))
+
+
+def _date(words: Words, at: int) -> Found | None:
+    """March twentieth [nineteen seventy], or [the] twentieth of March [nineteen seventy]."""
+    start = at + (words[at] == "the")
+    if (day := _ordinal(words, start)) and 1 <= day[0] <= 31:
+        end = start + day[1]
+        if end + 1 < len(words) and words[end] == "of" and words[end + 1] in MONTHS:
+            text, end = f"{day[0]} {words[end + 1].capitalize()}", end + 2
+            if year := _year(words, end):
+                text, end = f"{text} {year[0]}", end + year[1]
+            return text, end - at
+    if words[at] not in MONTHS or at + 1 == len(words):
+        return None
+    month = words[at].capitalize()
+    if (day := _ordinal(words, at + 1)) and 1 <= day[0] <= 31:
+        end = at + 1 + day[1]
+        if year := _year(words, end):
+            return f"{month} {day[0]}, {year[0]}", end + year[1] - at
+        return f"{month} {day[0]}", end - at
+    if (cardinal := _below_hundred(words, at + 1)) and 1 <= cardinal[0] <= 31:
+        end = at + 1 + cardinal[1]
+        if year := _year(words, end):  # without a year, "may five" and "march ten" are more often no dates
+            return f"{month} {cardinal[0]}, {year[0]}", end + year[1] - at
+    return (f"{month} {year[0]}", 1 + year[1]) if (year := _year(words, at + 1)) else None
+
+
+def _time(words: Words, at: int) -> Found | None:
+    """Five [thirty] p m, five o'clock, half past five, a quarter to six."""
+    if relative := _relative_time(words, at):
+        return relative
+    if not (hour := _below_hundred(words, at)) or not 1 <= hour[0] <= 12:
+        return None
+    end = at + hour[1]
+    if words[end : end + 1] == ["o'clock"]:
+        return f"{hour[0]} o'clock", hour[1] + 1
+    text = str(hour[0])
+    if (minute := _minutes(words, end)) is not None:
+        text, end = f"{text}:{minute[0]:02}", end + minute[1]
+    if half := _half_of_day(words, end):
+        return f"{text} {half[0]}", end + half[1] - at
+    return None
+
+
+def _relative_time(words: Words, at: int) -> Found | None:
+    start = at + (words[at] == "a" and words[at + 1 : at + 2] == ["quarter"])
+    part, side = (*words[start : start + 2], "", "")[:2]
+    if (part, side) not in (("half", "past"), ("quarter", "past"), ("quarter", "to")):
+        return None
+    hour = _below_hundred(words, start + 2)
+    if not hour or not 1 <= hour[0] <= 12:
+        return None
+    minutes = {"half": 30, "quarter": 15}[part]
+    text = f"{hour[0]}:{minutes}" if side == "past" else f"{(hour[0] - 2) % 12 + 1}:{60 - minutes}"
+    return text, start + 2 + hour[1] - at
+
+
+def _minutes(words: Words, at: int) -> tuple[int, int] | None:
+    if words[at : at + 1] == ["oh"] and (digit := DIGITS.get(words[at + 1] if at + 1 < len(words) else "")):
+        return digit, 2
+    found = _below_hundred(words, at)
+    return found if found and 10 <= found[0] < 60 else None
+
+
+def _half_of_day(words: Words, at: int) -> Found | None:
+    for half in "ap":
+        for spoken in ([half, "m"], [f"{half}m"], [f"{half}.m."]):
+            if list(words[at : at + len(spoken)]) == spoken:
+                return f"{half}.m.", len(spoken)
+    return None
+
+
+def _amount(words: Words, at: int) -> Found | None:
+    """Five dollars [and twenty cents], fifty cents, two million euros, twenty percent."""
+    if not (number := _decimal(words, at)):
+        return None
+    end = at + number[1]
+    unit = words[end] if end < len(words) else ""
+    singular = unit.removesuffix("s")
+    if unit == "percent" or list(words[end : end + 2]) == ["per", "cent"]:
+        return f"{number[0]}%", number[1] + (1 if unit == "percent" else 2)
+    whole = "." not in number[0] and " " not in number[0]
+    if unit in COINS and whole:
+        value = int(number[0].replace(",", ""))
+        return (f"{'£' if COINS[unit] == 'penny' else '$'}0.{value:02}", number[1] + 1) if value < 100 else None
+    if singular not in CURRENCIES or not unit:
+        return None
+    sign, coin = CURRENCIES[singular]
+    text, end = f"{sign}{number[0]}", end + 1
+    start = end + (words[end : end + 1] == ["and"])
+    if whole and (small := _below_hundred(words, start)):
+        after = start + small[1]
+        if after < len(words) and COINS.get(words[after]) == coin:
+            return f"{text}.{small[0]:02}", after + 1 - at
+    return text, end - at
+
+
+def _address(words: Words, at: int) -> Found | None:
+    """Anna at example dot com; example dot org."""
+    end = at + 1
+    if words[end : end + 1] == ["at"]:
+        end += 2
+    while end + 1 < len(words) and words[end] == "dot":
+        end += 2
+        if words[end - 1] in TOP_DOMAINS and words[end : end + 1] != ["dot"]:
+            return "".join({"at": "@", "dot": "."}.get(word, word) for word in words[at:end]), end - at
+    return None
+
+
+def _position(words: Words, at: int) -> Found | None:
+    """Twenty first, hundredth; ordinals below the tenth stay words."""
+    if not (found := _ordinal(words, at)) or found[0] < 10:
+        return None
+    value = found[0]
+    ending = "th" if value % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th")
+    return f"{_grouped(value)}{ending}", found[1]
+
+
+def _digit_string(words: Words, at: int) -> Found | None:
+    """One five oh one five: digits read one by one."""
+    end = at
+    while end < len(words) and words[end] in DIGITS:
+        end += 1
+    # The last digit of "five six hundred" is the beginning of a number.
+    if end - at > 1 and end < len(words) and words[end] in ("hundred", *SCALES):
+        end -= 1
+    if end - at < 2:
+        return None
+    digits = "".join(str(DIGITS[word]) for word in words[at:end])
+    for place in reversed(PHONE.get(len(digits), ())):
+        digits = f"{digits[:place]}-{digits[place:]}"
+    return digits, end - at
+
+
+def _spelled(words: Words, at: int) -> Found | None:
+    """P i t t s b u r g h: letters said one by one."""
+    end = at
+    while end < len(words) and words[end] in LETTERS:
+        end += 1
+    joined = "".join(words[at:end]).upper()
+    # "a" and "I" are words themselves, in a row too: "i a m" is spelled, "a i" may be.
+    return (joined, end - at) if end - at > 1 and not set(joined) <= {"A", "I"} else None
+
+
+def _year_alone(words: Words, at: int) -> Found | None:
+    """Nineteen seventy, and no number before or after it."""
+    found = _year(words, at)
+    if not found or (at and _starts_number(words[at - 1])):
+        return None
+    end = at + found[1]
+    return None if end < len(words) and _starts_number(words[end]) else found
+
+
+def _year(words: Words, at: int) -> Found | None:
+    """Nineteen seventy, nineteen oh five, twenty hundred, two thousand [and] twelve."""
+    if century := _below_hundred(words, at):
+        end = at + century[1]
+        if 10 <= century[0] <= 29:
+            if (
+                words[end : end + 1] == ["hundred"]
+                and century[0] < 20
+                and not _starts_number(*words[end + 1 : end + 2])
+            ):
+                return f"{century[0]}00", century[1] + 1
+            if (rest := _below_hundred(words, end)) and rest[0] >= 10:
+                return f"{century[0]}{rest[0]}", century[1] + rest[1]
+            if words[end : end + 1] == ["oh"] and DIGITS.get(words[end + 1] if end + 1 < len(words) else ""):
+                return f"{century[0]}0{DIGITS[words[end + 1]]}", century[1] + 2
+    whole = _cardinal(words, at)
+    return (str(whole[0]), whole[1]) if whole and 1000 <= whole[0] < 3000 else None
+
+
+def _plain(words: Words, at: int) -> Found | None:
+    """[Minus] three point one four, six thousand eight hundred and eighty one, two million."""
+    minus = words[at] in ("minus", "negative")
+    found = _decimal(words, at + minus)
+    return (f"{'-' * minus}{found[0]}", found[1] + minus) if found else None
+
+
+def _decimal(words: Words, at: int) -> Found | None:
+    whole = _cardinal(words, at)
+    if whole is None:
+        return None
+    end = at + whole[1]
+    if words[end : end + 1] == ["point"]:
+        stop = end + 1
+        while stop < len(words) and words[stop] in DIGITS:
+            stop += 1
+        if stop > end + 1:
+            text = f"{_grouped(whole[0])}.{''.join(str(DIGITS[word]) for word in words[end + 1 : stop])}"
+            if stop < len(words) and SCALES.get(words[stop], 0) >= 10**6:
+                return f"{text} {words[stop]}", stop + 1 - at
+            return text, stop - at
+    for scale, value in SCALES.items():  # 2 million is easier to read than 2,000,000
+        if value >= 10**6 and words[end - 1] == scale and not whole[0] % value:
+            return f"{_grouped(whole[0] // value)} {scale}", whole[1]
+    return _grouped(whole[0]), whole[1]
+
+
+def _grouped(value: int) -> str:
+    return f"{value:,}" if value >= GROUPED_FROM else str(value)
+
+
+def _cardinal(words: Words, at: int) -> tuple[int, int] | None:
+    """The value of a whole number, and how many words it has."""
+    total, end, above = 0, at, 10**15
+    while part := _below_thousand(words, end):
+        after = end + part[1]
+        scale = SCALES.get(words[after] if after < len(words) else "", 1)
+        # Parts count down: "two thousand three million" is two numbers.
+        if scale >= above or (scale == 1 and end > at and part[0] >= above):
+            break
+        total, end, above = total + part[0] * scale, after + (scale > 1), scale
+        if scale == 1:
+            break
+        if words[end : end + 1] == ["and"] and _below_hundred(words, end + 1):
+            joined = _cardinal(words, end + 1)
+            if joined and joined[0] < min(100, scale):
+                return total + joined[0], end + 1 + joined[1] - at
+    return (total, end - at) if end > at else None
+
+
+def _below_thousand(words: Words, at: int) -> tuple[int, int] | None:
+    first = _below_hundred(words, at)
+    if words[at : at + 1] == ["a"] and words[at + 1 : at + 2] in (["hundred"], ["thousand"], ["million"]):
+        first = (1, 1)
+    if first is None or words[at + first[1] : at + first[1] + 1] != ["hundred"] or not 0 < first[0] < 100:
+        return first
+    end = at + first[1] + 1
+    start = end + (words[end : end + 1] == ["and"])
+    rest = _below_hundred(words, start)
+    # The digits of "five hundred six six" are not its end.
+    if rest and rest[0] > 0 and not (rest[0] < 10 and start + 1 < len(words) and words[start + 1] in DIGITS):
+        return first[0] * 100 + rest[0], start + rest[1] - at
+    return first[0] * 100, end - at
+
+
+def _below_hundred(words: Words, at: int) -> tuple[int, int] | None:
+    word = words[at] if at < len(words) else ""
+    if word in TENS:
+        unit = DIGITS.get(words[at + 1] if at + 1 < len(words) else "", 0)
+        return TENS[word] + unit, 2 if unit else 1
+    if word in TEENS:
+        return TEENS[word], 1
+    return (DIGITS[word], 1) if word in DIGITS and word != "oh" else None
+
+
+def _ordinal(words: Words, at: int) -> tuple[int, int] | None:
+    word = words[at] if at < len(words) else ""
+    if word in TENS and at + 1 < len(words) and 1 <= ORDINALS.get(words[at + 1], 0) <= 9:
+        return TENS[word] + ORDINALS[words[at + 1]], 2
+    if (value := ORDINALS.get(word) or TENTHS.get(word)) is not None:
+        return value, 1
+    return None
+
+
+def _starts_number(*word: str) -> bool:
+    return bool(word) and (word[0] in DIGITS or word[0] in TEENS or word[0] in TENS)
+
+
+def _lone_as_words(made: list[Written], words: Words) -> Iterator[Written]:
+    """Numbers below ten as words again, unless a letter or a number stands beside them; letters beside one as such."""
+
+    def is_code(index: int) -> bool:
+        if not 0 <= index < len(made):
+            return False
+        text, spoken = made[index].text, words[made[index].first]
+        return text[0].isdigit() or text.isupper() or (spoken in LETTERS - {"a", "i"} and len(text) == 1)
+
+    for index, each in enumerate(made):
+        text, spoken = each.text, words[each.first]
+        beside = is_code(index - 1) or is_code(index + 1)
+        if text in LETTERS and (text not in "ai" or (is_code(index - 1) and is_code(index + 1))) and beside:
+            yield Written(text.upper(), each.first, each.end)
+        elif len(text) == 1 and text.isdigit() and not beside:
+            yield Written(spoken, each.first, each.end)
+        else:
+            yield each
+
+
+RULES: tuple[Callable[[Words, int], Found | None], ...] = (
+    _address,
+    _date,
+    _time,
+    _amount,
+    _digit_string,
+    _position,
+    _year_alone,
+    _spelled,
+    _plain,
+)
