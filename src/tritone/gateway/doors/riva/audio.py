@@ -6,13 +6,14 @@ StreamAudio(format).push(bytes)  ->  samples   for streams, as they come
 """
 
 import struct
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
+from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.inputs import mono
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError, InputError
@@ -24,30 +25,12 @@ MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chun
 UNKNOWN_SIZES = {0, 0x7FFFFFFF, 0xFFFFFFFF}  # of samples, in headers that were written before the audio
 NAMES = {number: name for name, number in ENCODINGS.items()}
 PCM, FLAC, MULAW, OGG_OPUS, ALAW = (ENCODINGS[name] for name in ("LINEAR_PCM", "FLAC", "MULAW", "OGGOPUS", "ALAW"))
+G711 = {MULAW: decode_mulaw, ALAW: decode_alaw}
 RAW = {PCM: 2, MULAW: 1, ALAW: 1}  # bytes of a sample
 MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg"}
 WAV_TAGS = {1: PCM, 6: ALAW, 7: MULAW}  # format tags of RIFF/WAVE
 TAG_OF = {encoding: tag for tag, encoding in WAV_TAGS.items()}
 EXTENSIBLE = 0xFFFE  # the tag proper is the start of the sub-format then
-
-
-def _mulaw_table() -> npt.NDArray[np.int16]:
-    """Source: ITU-T G.711, table 2a."""
-    code = ~np.arange(256) & 0xFF
-    size = ((((code & 0x0F) << 3) + 0x84) << ((code & 0x70) >> 4)) - 0x84
-    return np.where(code & 0x80, -size, size).astype(np.int16)
-
-
-def _alaw_table() -> npt.NDArray[np.int16]:
-    """Source: ITU-T G.711, table 1a."""
-    code = np.arange(256) ^ 0x55
-    segment = (code & 0x70) >> 4
-    size = ((code & 0x0F) << 4) + np.where(segment, 0x108, 8)
-    size <<= np.maximum(segment - 1, 0)
-    return np.where(code & 0x80, size, -size).astype(np.int16)
-
-
-TABLES = {MULAW: _mulaw_table(), ALAW: _alaw_table()}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,13 +124,21 @@ def recording(told: AudioFormat, audio: bytes) -> bytes:
     )
 
 
+class _Decoder(Protocol):
+    sample_rate: int  # in Hz; 0 while it is not known
+    channels: int
+
+    def push(self, data: bytes) -> Samples: ...
+    def finish(self) -> Samples: ...
+
+
 class StreamAudio:
     """The audio of a stream, decoded as it comes. Several channels are averaged."""
 
     def __init__(self, told: AudioFormat) -> None:
         self._told = told
         self._start = b""
-        self._decoder: _Samples | _Wav | FlacStream | OggOpusStream | None = None
+        self._decoder: _Decoder | None = None
 
     @property
     def sample_rate(self) -> int:
@@ -166,7 +157,7 @@ class StreamAudio:
                 return NOTHING
             data, self._start = self._start, b""
             magic = self._told.check_start(data)
-            self._decoder = {"RIFF": _Wav, "fLaC": FlacStream, "OggS": OggOpusStream, "": _Samples}[magic](self._told)
+            self._decoder = DECODERS[magic](self._told)
         known = self.sample_rate
         samples = self._decoder.push(data)
         if not known and self.sample_rate:
@@ -189,7 +180,7 @@ class _Samples:
 
     def __init__(self, told: AudioFormat) -> None:
         self.sample_rate, self.channels = told.sample_rate, told.channels or 1
-        self._table = TABLES.get(told.encoding)
+        self._decode = G711.get(told.encoding)
         self._width = RAW[told.encoding] * self.channels
         self._rest = b""
 
@@ -197,10 +188,7 @@ class _Samples:
         data = self._rest + data if self._rest else data
         whole = len(data) // self._width * self._width
         self._rest = data[whole:]
-        if self._table is None:
-            samples = np.frombuffer(data, "<i2", whole // 2)
-        else:
-            samples = self._table[np.frombuffer(data, np.uint8, whole)]
+        samples = np.frombuffer(data, "<i2", whole // 2) if self._decode is None else self._decode(data[:whole])
         return mono(samples.reshape(-1, self.channels))
 
     def finish(self) -> Samples:
@@ -287,3 +275,11 @@ class _WavHeader:
         if not 1 <= channels <= MAX_CHANNELS or not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
             raise AudioError(f"the WAV header claims {channels} channels at {rate} Hz")
         self.encoding, self.channels, self.sample_rate = encoding, channels, rate
+
+
+DECODERS: Mapping[str, Callable[[AudioFormat], _Decoder]] = {
+    "RIFF": _Wav,
+    "fLaC": FlacStream,
+    "OggS": OggOpusStream,
+    "": _Samples,
+}

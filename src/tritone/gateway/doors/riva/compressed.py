@@ -171,7 +171,8 @@ def _libav(encoding: str) -> Any:
 
 def _samples(frames: Iterable[Any], sample_rate: int) -> Samples:
     """The frames' samples; int16 of 16 bits and one channel, else float32."""
-    parts, length = [], 0
+    parts: list[Samples] = []
+    length = 0
     for frame in frames:
         if frame.sample_rate != sample_rate:
             raise AudioError(f"the audio changes from {sample_rate} to {frame.sample_rate} Hz on its way")
@@ -180,5 +181,6 @@ def _samples(frames: Iterable[Any], sample_rate: int) -> Samples:
             raise AudioError(f"a message has more than {MAX_DECODED_S} s of audio; send it in smaller ones")
         array = frame.to_ndarray()
         shaped = array.T if frame.format.is_planar else array.reshape(-1, frame.layout.nb_channels)
-        parts.append(mono(shaped * np.float32(2**-31) if shaped.dtype == np.int32 else shaped))
-    return np.concatenate(parts) if parts else NOTHING
+        parts.append(mono(shaped.astype(np.float32) * 2**-31 if shaped.dtype == np.int32 else shaped))
+    found: Any = np.concatenate(parts) if parts else NOTHING
+    return found

@@ -6,6 +6,7 @@ asked(config, streams=True)  ->  Ask(search={"nbest": 3, "hotwords": {"anna": 8}
 from dataclasses import dataclass
 from typing import Any
 
+from tritone.client.parameters import request_parameters
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions
 from tritone.texts import TextOptions
@@ -90,7 +91,10 @@ def _search(config: Any, custom: dict[str, str]) -> dict[str, Any]:
         _add(search, "nbest", config.max_alternatives, "max_alternatives")
     if hotwords := _hotwords(config):
         _add(search, "hotwords", hotwords, "speech_contexts")
-    return search
+    try:
+        return dict(request_parameters(search))
+    except ValueError as error:  # a name of Triton's own
+        raise InputError(f"custom_configuration: {error}") from error
 
 
 def _hotwords(config: Any) -> dict[str, float]:

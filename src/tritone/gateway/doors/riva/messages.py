@@ -154,7 +154,7 @@ def _declare(package: str) -> descriptor_pb2.FileDescriptorProto:
     file = descriptor_pb2.FileDescriptorProto(name=f"tritone/{package}.proto", package=package, syntax="proto3")
     if package == "nvidia.riva.asr":
         file.dependency.append("tritone/nvidia.riva.proto")
-    found = {}
+    found: dict[str, Any] = {}
     for name, fields in SCHEMAS[package].items():
         parent, _, own = name.rpartition(".")
         message = found[parent].nested_type.add() if parent else file.message_type.add()

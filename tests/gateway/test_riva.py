@@ -1,0 +1,263 @@
+"""The door for Riva's clients, asked by NVIDIA's own client, nvidia-riva-client, as it comes from its package."""
+
+import io
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+import riva.client
+import riva.client.proto.health_pb2 as health_pb2
+import riva.client.proto.health_pb2_grpc as health_grpc
+import riva.client.proto.riva_asr_pb2 as asr
+import riva.client.proto.riva_common_pb2 as common
+import soundfile
+
+from certificates import write_certificates
+from toy import CONTEXT, SAMPLE_RATE, toy_waveform
+from tritone.gateway import GatewayLimits, GatewayOptions
+from tritone.gateway.doors import riva as door
+from tritone.gateway.doors.riva import messages
+from tritone.gateway.server import GatewayServer
+from tritone.proxy.options import Tls
+
+TIMEOUT_S = 60.0
+LINEAR = riva.client.AudioEncoding.LINEAR_PCM
+PAUSE = np.zeros(SAMPLE_RATE, np.float32)
+
+Clients = Callable[..., riva.client.ASRService]
+
+
+@pytest.fixture(scope="module")
+def served(triton: Any) -> Iterator[GatewayServer]:
+    """A gateway with this door alone."""
+    options = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0})
+    with GatewayServer(options, doors={"riva": door}).background() as running:
+        yield running
+
+
+@pytest.fixture
+def connect() -> Iterator[Clients]:
+    """Makes official clients of a gateway, and closes their connections."""
+    made: list[riva.client.Auth] = []
+
+    def connect(running: GatewayServer, host: str = "127.0.0.1", **auth: Any) -> riva.client.ASRService:
+        made.append(riva.client.Auth(uri=f"{host}:{running.ports['riva']}", **auth))
+        return riva.client.ASRService(made[-1])
+
+    yield connect
+    for each in made:
+        each.channel.close()
+
+
+@pytest.fixture
+def client(served: GatewayServer, connect: Clients) -> riva.client.ASRService:
+    return connect(served)
+
+
+def pcm(samples: Any) -> bytes:
+    return np.clip(samples * 32768, -32768, 32767).astype("<i2").tobytes()
+
+
+def said(text: str) -> Any:
+    """Audio of whole frames, so that more may follow."""
+    return toy_waveform(text, 3)[:-CONTEXT]
+
+
+def file_of(samples: Any, form: str = "WAV", subtype: str | None = None) -> bytes:
+    file = io.BytesIO()
+    soundfile.write(file, samples, SAMPLE_RATE, format=form, subtype=subtype)
+    return file.getvalue()
+
+
+def recognition(**fields: Any) -> Any:
+    """As an application configures raw samples; texts as the model writes them."""
+    usual = {"encoding": LINEAR, "sample_rate_hertz": SAMPLE_RATE, "language_code": "en-US", "verbatim_transcripts": True}
+    return riva.client.RecognitionConfig(**{**usual, **fields})
+
+
+def streamed(client: Any, config: Any, audio: bytes, *, interim: bool = True, piece: int = 2000) -> list[Any]:
+    """The results of a stream, in their order."""
+    chunks = [audio[begin : begin + piece] for begin in range(0, len(audio), piece)]
+    wanted = riva.client.StreamingRecognitionConfig(config=config, interim_results=interim)
+    found = []
+    for response in client.streaming_response_generator(chunks, wanted):
+        found += response.results
+    return found
+
+
+def finals(results: list[Any]) -> list[str]:
+    return [each.alternatives[0].transcript for each in results if each.is_final]
+
+
+def test_our_messages_are_those_of_the_official_client() -> None:
+    compared = set()
+    for module in (asr, common, health_pb2):
+        for theirs in module.DESCRIPTOR.message_types_by_name.values():
+            for each in (theirs, *theirs.nested_types):
+                ours = messages.POOL.FindMessageTypeByName(each.full_name)
+                assert facts(ours) == facts(each), each.full_name
+                compared.add(each.full_name)
+    assert "nvidia.riva.asr.RecognitionConfig.CustomConfigurationEntry" in compared
+    assert set(messages.ENCODINGS.items()) == {(name, value) for name, value in riva.client.AudioEncoding.items()}
+
+
+def facts(message: Any) -> dict[str, Any]:
+    return {
+        field.name: (
+            field.number,
+            field.type,
+            field.is_repeated,
+            field.has_presence,
+            getattr(field.message_type, "full_name", ""),
+            getattr(field.enum_type, "full_name", ""),
+            getattr(field.containing_oneof, "name", ""),
+        )
+        for field in message.fields
+    }
+
+
+def test_a_recording_is_recognised_with_times_and_confidences(client: Any) -> None:
+    response = client.offline_recognize(pcm(toy_waveform("hello world")), recognition(enable_word_time_offsets=True))
+    (result,) = response.results
+    (best,) = result.alternatives
+    # Final texts end with a space, as Riva's own: its clients put them behind each other.
+    assert (best.transcript, result.channel_tag) == ("hello world ", 1)
+    assert result.audio_processed == pytest.approx(len(toy_waveform("hello world")) / SAMPLE_RATE, abs=1e-3)
+    assert [word.word for word in best.words] == ["hello", "world"]
+    assert 0 <= best.words[0].start_time < best.words[0].end_time <= best.words[1].start_time < 1000  # ms
+    assert best.confidence == pytest.approx(0.95, abs=0.01)
+    assert best.words[0].confidence == pytest.approx(0.95, abs=0.01)
+    assert [word.speaker_tag for word in best.words] == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("form", "subtype", "encoding"),
+    [("WAV", "PCM_16", 0), ("WAV", "PCM_16", LINEAR), ("FLAC", None, riva.client.AudioEncoding.FLAC), ("FLAC", None, 0)],
+)
+def test_a_file_says_itself_how_it_is_encoded(client: Any, form: str, subtype: str, encoding: int) -> None:
+    audio = file_of(toy_waveform("hello"), form, subtype)
+    config = recognition(encoding=encoding, sample_rate_hertz=0)
+    assert client.offline_recognize(audio, config).results[0].alternatives[0].transcript == "hello "
+    assert finals(streamed(client, config, audio)) == ["hello "]
+
+
+def test_alternatives_and_boosted_words_choose_the_search(client: Any) -> None:
+    config = recognition(max_alternatives=3)
+    riva.client.add_custom_configuration_to_config(config, "search:prefix-beam,beam:40")
+    (result,) = client.offline_recognize(pcm(toy_waveform("hello")), config).results
+    texts = [each.transcript for each in result.alternatives]
+    assert (texts[0], len(texts), len(set(texts))) == ("hello ", 3, 3)
+
+    riva.client.add_word_boosting_to_config(config, ["hellx"], 90.0)
+    riva.client.add_word_boosting_to_config(config, ["world", "word"], 5.0)
+    (boosted,) = client.offline_recognize(pcm(toy_waveform("hello")), config).results
+    assert boosted.alternatives[0].transcript == "hellx "
+
+
+def test_a_stream_has_partial_texts_and_a_final_one_for_each_utterance(client: Any) -> None:
+    audio = pcm(np.concatenate([said("one"), PAUSE, toy_waveform("neo")]))
+    config = recognition(enable_word_time_offsets=True)
+    results = streamed(client, config, audio)
+    assert finals(results) == ["one ", "neo "]
+    partials = [each for each in results if not each.is_final]
+    assert {each.alternatives[0].transcript for each in partials} & {"o", "on", "n", "ne"}
+    assert all(not each.alternatives[0].words for each in partials)
+    second = results[-1]
+    assert second.alternatives[0].words[0].start_time >= 1000  # ms from the start of the stream
+    assert second.audio_processed == pytest.approx(len(audio) / 2 / SAMPLE_RATE, abs=1e-3)
+
+    assert [each.is_final for each in streamed(client, config, audio, interim=False)] == [True, True]
+
+
+def test_the_official_printers_read_our_answers(client: Any, capsys: Any) -> None:
+    config = riva.client.StreamingRecognitionConfig(config=recognition(), interim_results=True)
+    chunks = [pcm(toy_waveform("hello"))]
+    riva.client.print_streaming(client.streaming_response_generator(chunks, config), additional_info="confidence")
+    assert "## hello \nConfidence:" in capsys.readouterr().out
+    riva.client.print_offline(client.offline_recognize(chunks[0], recognition()))
+    assert "Final transcript: hello" in capsys.readouterr().out
+
+
+def test_voice_activity_ends_utterances_where_the_client_says_after_how_much_silence(client: Any) -> None:
+    config = recognition()
+    riva.client.add_endpoint_parameters_to_config(config, -1, -1.0, 300, 200, -1.0, -1.0)
+    riva.client.add_custom_configuration_to_config(config, "neural_vad.onset:0.6,enable_vad_endpointing:true")
+    results = streamed(client, config, pcm(np.concatenate([PAUSE, said("one"), PAUSE, toy_waveform("neo"), PAUSE])))
+    assert finals(results) == ["one ", "neo "]
+
+
+def test_a_client_may_end_an_utterance_itself(client: Any) -> None:
+    def requests() -> Iterator[Any]:
+        config = riva.client.StreamingRecognitionConfig(config=recognition())
+        yield asr.StreamingRecognizeRequest(streaming_config=config, id=common.RequestId(value="mine"))
+        yield asr.StreamingRecognizeRequest(audio_content=pcm(toy_waveform("one")), runtime_config={"force_eou": "true"})
+        yield asr.StreamingRecognizeRequest(audio_content=pcm(toy_waveform("two")))
+
+    responses = list(client.stub.StreamingRecognize(requests(), timeout=TIMEOUT_S))
+    assert [each.results[0].alternatives[0].transcript for each in responses] == ["one ", "two "]
+    assert {each.id.value for each in responses} == {"mine"}
+
+
+def test_texts_are_written_as_people_write_them_where_the_client_asks(client: Any) -> None:
+    audio = pcm(toy_waveform("twenty damn two"))
+    config = recognition(verbatim_transcripts=False, enable_automatic_punctuation=True, profanity_filter=True)
+    (result,) = client.offline_recognize(audio, config).results
+    assert result.alternatives[0].transcript.startswith("20 d***")
+
+
+def test_models_are_listed_as_the_official_commands_read_them(client: Any) -> None:
+    listed = client.stub.GetRivaSpeechRecognitionConfig(asr.RivaSpeechRecognitionConfigRequest()).model_config
+    found = {each.model_name: dict(each.parameters) for each in listed}
+    assert found == {
+        "live": {"type": "online", "streaming": "True", "sample_rate": "16000"},
+        "toy": {"type": "offline", "streaming": "False", "sample_rate": "16000"},
+    }
+    named = asr.RivaSpeechRecognitionConfigRequest(model_name="toy")
+    assert [each.model_name for each in client.stub.GetRivaSpeechRecognitionConfig(named).model_config] == ["toy"]
+
+
+def test_health_is_that_of_grpc(served: GatewayServer, client: Any) -> None:
+    stub = health_grpc.HealthStub(client.auth.channel)
+    assert stub.Check(health_pb2.HealthCheckRequest(), timeout=TIMEOUT_S).status == 1
+    asked = health_pb2.HealthCheckRequest(service=messages.SERVICE)
+    watched = stub.Watch(asked, timeout=TIMEOUT_S)
+    assert next(watched).status == 1
+    watched.cancel()
+    with pytest.raises(grpc.RpcError) as refused:
+        stub.Check(health_pb2.HealthCheckRequest(service="other"), timeout=TIMEOUT_S)
+    assert refused.value.code() is grpc.StatusCode.NOT_FOUND
+
+
+def recognised(client: Any, audio: bytes = b"", **fields: Any) -> Any:
+    return client.offline_recognize(audio or pcm(toy_waveform("hello")), recognition(**fields))
+
+
+ENDPOINTING = riva.client.proto.riva_asr_pb2.EndpointingConfig
+REFUSED = [
+    ({"model": "nobody"}, "NOT_FOUND", "no ready model 'nobody'"),
+    ({"encoding": 0}, "INVALID_ARGUMENT", "begins like no WAV, FLAC or Ogg"),
+    ({"encoding": riva.client.AudioEncoding.FLAC}, "INVALID_ARGUMENT", "the encoding is FLAC"),
+    ({"sample_rate_hertz": 0}, "INVALID_ARGUMENT", "needs sample_rate_hertz"),
+    ({"sample_rate_hertz": 7}, "INVALID_ARGUMENT", "sample_rate_hertz is 7"),
+    ({"encoding": 9}, "INVALID_ARGUMENT", "encoding 9 is not known"),
+    ({"audio_channel_count": 99}, "INVALID_ARGUMENT", "audio_channel_count is 99"),
+    ({"max_alternatives": -1}, "INVALID_ARGUMENT", "max_alternatives is -1"),
+    ({"max_alternatives": 3}, "INVALID_ARGUMENT", "search"),  # the model is greedy
+    ({"enable_separate_recognition_per_channel": True}, "INVALID_ARGUMENT", "channels are averaged"),
+    ({"speech_contexts": [asr.SpeechContext(phrases=["anna"])]}, "INVALID_ARGUMENT", "boost"),
+    ({"custom_configuration": {"colour": "red"}}, "INVALID_ARGUMENT", "colour"),
+    ({"custom_configuration": {"timeout": "1"}}, "INVALID_ARGUMENT", "timeout"),
+    ({"endpointing_config": ENDPOINTING(stop_history=500)}, "INVALID_ARGUMENT", "StreamingRecognize"),
+]
+
+
+@pytest.mark.parametrize(("fields", "status", "part"), REFUSED, ids=[str(index) for index in range(len(REFUSED))])
+def test_what_cannot_be_done_is_refused_and_says_why(client: Any, fields: Any, status: str, part: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        recognised(client, **fields)
+    assert refused.value.code() is grpc.StatusCode[status], refused.value.details()
+    assert part in refused.value.details()
