@@ -2,12 +2,13 @@
 
 import logging
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.gateway.options import GatewayLimits, GatewayOptions
+from tritone.gateway.options import GatewayOptions
 
 if TYPE_CHECKING:
     from tritone.gateway.server import GatewayServer
@@ -15,28 +16,22 @@ if TYPE_CHECKING:
 
 @takes_option_classes()
 def gateway(
-    triton: Annotated[
-        str, typer.Option(metavar="URL", help="The Triton to ask: host:port (gRPC), grpcs://…, http://…, https://….")
-    ] = "localhost:8001",
     riva_port: Annotated[
         int | None, typer.Option(help="Port of Riva's gRPC; none if not given. 0: any that is free.")
     ] = None,
     *,
     options: GatewayOptions,
-    limits: GatewayLimits,
 ) -> None:
     """Serve speech applications: HTTP, WebSockets and gRPC in their own protocols, answered by a Triton.
 
     Ctrl-C and SIGTERM end it after the live streams that are open, a second time at once.
     """
-    from dataclasses import replace
-
     from tritone.gateway.server import GatewayServer
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
     ports = {"riva": riva_port} if riva_port is not None else {}
     try:
-        options = replace(options, triton=triton, limits=limits, ports=ports)
+        options = replace(options, ports=ports)
         server = GatewayServer(options, told=_show)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

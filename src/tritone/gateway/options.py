@@ -48,7 +48,10 @@ class GatewayOptions:
     "https://app.example"; none by default.
     """
 
-    triton: str = "localhost:8001"
+    triton: str = field(
+        default="localhost:8001",
+        metadata={"help": "The Triton to ask: host:port (gRPC), grpcs://…, http://…, https://….", "metavar": "URL"},
+    )
     host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
     port: int = field(default=DEFAULT_PORT, metadata={"help": "Port of HTTP and WebSockets; 0: any that is free."})
     ports: Mapping[str, int] = field(default_factory=dict)

@@ -1,0 +1,108 @@
+"""sherpa-onnx's protocol for whole recordings: what clients of its offline WebSocket server send to ws://HOST:6006.
+
+    rate and number of bytes (int32 each), float32 samples, in messages of any size  ...  "Done"
+        ->  {"text": "one two", "tokens": [...], "timestamps": [...], ...} for each recording
+
+Source: k2-fsa/sherpa-onnx, sherpa-onnx/csrc/offline-websocket-server-impl.cc and
+python-api-examples/offline-websocket-client-*.py.
+"""
+
+import io
+import struct
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import soundfile
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tritone.audio.files import check_sample_rate
+from tritone.errors import InputError
+from tritone.gateway.ask import Ask
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal
+from tritone.gateway.sockets import Socket, converse
+from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.gateway.gateway import Gateway
+
+DOOR = "sherpa-onnx-offline"
+HEADER = struct.Struct("<ii")  # rate in Hz, number of bytes
+SAMPLE = 4  # bytes
+MAX_RECORDING_S = 300.0  # as that server has it, for a recording is held in memory
+END = "Done"
+
+
+def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
+    """The door at a path."""
+    return [WebSocketRoute(path, partial(_answer, gateway))]
+
+
+async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
+    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+
+
+def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+    return {"text": "", "error": answer.message}
+
+
+async def _talk(gateway: "Gateway", socket: Socket) -> None:
+    ask = Ask(model=socket.query.get("model", ""))
+    received = bytearray()
+    while True:
+        message = await socket.receive()
+        if isinstance(message, str):
+            if message != END:
+                raise InputError(f"expected a recording or {END!r}, got {message[:80]!r}")
+            return
+        received += message
+        rate, size = _header(received)
+        if len(received) < HEADER.size + size:
+            continue
+        if len(received) > HEADER.size + size:
+            raise InputError(f"the recording has {len(received) - HEADER.size:,} bytes, its header says {size:,}")
+        wave = _wave(received, rate)
+        received.clear()
+        await socket.send(_result(await gateway.speech.transcribe(wave, ask, socket.caller)))
+
+
+def _header(received: bytearray) -> tuple[int, int]:
+    """Rate in Hz and number of bytes of the recording; `InputError` if no recording can have them."""
+    if len(received) < HEADER.size:
+        raise InputError(f"a recording begins with {HEADER.size} bytes, its rate and its size; got {len(received)}")
+    rate, size = HEADER.unpack_from(received)
+    try:
+        check_sample_rate(rate)
+    except (ValueError, InputError) as error:
+        raise InputError(f"the header of the recording: {error}") from error
+    if size < 0 or size % SAMPLE:
+        raise InputError(f"the header of the recording: {size} bytes are no whole number of float32 samples")
+    if size > MAX_RECORDING_S * rate * SAMPLE:
+        found_s = size / SAMPLE / rate
+        raise GatewayRefusal(
+            413, f"the recording is {found_s:.1f} s long, the limit here is {MAX_RECORDING_S:g} s; cut it, or stream it"
+        )
+    return rate, size
+
+
+def _wave(received: bytearray, rate: int) -> bytes:
+    file = io.BytesIO()
+    samples = np.frombuffer(received, "<f4", offset=HEADER.size)
+    soundfile.write(file, samples, rate, format="WAV", subtype="FLOAT")
+    return file.getvalue()
+
+
+def _result(transcript: Transcript) -> Mapping[str, Any]:
+    return {
+        "lang": transcript.language,
+        "emotion": "",
+        "event": "",
+        "text": transcript.text,
+        "timestamps": [round(each.start_s, 2) for each in transcript.tokens],
+        "durations": [round(each.end_s - each.start_s, 2) for each in transcript.tokens],
+        "tokens": [each.text for each in transcript.tokens],
+        "ys_log_probs": [],
+        "words": [],
+    }

@@ -1,0 +1,177 @@
+"""The gateway's own WebSocket: audio in, partial and final texts out. docs/gateway-websocket.md has it for clients.
+
+{"type": "start", "sample_rate": 16000}  audio  ...  {"type": "end"}
+    ->  {"type": "ready"}  {"type": "partial", "text": "one two", ...}  ...  {"type": "final", ...}  {"type": "end"}
+"""
+
+from contextlib import closing
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tritone.client.parameters import request_parameters
+from tritone.errors import InputError
+from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
+from tritone.gateway.live import Live
+from tritone.gateway.live_audio import LiveAudio, live_audio
+from tritone.gateway.refusal import ErrorAnswer
+from tritone.gateway.sockets import Socket, converse, read_json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from tritone.gateway.gateway import Gateway
+
+DOOR = "stream"
+DEFAULT_RATE = 16000  # Hz
+IN_ADDRESS = ("model", "format", "sample_rate")  # options that may stand there, for clients that send audio alone
+
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Options(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class Vad(_Options):
+    """How a served model for voice activity cuts the stream; `parameters` as of the wire contract."""
+
+    model: str = ""
+    prefix_s: Annotated[Number, Field(ge=0, le=2)] = VadOptions.prefix_s
+    parameters: dict[str, str | int | Number | bool] = {}
+
+
+class Speakers(_Options):
+    """How words get speakers."""
+
+    model: str = ""
+    num_speakers: Annotated[int, Field(ge=0)] = 0
+    max_speakers: Annotated[int, Field(ge=0)] = 0
+
+
+class Start(_Options):
+    """The options of a stream, its first message; every one may be left out."""
+
+    type: Literal["start"] = "start"
+    model: str = ""
+    format: str = "pcm_s16le"
+    sample_rate: int = DEFAULT_RATE
+    words: bool = False
+    partials: bool = True
+    search: dict[str, str | int | Number | bool | dict[str, Number]] = {}
+    texts: dict[str, Any] | None = None
+    vad: Vad | bool = False
+    speakers: Speakers | bool = False
+    final_model: str = ""
+
+    @property
+    def ask(self) -> Ask:
+        """What is asked of the models; `InputError` if a search option cannot travel."""
+        try:
+            request_parameters(self.search)
+        except ValueError as error:
+            raise InputError(str(error)) from error
+        vad = Vad() if self.vad is True else self.vad or None
+        speakers = Speakers() if self.speakers is True else self.speakers or None
+        return Ask(
+            model=self.model,
+            search=self.search,
+            details=self.words,
+            vad=VadOptions(**vad.model_dump()) if vad else None,
+            speakers=SpeakerOptions(**speakers.model_dump()) if speakers else None,
+            final_model=self.final_model,
+        )
+
+
+def routes(gateway: "Gateway", path: str = "/v1/stream") -> list[BaseRoute]:
+    """The door at a path."""
+    return [WebSocketRoute(path, partial(_answer, gateway))]
+
+
+async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
+    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+
+
+def _complaint(answer: ErrorAnswer) -> "Mapping[str, Any]":
+    later = {} if answer.retry_after_s is None else {"retry_after_s": answer.retry_after_s}
+    return {"type": "error", "code": answer.code, "message": answer.message, **later}
+
+
+async def _talk(gateway: "Gateway", socket: Socket) -> None:
+    message = await socket.receive()
+    # Whoever sends audio at once has said all in the address.
+    start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
+    with closing(_audio(start)) as audio:
+        async with await gateway.speech.open(start.ask, audio.rate, socket.caller) as live:
+            await socket.send({"type": "ready", "format": start.format, "sample_rate": audio.rate})
+            goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
+            while goes_on:
+                goes_on = await _take(await socket.receive(), socket, audio, live, start)
+            await socket.send({"type": "end", "audio_s": round(live.heard_s, 3)})
+
+
+def read_start(fields: "Mapping[str, Any]", query: "Mapping[str, str]") -> Start:
+    """The options of a first message and of the address; `InputError` names those that are unknown or unfit."""
+    given: dict[str, Any] = {name: query[name] for name in IN_ADDRESS if name in query}
+    try:
+        if "sample_rate" in given:
+            given["sample_rate"] = int(given["sample_rate"])
+        return Start.model_validate({**given, **fields})
+    except ValidationError as error:
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3])
+        raise InputError(f"the options of the stream cannot be used: {problems}") from error
+    except ValueError as error:
+        raise InputError(f"sample_rate in the address must be a whole number, got {query['sample_rate']!r}") from error
+
+
+def _audio(start: Start) -> LiveAudio:
+    try:
+        return live_audio(start.format, start.sample_rate)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+
+
+async def _take(message: str | bytes, socket: Socket, audio: LiveAudio, live: Live, start: Start) -> bool:
+    """Act on a message and send what came of it; returns whether more may come."""
+    if isinstance(message, bytes):
+        samples = await audio.push(message)
+        await _tell(socket, await live.accept(samples) if samples.size else [], start)
+        return True
+    fields = read_json(message)
+    match fields.get("type"):
+        case "commit":
+            await _tell(socket, await live.commit(), start)
+            return True
+        case "end":
+            rest = await audio.finish()
+            await _tell(socket, await live.accept(rest) if rest.size else [], start)
+            await _tell(socket, await live.finish(), start)
+            return False
+    raise InputError(f'expected audio, {{"type": "commit"}} or {{"type": "end"}}, got {message[:80]!r}')
+
+
+async def _tell(socket: Socket, events: "Sequence[Event]", start: Start) -> None:
+    for event in events:
+        if event.kind != "partial" or start.partials:
+            await socket.send(as_message(event, words=start.words))
+
+
+def as_message(event: Event, *, words: bool) -> dict[str, Any]:
+    """An event as it is sent; texts as `Transcript.to_dict` has them, without tokens."""
+    message: dict[str, Any] = {"type": event.kind, "segment": event.segment, "time_s": round(event.time_s, 3)}
+    if event.transcript is not None:
+        found = event.transcript.to_dict()
+        kept = ["text", "language"]
+        if event.kind == "final":
+            kept += ["confidence", "alternatives"]
+        if words:
+            kept.append("words")
+        message.update((name, found[name]) for name in kept if name in found)
+        for each in message.get("alternatives", ()):
+            del each["tokens"]
+            if not words:
+                del each["words"]
+    return message

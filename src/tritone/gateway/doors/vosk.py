@@ -1,0 +1,157 @@
+"""Vosk's protocol: what clients of vosk-server send to ws://HOST:2700, each message answered with one.
+
+    {"config": {"sample_rate": 16000}}  int16 samples  ...  {"eof": 1}
+        ->  {"partial": "one two"}  ...  {"result": [{"word": "one", "start": 0.1, ...}], "text": "one"}
+
+Source: alphacep/vosk-server, websocket/asr_server.py and the clients beside it.
+"""
+
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from functools import partial, reduce
+from typing import TYPE_CHECKING, Any
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket
+
+from tritone.errors import InputError
+from tritone.gateway.ask import Ask, Event
+from tritone.gateway.live import Live
+from tritone.gateway.live_audio import samples_of
+from tritone.gateway.refusal import ErrorAnswer
+from tritone.gateway.sockets import Socket, converse, read_json
+from tritone.transcript import Span, Transcript, joined
+
+if TYPE_CHECKING:
+    from tritone.gateway.gateway import Gateway
+
+DOOR = "vosk"
+DEFAULT_RATE = 8000  # Hz, as vosk-server has it where nobody says another
+PHRASE_WEIGHT = 3.0  # of a phrase list, natural-log units: a preference that the audio can still overrule
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What a client may configure, with the defaults of vosk-server."""
+
+    sample_rate: int = DEFAULT_RATE
+    words: bool = True
+    max_alternatives: int = 0
+    phrase_list: tuple[str, ...] = ()
+    model: str = ""
+
+    def changed(self, config: Any) -> "Config":
+        """This configuration with what a client says; `InputError` names what is unknown or unfit."""
+        if not isinstance(config, dict) or (set(config) - set(READERS)):
+            raise InputError(f'"config" is an object that may have {", ".join(READERS)}; got {str(config)[:200]}')
+        try:
+            return replace(self, **{name: READERS[name](value) for name, value in config.items()})
+        except (TypeError, ValueError, OverflowError) as error:
+            raise InputError(f'"config" has a value that cannot be used: {error}') from error
+
+    @property
+    def ask(self) -> Ask:
+        search: dict[str, Any] = {}
+        if self.phrase_list:
+            search["hotwords"] = {phrase: PHRASE_WEIGHT for phrase in self.phrase_list}
+        if self.max_alternatives > 1:
+            search["nbest"] = self.max_alternatives
+        return Ask(model=self.model, search=search, details=True)
+
+
+def _phrases(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ValueError(f"phrase_list must be a list of texts, got {str(value)[:80]}")
+    return tuple(value)
+
+
+READERS: Mapping[str, Any] = {
+    "sample_rate": lambda value: int(float(value)),
+    "words": bool,
+    "max_alternatives": int,
+    "phrase_list": _phrases,
+    "model": str,
+}
+
+
+def routes(gateway: "Gateway", path: str = "/vosk") -> list[BaseRoute]:
+    """The door at a path."""
+    return [WebSocketRoute(path, partial(_answer, gateway))]
+
+
+async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
+    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+
+
+def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
+    return {"error": answer.message, "code": answer.code}
+
+
+async def _talk(gateway: "Gateway", socket: Socket) -> None:
+    config = Config().changed({name: socket.query[name] for name in ("sample_rate", "model") if name in socket.query})
+    live: Live | None = None
+    partial_text = ""
+    async with AsyncExitStack() as stack:
+        while True:
+            message = await socket.receive()
+            if isinstance(message, str):
+                fields = read_json(message)
+                is_last = bool(fields.get("eof"))
+                if "config" in fields:
+                    if live is not None:
+                        raise InputError('"config" comes before the audio; for another one, open another connection')
+                    config = config.changed(fields["config"])
+                    continue
+                if not is_last and not fields.get("reset"):
+                    raise InputError(
+                        f'expected audio, {{"config": {{}}}}, {{"eof": 1}}, {{"reset": 1}}; got {message[:80]}'
+                    )
+                events = [] if live is None else await (live.finish() if is_last else live.commit())
+                await socket.send(_result(_finals(events), config))
+                if is_last:
+                    return
+                partial_text = ""
+                continue
+            if live is None:
+                opened = await gateway.speech.open(config.ask, config.sample_rate, socket.caller)
+                live = await stack.enter_async_context(opened)
+            events = await live.accept(samples_of(message, "<i2"))
+            for event in events:
+                if event.transcript is not None:
+                    partial_text = event.transcript.text if event.kind == "partial" else ""
+            finals = _finals(events)
+            await socket.send(_result(finals, config) if finals else {"partial": partial_text})
+
+
+def _finals(events: Sequence[Event]) -> list[Transcript]:
+    return [each.transcript for each in events if each.kind == "final" and each.transcript is not None]
+
+
+def _result(finals: Sequence[Transcript], config: Config) -> Mapping[str, Any]:
+    """What was said since the last result: of several utterances that ended with one message, as of one."""
+    if config.max_alternatives and len(finals) == 1:
+        (final,) = finals
+        readings = final.alternatives[: config.max_alternatives] or (final,)
+        return {
+            "alternatives": [
+                {"confidence": each.confidence, "result": _words(each.words), "text": each.text} for each in readings
+            ]
+        }
+    words = [word for final in finals for word in final.words]
+    text = reduce(joined, (final.text for final in finals), "")
+    if config.max_alternatives:
+        return {"alternatives": [{"confidence": 1.0, "result": _words(words), "text": text}]}
+    return {"result": _words(words), "text": text} if config.words and words else {"text": text}
+
+
+def _words(words: Sequence[Span]) -> list[dict[str, Any]]:
+    return [
+        {
+            "conf": round(each.confidence, 6),
+            "end": round(each.end_s, 3),
+            "start": round(each.start_s, 3),
+            "word": each.text,
+        }
+        for each in words
+    ]

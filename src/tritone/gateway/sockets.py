@@ -1,0 +1,177 @@
+"""A client's WebSocket, as the doors that speak over one see it: its messages in order, and its end at once.
+
+A reader takes messages while work for earlier ones goes on, so that a client that vanishes is noticed and its work is
+cancelled. What waits is bounded; then nothing more is read, and the client has to wait.
+"""
+
+import asyncio
+import json
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from starlette.responses import JSONResponse
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tritone.errors import InputError
+from tritone.gateway.callers import Caller
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+
+if TYPE_CHECKING:
+    from tritone.gateway.gateway import Gateway
+
+MAX_WAITING_BYTES = 1 << 20  # of messages that were read and not worked on; a longer one comes alone
+MAX_WAITING = 1 << 14  # messages: the end of a client that sent many small ones is noticed behind them
+MAX_TEXT = 64 << 10  # characters of a message of text: options and hotwords, for audio is binary
+BREATH = 64  # messages after which the reader lets others go on, however fast they come
+GOODBYE_S = 2.0  # to tell a client why it is left
+MAX_REASON = 120  # bytes of a close frame's reason (RFC 6455, section 5.5: 125 with the code)
+
+# What a client that is left is told by number (RFC 6455, section 7.4.1, and IANA's registry).
+CLOSE_CODES: Mapping[int, int] = {400: 1007, 413: 1009, 415: 1003, 500: 1011, 502: 1013, 503: 1013, 504: 1013}
+DONE, REFUSED = 1000, 1008
+
+
+class Socket:
+    """The conversation with one client, for one task.
+
+    `query`: parameters of the address. `caller`: who it is.
+    """
+
+    def __init__(self, websocket: WebSocket, caller: Caller, idle_s: float) -> None:
+        """`idle_s`: how long a client may be silent."""
+        self.query: Mapping[str, str] = websocket.query_params
+        self.caller = caller
+        self._websocket = websocket
+        self._idle_s = idle_s
+        self._waiting: deque[str | bytes] = deque()
+        self._num_bytes = 0
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+        self._room.set()
+
+    async def receive(self) -> str | bytes:
+        """The next message: text, or bytes of audio.
+
+        Raises:
+            GatewayRefusal: the client was silent for too long.
+            InputError: it sent more text than options need.
+        """
+        while not self._waiting:
+            self._arrived.clear()
+            try:
+                await asyncio.wait_for(self._arrived.wait(), self._idle_s)
+            except asyncio.TimeoutError as error:
+                raise GatewayRefusal(
+                    408, f"no message came for {self._idle_s:g} s; send audio, silence too, or end the stream"
+                ) from error
+        message = self._waiting.popleft()
+        self._num_bytes -= len(message)
+        if self._num_bytes < MAX_WAITING_BYTES and len(self._waiting) < MAX_WAITING:
+            self._room.set()
+        if isinstance(message, str) and len(message) > MAX_TEXT:
+            raise InputError(f"a message of text may have {MAX_TEXT:,} characters, got {len(message):,}")
+        return message
+
+    async def send(self, message: Mapping[str, Any] | str) -> None:
+        """Send text, or an object as JSON; waits for a client that reads slowly."""
+        await self._websocket.send_text(message if isinstance(message, str) else as_json(message))
+
+    async def read(self) -> None:
+        """Take messages until the client is gone."""
+        count = 0
+        with suppress(WebSocketDisconnect):
+            while True:
+                event = await self._websocket.receive()
+                if event["type"] == "websocket.disconnect":
+                    return
+                data = event.get("bytes")
+                message: str | bytes = event.get("text") or "" if data is None else data
+                self._waiting.append(message)
+                self._num_bytes += len(message)
+                self._arrived.set()
+                if self._num_bytes >= MAX_WAITING_BYTES or len(self._waiting) >= MAX_WAITING:
+                    self._room.clear()
+                    await self._room.wait()
+                count += 1
+                if not count % BREATH:
+                    await asyncio.sleep(0)
+
+
+Talk = Callable[[Socket], Awaitable[None]]
+
+
+async def converse(
+    websocket: WebSocket,
+    gateway: "Gateway",
+    door: str,
+    talk: Talk,
+    complain: Callable[[ErrorAnswer], Mapping[str, Any]],
+) -> None:
+    """Let a client in, talk with it, and leave it.
+
+    Args:
+        door: the protocol's name, for metrics.
+        talk: holds the conversation; it is cancelled where the client is gone.
+        complain: words an error as the protocol has it; the message goes before the end of the connection.
+    """
+    try:
+        caller = await gateway.admit(websocket.headers, websocket.query_params, door=door)
+    except Exception as error:
+        answer = told(error)
+        await websocket.send_denial_response(
+            JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
+        )
+        return
+    with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
+        await websocket.accept(subprotocol=_subprotocol(websocket))
+        await _hold(websocket, Socket(websocket, caller, gateway.options.limits.idle_s), talk, complain)
+
+
+async def _hold(
+    websocket: WebSocket, socket: Socket, talk: Talk, complain: Callable[[ErrorAnswer], Mapping[str, Any]]
+) -> None:
+    reader = asyncio.ensure_future(socket.read())
+    work = asyncio.ensure_future(talk(socket))
+    try:
+        await asyncio.wait((reader, work), return_when=asyncio.FIRST_COMPLETED)
+        if not work.done():
+            return  # the client is gone
+        error = work.exception()
+        if error is None or isinstance(error, WebSocketDisconnect):
+            code, reason = DONE, ""
+        else:
+            answer = told(error)
+            code, reason = CLOSE_CODES.get(answer.status, REFUSED), answer.code
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(socket.send(complain(answer)), GOODBYE_S)
+        await websocket.close(code, reason)
+    finally:
+        for task in (work, reader):
+            task.cancel()
+        await asyncio.gather(work, reader, return_exceptions=True)
+
+
+def _subprotocol(websocket: WebSocket) -> str | None:
+    """The one that is agreed on: none of those that carry a key."""
+    offered = websocket.scope.get("subprotocols", [])
+    return SUBPROTOCOL if SUBPROTOCOL in offered else None
+
+
+SUBPROTOCOL = "tritone"
+
+
+def as_json(message: Mapping[str, Any]) -> str:
+    return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
+
+
+def read_json(message: str) -> dict[str, Any]:
+    """The object in a message of text; `InputError` if there is none."""
+    try:
+        found = json.loads(message)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"a message of text must be a JSON object, got {message[:80]!r} ({error})") from error
+    if not isinstance(found, dict):
+        raise InputError(f"a message of text must be a JSON object, got {message[:80]!r}")
+    return found
