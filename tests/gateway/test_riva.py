@@ -1,8 +1,9 @@
 """The door for Riva's clients, asked by NVIDIA's own client, nvidia-riva-client, as it comes from its package."""
 
 import io
+import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import soundfile
 
 from certificates import write_certificates
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
+from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.doors import riva as door
 from tritone.gateway.doors.riva import messages
@@ -75,7 +77,12 @@ def file_of(samples: Any, form: str = "WAV", subtype: str | None = None) -> byte
 
 def recognition(**fields: Any) -> Any:
     """As an application configures raw samples; texts as the model writes them."""
-    usual = {"encoding": LINEAR, "sample_rate_hertz": SAMPLE_RATE, "language_code": "en-US", "verbatim_transcripts": True}
+    usual = {
+        "encoding": LINEAR,
+        "sample_rate_hertz": SAMPLE_RATE,
+        "language_code": "en-US",
+        "verbatim_transcripts": True,
+    }
     return riva.client.RecognitionConfig(**{**usual, **fields})
 
 
@@ -136,7 +143,12 @@ def test_a_recording_is_recognised_with_times_and_confidences(client: Any) -> No
 
 @pytest.mark.parametrize(
     ("form", "subtype", "encoding"),
-    [("WAV", "PCM_16", 0), ("WAV", "PCM_16", LINEAR), ("FLAC", None, riva.client.AudioEncoding.FLAC), ("FLAC", None, 0)],
+    [
+        ("WAV", "PCM_16", 0),
+        ("WAV", "PCM_16", LINEAR),
+        ("FLAC", None, riva.client.AudioEncoding.FLAC),
+        ("FLAC", None, 0),
+    ],
 )
 def test_a_file_says_itself_how_it_is_encoded(client: Any, form: str, subtype: str, encoding: int) -> None:
     audio = file_of(toy_waveform("hello"), form, subtype)
@@ -194,7 +206,9 @@ def test_a_client_may_end_an_utterance_itself(client: Any) -> None:
     def requests() -> Iterator[Any]:
         config = riva.client.StreamingRecognitionConfig(config=recognition())
         yield asr.StreamingRecognizeRequest(streaming_config=config, id=common.RequestId(value="mine"))
-        yield asr.StreamingRecognizeRequest(audio_content=pcm(toy_waveform("one")), runtime_config={"force_eou": "true"})
+        yield asr.StreamingRecognizeRequest(
+            audio_content=pcm(toy_waveform("one")), runtime_config={"force_eou": "true"}
+        )
         yield asr.StreamingRecognizeRequest(audio_content=pcm(toy_waveform("two")))
 
     responses = list(client.stub.StreamingRecognize(requests(), timeout=TIMEOUT_S))
@@ -261,3 +275,130 @@ def test_what_cannot_be_done_is_refused_and_says_why(client: Any, fields: Any, s
         recognised(client, **fields)
     assert refused.value.code() is grpc.StatusCode[status], refused.value.details()
     assert part in refused.value.details()
+
+
+def test_what_streams_cannot_do_is_refused_and_says_why(client: Any) -> None:
+    audio = pcm(toy_waveform("hello"))
+    for fields, status, part in (
+        ({"model": "nobody"}, "NOT_FOUND", "nobody"),
+        ({"endpointing_config": ENDPOINTING(start_history=100)}, "INVALID_ARGUMENT", "start_history is not done here"),
+        ({"endpointing_config": ENDPOINTING(stop_threshold=0.9)}, "INVALID_ARGUMENT", "neural_vad.offset"),
+        ({"endpointing_config": ENDPOINTING(stop_history=0)}, "INVALID_ARGUMENT", "more than 0"),
+        ({"endpointing_config": ENDPOINTING(stop_history=100, stop_history_eou=100)}, "INVALID_ARGUMENT", "less than"),
+        (
+            {"custom_configuration": {"neural_vad.onset": "high"}},
+            "INVALID_ARGUMENT",
+            "neural_vad.onset must be a number",
+        ),
+        ({"custom_configuration": {"neural_vad.pad_onset": "9"}}, "INVALID_ARGUMENT", "pad_onset"),
+        ({"custom_configuration": {"enable_vad_endpointing": "maybe"}}, "INVALID_ARGUMENT", "true or false"),
+        ({"encoding": riva.client.AudioEncoding.OGGOPUS}, "INVALID_ARGUMENT", "the encoding is OGGOPUS"),
+    ):
+        with pytest.raises(grpc.RpcError) as refused:
+            streamed(client, recognition(**fields), audio)
+        assert refused.value.code() is grpc.StatusCode[status], refused.value.details()
+        assert part in refused.value.details()
+
+
+CONFIG = asr.StreamingRecognizeRequest(streaming_config=asr.StreamingRecognitionConfig(config=recognition()))
+
+
+@pytest.mark.parametrize(
+    ("sent", "part"),
+    [
+        ([], "without a message"),
+        ([CONFIG], "without audio"),
+        ([asr.StreamingRecognizeRequest(audio_content=b"1234")], "first message"),
+        ([CONFIG, CONFIG], "streaming_config comes once"),
+        ([CONFIG, asr.StreamingRecognizeRequest(audio_content=b"12345")], "1 bytes into a sample"),
+        ([CONFIG, asr.StreamingRecognizeRequest(runtime_config={"louder": "true"})], "force_eou"),
+    ],
+)
+def test_messages_that_make_no_stream_are_refused(client: Any, sent: list[Any], part: str) -> None:
+    with pytest.raises(grpc.RpcError) as refused:
+        list(client.stub.StreamingRecognize(iter(sent), timeout=TIMEOUT_S))
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert part in refused.value.details()
+
+
+@pytest.mark.parametrize(
+    ("sent", "part"),
+    [
+        (b"\xff\xff\xff", "not a RecognizeRequest"),
+        (asr.RecognizeRequest(config=recognition()).SerializeToString(), "no audio"),
+        (b"\x1f\x8b\x08 something compressed", "compressed"),
+        # A field with the number 99, which a later version of the interface may have.
+        (b"\x0a\x03\x98\x06\x01", "fields that are not known here (number 99)"),
+    ],
+)
+def test_bytes_that_are_no_request_are_refused(client: Any, sent: bytes, part: str) -> None:
+    call = client.auth.channel.unary_unary(f"/{messages.SERVICE}/Recognize")
+    with pytest.raises(grpc.RpcError) as refused:
+        call(sent, timeout=TIMEOUT_S)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert part in refused.value.details()
+
+
+def test_a_call_that_is_cancelled_frees_its_stream(served: GatewayServer, client: Any) -> None:
+    going_on = threading.Event()
+
+    def requests() -> Iterator[Any]:
+        yield CONFIG
+        yield asr.StreamingRecognizeRequest(audio_content=pcm(toy_waveform("hello")))
+        going_on.wait(TIMEOUT_S)
+
+    call = client.stub.StreamingRecognize(requests(), timeout=TIMEOUT_S)
+    try:
+        until(lambda: served.gateway.speech.open_streams == 1)
+        call.cancel()
+        until(lambda: served.gateway.speech.open_streams == 0)
+    finally:
+        going_on.set()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    ends = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < ends, "it did not happen"
+        time.sleep(0.01)
+
+
+def test_a_stream_that_sends_nothing_is_ended_and_messages_have_a_largest_size(triton: Any, connect: Clients) -> None:
+    limits = GatewayLimits(idle_s=0.2, max_message_kb=8)
+    options = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0}, limits=limits)
+    with GatewayServer(options, doors={"riva": door}).background() as running:
+        stub, silent = connect(running).stub, threading.Event()
+
+        def requests() -> Iterator[Any]:
+            yield CONFIG
+            silent.wait(TIMEOUT_S)
+
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stub.StreamingRecognize(requests(), timeout=TIMEOUT_S))
+        silent.set()
+        assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert "nothing came for 0.2 s" in refused.value.details()
+
+        large = asr.StreamingRecognizeRequest(audio_content=bytes(10_000))
+        with pytest.raises(grpc.RpcError) as refused:
+            list(stub.StreamingRecognize(iter([CONFIG, large]), timeout=TIMEOUT_S))
+        assert refused.value.code() is grpc.StatusCode.OUT_OF_RANGE
+        assert "8192 are allowed" in refused.value.details()
+
+
+def test_the_door_speaks_tls(triton: Any, connect: Clients, tmp_path: Path) -> None:
+    write_certificates(tmp_path)
+    tls = Tls(certificate=tmp_path / "good.pem", key=tmp_path / "good.key")
+    options = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0}, tls=tls)
+    with GatewayServer(options, doors={"riva": door}).background() as running:
+        client = connect(running, "localhost", use_ssl=True, ssl_root_cert=str(tmp_path / "ca.pem"))
+        assert recognised(client).results[0].alternatives[0].transcript == "hello "
+
+
+def test_a_port_that_is_taken_is_an_error_that_names_the_option(served: GatewayServer) -> None:
+    options = GatewayOptions(triton="localhost:9", port=0, ports={"riva": served.ports["riva"]})
+    with (
+        pytest.raises(ServerSetupError, match="--riva-port"),
+        GatewayServer(options, doors={"riva": door}).background(),
+    ):
+        pass

@@ -2,11 +2,10 @@
 
 AudioFormat.of(config)                         what the client announced
 recording(format, bytes)  ->  bytes of a file  for whole recordings, which are decoded elsewhere
-StreamAudio(format).push(bytes)  ->  samples   for streams, as they come
+await StreamAudio(format).push(bytes)  ->  samples   for streams, as they come
 """
 
 import struct
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,8 +16,9 @@ from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.inputs import mono
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError, InputError
-from tritone.gateway.doors.riva.compressed import NOTHING, FlacStream, OggOpusStream
+from tritone.gateway.doors.riva.flac import NOTHING, FlacStream
 from tritone.gateway.doors.riva.messages import ENCODINGS
+from tritone.gateway.live_audio import ContainerStream
 
 MAX_CHANNELS = 8
 MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chunks of text there
@@ -139,32 +139,38 @@ class StreamAudio:
         self._told = told
         self._start = b""
         self._decoder: _Decoder | None = None
+        self._ogg: ContainerStream | None = None
 
     @property
     def sample_rate(self) -> int:
-        """In Hz; 0 while the header has not come."""
+        """In Hz; 0 while it is not known."""
+        if self._ogg is not None:
+            return self._ogg.rate
         return 0 if self._decoder is None else self._decoder.sample_rate
 
-    def push(self, data: bytes) -> Samples:
+    async def push(self, data: bytes) -> Samples:
         """Take some bytes, cut anywhere, and return what they complete: (samples,), mono.
 
         Raises:
             AudioError: they are not what was announced.
+            GatewayRefusal: they are compressed, and PyAV is not installed.
         """
-        if self._decoder is None:
+        if self._decoder is None and self._ogg is None:
             self._start += data
             if len(self._start) < 4:
                 return NOTHING
             data, self._start = self._start, b""
-            magic = self._told.check_start(data)
-            self._decoder = DECODERS[magic](self._told)
-        known = self.sample_rate
+            self._choose(self._told.check_start(data))
+        if self._ogg is not None:
+            return await self._ogg.push(data)
+        assert self._decoder is not None
+        known = self._decoder.sample_rate
         samples = self._decoder.push(data)
-        if not known and self.sample_rate:
+        if not known and self._decoder.sample_rate:
             self._told.check_header(self._decoder.sample_rate, self._decoder.channels)
         return samples
 
-    def finish(self) -> Samples:
+    async def finish(self) -> Samples:
         """The rest, after the last bytes.
 
         Raises:
@@ -172,7 +178,26 @@ class StreamAudio:
         """
         if self._start:
             raise AudioError(f"the audio has {len(self._start)} bytes; send more, or none at all")
+        if self._ogg is not None:
+            return await self._ogg.finish()
         return NOTHING if self._decoder is None else self._decoder.finish()
+
+    async def __aenter__(self) -> "StreamAudio":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._ogg is not None:
+            self._ogg.close()
+
+    def _choose(self, magic: str) -> None:
+        if magic == "OggS":
+            self._ogg = ContainerStream("ogg")
+        elif magic == "fLaC":
+            self._decoder = FlacStream()
+        elif magic == "RIFF":
+            self._decoder = _Wav()
+        else:
+            self._decoder = _Samples(self._told)
 
 
 class _Samples:
@@ -200,7 +225,7 @@ class _Samples:
 class _Wav:
     """A WAV file as it is sent; whatever follows its samples is left out."""
 
-    def __init__(self, told: AudioFormat) -> None:
+    def __init__(self) -> None:
         self._header: _WavHeader | None = _WavHeader()
         self._left = 0
         self._samples: _Samples | None = None
@@ -241,6 +266,8 @@ class _WavHeader:
             AudioError: it is no WAV file, or one of another kind than can be streamed.
         """
         self._seen += data
+        if len(self._seen) >= 12 and self._seen[8:12] != b"WAVE":
+            raise AudioError("the audio begins like RIFF, but is no WAV file")
         at = 12
         while len(self._seen) >= at + 8:
             name, size = struct.unpack_from("<4sI", self._seen, at)
@@ -257,8 +284,6 @@ class _WavHeader:
             at += 8 + size + size % 2
             if at > MAX_WAV_HEADER:
                 raise AudioError(f"the WAV header has more than {MAX_WAV_HEADER} bytes before its samples")
-        if self._seen[8:12] not in (b"WAVE", b"") and len(self._seen) >= 12:
-            raise AudioError("the audio begins like RIFF, but is no WAV file")
         return None
 
     def _read_format(self, chunk: bytes) -> None:
@@ -275,11 +300,3 @@ class _WavHeader:
         if not 1 <= channels <= MAX_CHANNELS or not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
             raise AudioError(f"the WAV header claims {channels} channels at {rate} Hz")
         self.encoding, self.channels, self.sample_rate = encoding, channels, rate
-
-
-DECODERS: Mapping[str, Callable[[AudioFormat], _Decoder]] = {
-    "RIFF": _Wav,
-    "fLaC": FlacStream,
-    "OggS": OggOpusStream,
-    "": _Samples,
-}

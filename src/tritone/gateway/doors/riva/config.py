@@ -139,23 +139,20 @@ def _speakers(config: Any) -> SpeakerOptions | None:
 
 def _vad(endpointing: Any, custom: dict[str, str], *, detects: bool) -> VadOptions | None:
     """How voice activity cuts a stream, or None, where the recogniser's own rules do."""
-    parameters: dict[str, Any] = {OF_VAD[key]: custom.pop(key) for key in OF_VAD if key in custom}
+    parameters: dict[str, Any] = {OF_VAD[key]: _number(custom, key) for key in OF_VAD if key in custom}
     for field, reason in NOT_DONE.items():
         if endpointing.HasField(field):
             raise InputError(f"endpointing_config.{field} is not done here: {reason}.")
     if endpointing.HasField("stop_history"):
         _add(parameters, "min_silence_s", _seconds(endpointing, "stop_history"), "stop_history")
-    prefix = custom.pop(PREFIX, None)
-    if not _switch(custom, BY_VAD, detects or bool(parameters) or prefix is not None):
-        if parameters or prefix is not None:
+    prefixed = PREFIX in custom
+    prefix_s = _number(custom, PREFIX) if prefixed else VadOptions.prefix_s
+    if not 0 <= prefix_s <= MAX_PREFIX_S:
+        raise InputError(f"{PREFIX} must be 0 to {MAX_PREFIX_S:g} seconds, got {prefix_s:g}")
+    if not _switch(custom, BY_VAD, detects or bool(parameters) or prefixed):
+        if parameters or prefixed:
             raise InputError(f"{BY_VAD} is false, so that stop_history and neural_vad have no effect; leave them out")
         return None
-    try:
-        prefix_s = VadOptions.prefix_s if prefix is None else float(prefix)
-    except ValueError:
-        prefix_s = -1.0
-    if not 0 <= prefix_s <= MAX_PREFIX_S:
-        raise InputError(f"{PREFIX} must be 0 to {MAX_PREFIX_S:g} seconds, got {str(prefix)[:80]!r}")
     return VadOptions(parameters=parameters, prefix_s=prefix_s)
 
 
@@ -173,6 +170,14 @@ def _seconds(endpointing: Any, field: str) -> float:
     if milliseconds <= 0:
         raise InputError(f"endpointing_config.{field} is {milliseconds} ms; give more than 0, or leave it out")
     return milliseconds / 1000
+
+
+def _number(custom: dict[str, str], key: str) -> float:
+    text = custom.pop(key)
+    try:
+        return float(text)
+    except ValueError as error:
+        raise InputError(f"{key} must be a number, got {text[:80]!r}") from error
 
 
 def _switch(custom: dict[str, str], key: str, usual: bool) -> bool:

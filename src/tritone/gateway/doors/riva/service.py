@@ -106,7 +106,6 @@ class RivaService(grpc.GenericRpcHandler):
                 request = read(messages.StreamingRecognizeRequest, _plain(message))
                 if stream is None:
                     stream = _Stream(self._gateway, request, caller, context, held)
-                    await stream.start()
                 else:
                     await stream.take(request)
             if stream is None:
@@ -182,6 +181,7 @@ class _Stream:
         self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
         self._interim = first.streaming_config.interim_results
         self._audio = StreamAudio(AudioFormat.of(config))
+        held.push_async_exit(self._audio)
         self._results = _results(config)
         self._id = first.id.value if first.HasField("id") else None
         self._caller = caller
@@ -200,7 +200,7 @@ class _Stream:
         if request.WhichOneof("streaming_request") == "streaming_config":
             raise InputError("streaming_config comes once, in the first message; open another stream for another one")
         ends = _forced_end(dict(request.runtime_config))
-        samples = self._audio.push(request.audio_content)
+        samples = await self._audio.push(request.audio_content)
         await self.start()
         if self._live is not None and samples.size:
             await self._answer(await self._live.accept(samples))
@@ -209,7 +209,7 @@ class _Stream:
             await self._answer(await self._live.commit())
 
     async def finish(self) -> None:
-        rest = self._audio.finish()
+        rest = await self._audio.finish()
         await self.start()
         if self._live is None:
             raise InputError("the stream ended without audio")
