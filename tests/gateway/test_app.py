@@ -1,19 +1,34 @@
 """The application around the doors: health, errors, limits, and the ports of a running gateway."""
 
+import asyncio
 import http.client
 import json
+import logging
+import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
-from starlette.routing import Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
 
+from certificates import write_certificates
+from toy import toy_waveform
 from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
+from tritone.gateway.callers import Caller, hash_of
 from tritone.gateway.refusal import GatewayRefusal, told
 from tritone.gateway.server import GatewayServer
+from tritone.gateway.speech import Ask
+from tritone.gateway.tracing import Traces
+from tritone.proxy.options import Tls
 
 
 def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
@@ -29,7 +44,7 @@ def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tupl
         connection.close()
 
 
-def echo(gateway: Any) -> list[Route]:
+def echo(gateway: Any) -> list[BaseRoute]:
     async def size(request: Request) -> PlainTextResponse:
         await gateway.admit(request.headers, request.query_params, door="echo")
         return PlainTextResponse(str(len(await request.body())))
@@ -37,10 +52,24 @@ def echo(gateway: Any) -> list[Route]:
     async def fail(request: Request) -> PlainTextResponse:
         raise ValueError("a secret of this gateway")
 
-    return [Route("/echo", size, methods=["POST"]), Route("/fail", fail)]
+    async def talk(socket: WebSocket) -> None:
+        caller = await gateway.admit(socket.headers, socket.query_params, door="talk")
+        await socket.accept()
+        with suppress(WebSocketDisconnect), caller.streaming():
+            while True:
+                await socket.send_text(await socket.receive_text())
+
+    return [Route("/echo", size, methods=["POST"]), Route("/fail", fail), WebSocketRoute("/talk", talk)]
 
 
-ECHO = {"echo": SimpleNamespace(routes=echo)}
+ECHO: Any = {"echo": SimpleNamespace(routes=echo)}
+
+
+@contextmanager
+def started(**options: Any) -> Iterator[GatewayServer]:
+    """A gateway with the door of this file alone, and no Triton."""
+    with GatewayServer(GatewayOptions(**{"triton": "127.0.0.1:9", "port": 0} | options), doors=ECHO).background() as it:
+        yield it
 
 
 def test_health_tells_of_triton(gateway: Any) -> None:
@@ -49,16 +78,14 @@ def test_health_tells_of_triton(gateway: Any) -> None:
 
 
 def test_a_gateway_without_triton_lives_and_is_not_ready() -> None:
-    options = GatewayOptions(triton="127.0.0.1:9", port=0)
-    with GatewayServer(options, doors=ECHO).background() as running:  # type: ignore[arg-type]
+    with started() as running:
         assert ask(running.port, "/health/live")[0] == 200
         status, text, _ = ask(running.port, "/health/ready")
         assert (status, text.startswith("not ready: grpc://127.0.0.1:9")) == (503, True)
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
-    limits = GatewayLimits(max_body_mb=0.001)
-    with GatewayServer(GatewayOptions(port=0, limits=limits), doors=ECHO).background() as running:  # type: ignore[arg-type]
+    with started(limits=GatewayLimits(max_body_mb=0.001)) as running:
         assert ask(running.port, "/echo", b"x" * 1000)[:2] == (200, "1000")
         status, body, _ = ask(running.port, "/echo", b"x" * 2000)
         assert (status, body["error"]["code"]) == (413, "too_large")
@@ -91,3 +118,117 @@ def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:
     assert told(AudioError("the audio data: not audio")).message == "the audio data: not audio"
     assert "secret" not in told(OperatorError("a secret")).message
     assert told(GatewayRefusal(429, "too many", 2.0)).code == "rate_limited"
+
+
+def test_requests_are_logged_and_counted_without_keys_or_bodies(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('secret')}, streams: 1}}]")
+    caplog.set_level(logging.INFO, "tritone.gateway.access")
+    with started(keys=tmp_path / "keys.yaml") as running:
+        assert ask(running.port, "/echo?key=secret", b"audio")[0] == 200
+        assert ask(running.port, "/echo", b"audio")[0] == 401
+        metrics = ask(running.port, "/metrics")[1]
+    lines = [json.loads(record.message) for record in caplog.records if record.name == "tritone.gateway.access"]
+    assert [(line["caller"], line["door"], line["path"], line["status"], line["error"]) for line in lines] == [
+        ("desk", "echo", "/echo", 200, ""),
+        ("", "echo", "/echo", 401, "unauthorized"),
+    ]
+    assert "secret" not in caplog.text
+    assert 'tritone_gateway_requests_total{door="echo",outcome="ok"} 1.0' in metrics
+    assert 'tritone_gateway_refusals_total{code="unauthorized",door="echo"} 1.0' in metrics
+    assert "desk" not in metrics
+
+
+def test_a_websocket_is_refused_by_an_answer_of_http_and_has_the_limits_of_its_key(tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}, streams: 1}}]")
+    with started(keys=tmp_path / "keys.yaml") as running:
+        url = f"ws://127.0.0.1:{running.port}/talk"
+        with pytest.raises(InvalidStatus) as caught:
+            connect(url, proxy=None)
+        assert caught.value.response.status_code == 401
+        assert json.loads(caught.value.response.body)["error"]["code"] == "unauthorized"
+        with connect(f"{url}?key=k", proxy=None) as first:
+            first.send("hello")
+            assert first.recv(60) == "hello"
+            with connect(f"{url}?key=k", proxy=None) as second, pytest.raises(ConnectionClosed, match="stream_limit"):
+                second.recv(60)
+
+
+def test_a_websocket_on_which_nothing_comes_is_closed() -> None:
+    with (
+        started(limits=GatewayLimits(idle_s=0.2)) as running,
+        connect(f"ws://127.0.0.1:{running.port}/talk", proxy=None) as socket,
+        pytest.raises(ConnectionClosed, match="nothing came for"),
+    ):
+        socket.recv(60)
+
+
+def test_pages_of_other_origins_may_ask_only_where_they_are_allowed() -> None:
+    page = "https://app.example"
+    asked = {"Origin": page, "Access-Control-Request-Method": "POST"}
+    for allowed, expected in (((), None), ((page,), page)):
+        with started(cors=allowed) as running:
+            connection = http.client.HTTPConnection("127.0.0.1", running.port, timeout=60)
+            connection.request("OPTIONS", "/echo", headers=asked)
+            assert connection.getresponse().headers.get("access-control-allow-origin") == expected
+            connection.close()
+            assert ask(running.port, "/nothing", Origin=page)[2].get("access-control-allow-origin") == expected
+
+
+def test_tls_is_of_the_files_that_are_given(tmp_path: Path) -> None:
+    files = write_certificates(tmp_path)
+    with started(tls=Tls(certificate=files / "good.pem", key=files / "good.key")) as running:
+        trusted = ssl.create_default_context(cafile=files / "ca.pem")
+        connection = http.client.HTTPSConnection("localhost", running.port, timeout=60, context=trusted)
+        connection.request("GET", "/health/live")
+        assert connection.getresponse().status == 200
+        connection.close()
+    with pytest.raises(ValueError, match="cannot be used"):
+        GatewayServer(GatewayOptions(tls=Tls(certificate=files / "good.pem", key=files / "me.key"), port=0), doors=ECHO)
+
+
+def test_metrics_and_doors_may_have_ports_of_their_own() -> None:
+    with started(metrics_port=0, ports={"echo": 0}) as running:
+        assert ask(running.ports["metrics"], "/metrics")[0] == 200
+        assert ask(running.port, "/metrics")[0] == 404
+        assert ask(running.ports["metrics"], "/echo", b"x")[0] == 404
+        assert ask(running.ports["echo"], "/", b"four")[:2] == (200, "4")
+
+
+def test_a_gateway_that_ends_lets_streams_finish_and_takes_nothing_new(gateway: Any, triton: Any) -> None:
+    options = GatewayOptions(triton=triton.grpc_address, port=0, drain_s=60)
+    with GatewayServer(options, doors=ECHO).background() as running:
+        speech = running.gateway.speech
+
+        def run(work: Any) -> Any:
+            return asyncio.run_coroutine_threadsafe(work, running.loop).result(60)
+
+        live = run(speech.open(Ask(model="live"), 16000, Caller()))
+        run(live.accept(toy_waveform("hello", 4)))
+        running.end()
+        while ask(running.port, "/health/ready")[0] == 200:  # the loop has to hear of it
+            pass
+        status, body, headers = ask(running.port, "/echo", b"x")
+        assert (status, body["error"]["code"], headers["retry-after"]) == (503, "draining", "1")
+        events = run(live.finish())
+        assert events[-1].transcript.text == "hello"
+        run(live.close())
+
+
+def test_a_trace_goes_from_the_client_through_the_gateway() -> None:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    trace, span = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+    client = {"traceparent": f"00-{trace}-{span}-01", "tracestate": "a=b"}
+    assert Traces().outgoing(client) == client  # passed on as it is
+    assert Traces().outgoing({"traceparent": "00-1-2-3\r\nx: y"}) == {}
+    spans = InMemorySpanExporter()
+    traces = Traces(exporter=spans)
+    with traces.span("POST /v1/x", client):
+        sent = traces.outgoing(client)["traceparent"]
+    (own,) = spans.get_finished_spans()
+    assert own.parent is not None
+    assert f"{own.parent.span_id:016x}" == span
+    assert sent == f"00-{trace}-{own.context.span_id:016x}-01"
+    traces.close()

@@ -3,6 +3,7 @@
 import io
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
 from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, Event, VadOptions
+from tritone.texts import TextOptions
 
 CALLER = Caller(door="test")
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
@@ -116,6 +118,14 @@ def test_a_second_model_writes_the_final_text(gateway: Any, run: Any) -> None:
     events = run(played(gateway.gateway.speech, Ask(final_model="toy"), audio))
     assert texts(events) == [ONE, NEO]
     assert [event.transcript.words[0].start_s > 1 for event in events if event.kind == "final"] == [False, True]
+
+
+def test_texts_are_written_as_asked_for_partial_ones_too(gateway: Any, run: Any) -> None:
+    ask = Ask(model="toy", texts=TextOptions(profanity="mask", profane_words="one"))
+    assert run(gateway.gateway.speech.transcribe(wav(toy_waveform("one two")), ask, CALLER)).text == "o** two"
+    events = run(played(gateway.gateway.speech, replace(ask, model=""), toy_waveform("one two", 4)))
+    assert texts(events) == ["o** two"]
+    assert {"o**"} <= set(texts(events, "partial"))
 
 
 def test_silence_has_one_final_event_without_text(gateway: Any, run: Any) -> None:

@@ -1,14 +1,17 @@
 """`tritone gateway`: protocols that applications speak, in front of a running Triton."""
 
 import logging
+import os
 import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.gateway.options import GatewayOptions
+from tritone.proxy.options import Tls
 
 if TYPE_CHECKING:
     from tritone.gateway.server import GatewayServer
@@ -19,6 +22,21 @@ def gateway(
     riva_port: Annotated[
         int | None, typer.Option(help="Port of Riva's gRPC; none if not given. 0: any that is free.")
     ] = None,
+    cors: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ORIGIN", help="Pages of this origin may ask, like https://app.example; may be repeated."),
+    ] = None,
+    tls_certificate: Annotated[
+        Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
+    ] = None,
+    tls_key: Annotated[Path | None, typer.Option(help="Its key in PEM format.")] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Authority in PEM format: clients must show a certificate that it signed.")
+    ] = None,
+    new_key: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Print a new key, and the lines for the file of --keys; then end."),
+    ] = None,
     *,
     options: GatewayOptions,
 ) -> None:
@@ -26,12 +44,28 @@ def gateway(
 
     Ctrl-C and SIGTERM end it after the live streams that are open, a second time at once.
     """
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # its lines are about connections whose errors we tell
     from tritone.gateway.server import GatewayServer
 
+    if new_key is not None:
+        _print_new_key(new_key)
+        return
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(levelname)s %(message)s")
-    ports = {"riva": riva_port} if riva_port is not None else {}
+    if options.access_log:
+        logging.getLogger("tritone.gateway.access").setLevel(logging.INFO)
+    if (tls_certificate is None) != (tls_key is None) or (tls_client_ca and not tls_key):
+        raise typer.BadParameter("--tls-certificate and --tls-key go together; --tls-client-ca needs both")
+    ports = {"riva": riva_port}
     try:
-        options = replace(options, ports=ports)
+        tls = None
+        if tls_certificate is not None and tls_key is not None:
+            tls = Tls(certificate=tls_certificate, key=tls_key, client_ca=tls_client_ca)
+        options = replace(
+            options,
+            ports={name: port for name, port in ports.items() if port is not None},
+            cors=tuple(cors or ()),
+            tls=tls,
+        )
         server = GatewayServer(options, told=_show)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -39,6 +73,16 @@ def gateway(
 
 
 def _show(server: "GatewayServer") -> None:
-    host = server.options.host
+    host, tls = server.options.host, "s" if server.options.tls else ""
     others = "".join(f"  {name} {host}:{port}" for name, port in server.ports.items() if name != "http")
-    typer.echo(f"Serving on http://{host}:{server.port}{others}, asking {server.gateway.client.endpoint}")
+    typer.echo(f"Serving on http{tls}://{host}:{server.port}{others}, asking {server.gateway.client.endpoint}")
+
+
+def _print_new_key(name: str) -> None:
+    import json
+
+    from tritone.gateway.callers import new_key
+
+    key, digest = new_key()
+    typer.echo(f"{key}\n\nIt is shown this once. Its entry under `keys:` in the file of --keys:\n", err=True)
+    typer.echo(f"  - {{name: {json.dumps(name, ensure_ascii=False)}, sha256: {digest}}}")

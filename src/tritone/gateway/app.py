@@ -8,20 +8,19 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
 
+from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.responses import PlainTextResponse, Response
 from starlette.routing import BaseRoute, Route
-from starlette.websockets import WebSocket
 
-from tritone.errors import TritoneError
 from tritone.gateway.doors import all_doors
 from tritone.gateway.gateway import Gateway
-from tritone.gateway.guard import RequestGuard
-from tritone.gateway.refusal import CODES, ErrorAnswer, told
+from tritone.gateway.refusal import CODES, ErrorAnswer
+from tritone.gateway.visits import Visits, error_response
 
 
 def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> Starlette:
@@ -31,7 +30,7 @@ def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> St
         doors: modules with `routes(gateway)`; None takes all there are.
     """
     chosen = all_doors().values() if doors is None else doors
-    routes: list[BaseRoute] = [*_health(gateway)]
+    routes: list[BaseRoute] = operators_routes(gateway, metrics=gateway.options.metrics_port is None)
     for door in chosen:
         if hasattr(door, "routes"):
             routes += door.routes(gateway)
@@ -41,22 +40,25 @@ def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> St
         yield
         await gateway.close()
 
-    middleware = [Middleware(RequestGuard, gateway=gateway)]
+    middleware = []
     if gateway.options.cors:
         allowed = list(gateway.options.cors)
         middleware.append(
             Middleware(CORSMiddleware, allow_origins=allowed, allow_methods=["*"], allow_headers=["*"], max_age=600)
         )
-    handlers: Any = {TritoneError: _failed, HTTPException: _unknown, Exception: _failed}
+    middleware.append(Middleware(Visits, gateway=gateway))
+    handlers: Any = {HTTPException: _unknown}
     return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
 
 
-def error_response(answer: ErrorAnswer) -> Response:
-    """An error as the gateway's own HTTP doors word it."""
-    return JSONResponse(answer.body, answer.status, headers=answer.headers)
+def operators_app(gateway: Gateway) -> Starlette:
+    """Health and metrics alone, for a port of their own."""
+    return Starlette(routes=operators_routes(gateway, metrics=True))
 
 
-def _health(gateway: Gateway) -> list[Route]:
+def operators_routes(gateway: Gateway, *, metrics: bool) -> list[BaseRoute]:
+    """Health, and metrics where they are wanted."""
+
     async def live(request: Request) -> Response:
         return PlainTextResponse("live\n")
 
@@ -64,15 +66,12 @@ def _health(gateway: Gateway) -> list[Route]:
         why = await gateway.why_not_ready()
         return PlainTextResponse(f"not ready: {why}\n" if why else "ready\n", 503 if why else 200)
 
-    return [Route("/health/live", live), Route("/health/ready", ready)]
+    async def numbers(request: Request) -> Response:
+        gateway.metrics.draining.set(gateway.state == "draining")
+        return Response(gateway.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-
-async def _failed(scope: Request | WebSocket, error: Exception) -> Response | None:
-    answer = told(error)
-    if isinstance(scope, WebSocket):  # before it was accepted, or in a door that lets its errors through
-        await scope.close(1013 if answer.status in (429, 502, 503, 504) else 1008, answer.message[:120])
-        return None
-    return error_response(answer)
+    routes: list[BaseRoute] = [Route("/health/live", live), Route("/health/ready", ready)]
+    return [*routes, Route("/metrics", numbers)] if metrics else routes
 
 
 async def _unknown(request: Request, error: HTTPException) -> Response:

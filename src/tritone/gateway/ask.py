@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
 EventKind = Literal["speech_started", "speech_stopped", "partial", "final"]
@@ -36,14 +37,15 @@ class Ask:
     """What a client asks of the models.
 
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
-    contract. `details`: words with times and confidences. `vad`: for streams; None leaves segments to the recogniser's
-    endpoint rules. `final_model`: a model for whole recordings that writes the final text of each segment; "" is none.
+    contract. `details`: words with times and confidences. `texts`: how they are written. `vad`: for streams; None
+    leaves segments to the recogniser's endpoint rules. `final_model`: a model for whole recordings that writes the
+    final text of each segment; "" is none.
     """
 
     model: str = ""
     search: Mapping[str, Any] = field(default_factory=dict)
     details: bool = True
-    texts: Any = None
+    texts: TextOptions = field(default_factory=TextOptions)
     speakers: SpeakerOptions | None = None
     vad: VadOptions | None = None
     final_model: str = ""

@@ -1,35 +1,237 @@
-"""Who asks: the name behind a key, what it may use, and what goes with its requests to Triton."""
+"""Who asks: the name behind a key or token, what it may use, and what goes with its requests to Triton.
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+A file of keys, YAML or JSON, says who may ask; without one, everybody may:
+
+    keys:
+      - {name: call-centre, sha256: 9f86d0…, streams: 20, requests_per_minute: 600, audio_s_per_hour: 36000}
+    openid: {issuer: "https://id.example", audience: speech, jwks: "https://id.example/keys", streams: 4}
+    anybody: {streams: 2}
+
+It has the hashes of keys and not the keys. It is read again when it changes.
+"""
+
+import hashlib
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from tritone.errors import OperatorError
+from tritone.gateway.accounts import NO_LIMITS, Account, CallerLimits
+from tritone.gateway.refusal import LOG, GatewayRefusal
+
+if TYPE_CHECKING:
+    from tritone.gateway.openid import Tokens
 
 ANYBODY = "anybody"
+LOOK_S = 2.0  # between two looks at the file
+MAX_ACCOUNTS = 10_000  # of callers with tokens, who are not listed anywhere
+MAX_KEY = 16_384  # characters
+LIMITS = {"streams", "requests_per_minute", "audio_s_per_hour"}
+HASH = re.compile("[0-9a-f]{64}")
+TOKEN = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")  # the form of a signed JWT
+PROTOCOL_KEY = "openai-insecure-api-key."  # how OpenAI's clients in browsers send one, which cannot set headers
+
+
+def new_key() -> tuple[str, str]:
+    """A key that cannot be guessed, and its hash for the file."""
+    key = f"sk-{secrets.token_urlsafe(32)}"
+    return key, hash_of(key)
+
+
+def hash_of(key: str) -> str:
+    """The hash of a key. Keys are random, so that a plain hash of one cannot be turned back."""
+    return hashlib.sha256(key.encode()).hexdigest()
 
 
 @dataclass(kw_only=True)
 class Caller:
     """Who asks, for one request or connection.
 
-    `name`: of the key. `door`: the protocol, for metrics. `headers`: what is sent on to Triton, such as a trace's.
+    `door`: the protocol, for metrics. `headers`: what is sent on to Triton, such as those of a trace.
     """
 
-    name: str = ANYBODY
+    account: Account = field(default_factory=lambda: Account(ANYBODY))
     door: str = ""
     headers: dict[str, str] = field(default_factory=dict)
 
-    @contextmanager
-    def streaming(self) -> Iterator[None]:
+    @property
+    def name(self) -> str:
+        """Of the key or token; never the key itself."""
+        return self.account.name
+
+    def streaming(self) -> AbstractContextManager[None]:
         """Hold one of the caller's live streams; raises `GatewayRefusal` if it has none left."""
-        yield
+        return self.account.streaming()
 
     def heard(self, audio_s: float) -> None:
         """Count audio, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
+        self.account.heard(audio_s)
 
 
 class Callers:
-    """All who may ask."""
+    """All who may ask.
 
-    def admitted(self, headers: Mapping[str, str], query: Mapping[str, str], door: str) -> Caller:
-        """Who sent a request with these headers; raises `GatewayRefusal` if it may not ask."""
-        return Caller(door=door)
+    Args:
+        file: of keys; None lets everybody ask.
+
+    Raises:
+        ValueError: the file cannot be read, or is not as described above.
+    """
+
+    def __init__(self, file: Path | None = None) -> None:
+        self._file = file
+        self._accounts: dict[str, Account] = {}
+        self._people: dict[str, Account] = {}  # with tokens
+        self._looked = time.monotonic()
+        self._stamp: tuple[int, int] | None = None
+        self._rules = _Rules(anybody=NO_LIMITS)
+        if file is not None:
+            self._stamp = _stamp(file)
+            self._rules = _Rules.read(file)
+        self._anybody = Account(ANYBODY, self._rules.anybody or NO_LIMITS)
+
+    async def account(self, headers: Mapping[str, str], query: Mapping[str, str]) -> Account:
+        """Who sent a request with these headers (names in lower case) and this query; counts the request.
+
+        Raises:
+            GatewayRefusal: nobody that may ask, or too often.
+        """
+        self._look()
+        found = await self._found(_shown(headers, query))
+        found.request()
+        return found
+
+    async def _found(self, key: str) -> Account:
+        rules = self._rules
+        if not key or not (rules.keys or rules.tokens):
+            if rules.anybody is None:
+                raise GatewayRefusal(401, "a key is needed: Authorization: Bearer KEY")
+            self._anybody.change(rules.anybody)
+            return self._anybody
+        if entry := rules.keys.get(hash_of(key)):
+            account = self._accounts.setdefault(entry[0], Account(*entry))
+            account.change(entry[1])
+            return account
+        if rules.tokens is not None and TOKEN.fullmatch(key):
+            name = await rules.tokens.name(key)
+            if name not in self._people and len(self._people) >= MAX_ACCOUNTS:
+                self._people = {name: each for name, each in self._people.items() if not each.is_idle}
+            account = self._people.setdefault(name, Account(name, rules.people))
+            account.change(rules.people)
+            return account
+        raise GatewayRefusal(401, "this key is not known")
+
+    def _look(self) -> None:
+        """Read the file again if it changed; one that cannot be used changes nothing."""
+        now = time.monotonic()
+        if self._file is None or now - self._looked < LOOK_S:
+            return
+        self._looked = now
+        if (stamp := _stamp(self._file)) == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._rules = _Rules.read(self._file)
+        except ValueError as error:
+            LOG.error("the new keys cannot be used, the old ones stay: %s", error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rules:
+    """What the file says. `keys`: names and limits by hashes; `anybody`: limits without a key, None refuses."""
+
+    keys: Mapping[str, tuple[str, CallerLimits]] = field(default_factory=dict)
+    tokens: "Tokens | None" = None
+    people: CallerLimits = NO_LIMITS  # with tokens
+    anybody: CallerLimits | None = None
+
+    @classmethod
+    def read(cls, file: Path) -> "_Rules":
+        try:
+            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise ValueError(f"the file of keys {file} cannot be read: {error}") from error
+        try:
+            return cls._made(_mapping(found, {"keys", "openid", "anybody"}, "the file"), file.parent)
+        except ValueError as error:
+            raise ValueError(f"the file of keys {file}: {error}") from error
+
+    @classmethod
+    def _made(cls, found: Mapping[str, Any], folder: Path) -> "_Rules":
+        keys: dict[str, tuple[str, CallerLimits]] = {}
+        listed = found.get("keys") or []
+        if not isinstance(listed, list):
+            raise ValueError("keys must be a list")
+        for place, each in enumerate(listed, 1):
+            entry = _mapping(each, {"name", "sha256"} | LIMITS, f"key {place}")
+            name, digest = entry.get("name"), str(entry.get("sha256", "")).lower()
+            if not isinstance(name, str) or not name:
+                raise ValueError(f"key {place} has no name")
+            if not HASH.fullmatch(digest):
+                raise ValueError(
+                    f"key {place} ({name}): sha256 must be 64 hexadecimal digits; `tritone gateway --new-key NAME` "
+                    "makes a key and its hash"
+                )
+            if digest in keys:
+                raise ValueError(f"key {place} ({name}) is that of {keys[digest][0]}")
+            keys[digest] = name, CallerLimits.of(entry)
+        anybody = None if "anybody" not in found else _mapping(found["anybody"] or {}, LIMITS, "anybody")
+        tokens, people = None, NO_LIMITS
+        if "openid" in found:
+            tokens, people = _openid(found["openid"], folder)
+        limits = None if anybody is None else CallerLimits.of(anybody)
+        return cls(keys=keys, tokens=tokens, people=people, anybody=limits)
+
+
+def _openid(value: Any, folder: Path) -> "tuple[Tokens, CallerLimits]":
+    try:
+        from tritone.gateway.openid import OpenId, Tokens
+    except ImportError as error:
+        raise OperatorError("openid needs PyJWT: pip install 'tritone[gateway]'") from error
+    entry = _mapping(value, {"issuer", "audience", "jwks", "name"} | LIMITS, "openid")
+    own = {name: each for name, each in entry.items() if name not in LIMITS}
+    if missing := {"issuer", "audience", "jwks"} - set(own):
+        raise ValueError(f"openid has no {', '.join(sorted(missing))}")
+    if "://" not in str(own["jwks"]):
+        own["jwks"] = str(folder / str(own["jwks"]))
+    return Tokens(OpenId(**own)), CallerLimits.of(entry)
+
+
+def _mapping(value: Any, known: set[str], what: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ValueError(f"{what} must be a mapping with {', '.join(sorted(known))}")
+    if unknown := set(map(str, value)) - known:
+        raise ValueError(
+            f"{what} has {', '.join(sorted(unknown))}, which is not known; there are {', '.join(sorted(known))}"
+        )
+    return value
+
+
+def _shown(headers: Mapping[str, str], query: Mapping[str, str]) -> str:
+    """The key or token of a request; "" if it has none. Browsers' WebSockets can set no header."""
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    offered = [each.strip() for each in headers.get("sec-websocket-protocol", "").split(",")]
+    found = (
+        (bearer.strip() if scheme.lower() == "bearer" else "")
+        or headers.get("x-api-key", "")
+        or next((each.removeprefix(PROTOCOL_KEY) for each in offered if each.startswith(PROTOCOL_KEY)), "")
+        or query.get("key", "")
+    )
+    if len(found) > MAX_KEY:
+        raise GatewayRefusal(401, f"a key has at most {MAX_KEY} characters")
+    return found
+
+
+def _stamp(file: Path) -> tuple[int, int] | None:
+    try:
+        found = file.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size

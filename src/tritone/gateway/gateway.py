@@ -5,16 +5,22 @@ caller = await gateway.admit(headers, query, door="openai")
 transcript = await gateway.speech.transcribe(data, Ask(), caller)
 """
 
+import asyncio
 from collections.abc import Mapping
 from typing import Literal
 
 from tritone.client.async_client import AsyncClient
 from tritone.errors import TritoneError
 from tritone.gateway.callers import Caller, Callers
+from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
+from tritone.gateway.tracing import Traces
+from tritone.gateway.visits import VISIT
+from tritone.proxy.tls import Certificates
 
+LOOK_S = 2.0
 READY_S = 5.0  # Triton's time to say that it is ready
 
 State = Literal["serving", "draining"]
@@ -30,8 +36,12 @@ class Gateway:
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
         self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_s)
-        self.speech = Speech(self.client, options)
-        self.callers = Callers()
+        self.certificates = _certificates(options)
+        """Those of every port, for HTTP and gRPC; None where there is no TLS."""
+        self.metrics = Metrics()
+        self.traces = Traces(options.traces)
+        self.speech = Speech(self.client, options, self.metrics)
+        self.callers = Callers(options.keys)
         self.state: State = "serving"
 
     async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, door: str = "") -> Caller:
@@ -43,9 +53,15 @@ class Gateway:
         Raises:
             GatewayRefusal: it may not ask, not now, or not so often.
         """
+        visit = VISIT.get()
+        if visit is not None:
+            visit.door = door
         if self.state == "draining":
             raise GatewayRefusal(503, "this gateway is ending; connect again", 1.0, code="draining")
-        return self.callers.admitted(headers, query, door)
+        account = await self.callers.account(headers, query)
+        if visit is not None:
+            visit.name = account.name
+        return Caller(account=account, door=door, headers=self.traces.outgoing(headers))
 
     async def why_not_ready(self) -> str:
         """Why nothing can be asked now; "" if it can."""
@@ -56,6 +72,23 @@ class Gateway:
         except TritoneError as error:
             return str(error)
 
+    async def watch(self) -> None:
+        """Look at the files of certificates again and again, until this is cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if self.certificates is not None:
+                self.certificates.look()
+
     async def close(self) -> None:
-        """Free the connection to Triton."""
+        """Free the connection to Triton, and send what is left of traces."""
         await self.client.close()
+        await asyncio.to_thread(self.traces.close)
+
+
+def _certificates(options: GatewayOptions) -> Certificates | None:
+    if options.tls is None:
+        return None
+    try:
+        return Certificates(options.tls)
+    except OSError as error:  # ssl.SSLError is one
+        raise ValueError(f"TLS: {options.tls.certificate} and {options.tls.key} cannot be used: {error}") from error

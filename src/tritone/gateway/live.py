@@ -25,6 +25,7 @@ from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
 from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
+from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
 
 if TYPE_CHECKING:
@@ -150,7 +151,7 @@ class Live:
 
     def _count(self, samples: Samples) -> None:
         try:
-            self.caller.heard(samples.size / self.sample_rate)
+            self._speech.heard(samples.size / self.sample_rate, self._model, self.caller)
             longest = self._speech.limits.max_stream_s
             if self.heard_s + samples.size / self.sample_rate > longest:
                 message = f"this stream has more than {longest:g} s of audio, the longest one; open a new one"
@@ -224,7 +225,7 @@ class Live:
         if not self._text:
             self._found_text(placed)
         self._text = found.text
-        self._say("partial", self.heard_s, placed)
+        self._say("partial", self.heard_s, tidy(placed, self._ask.texts))
 
     def _found_text(self, placed: Transcript) -> None:
         """The first text of a segment."""

@@ -63,12 +63,25 @@ class GatewayOptions:
         default=10.0, metadata={"help": "How long live streams may go on after SIGTERM, in seconds."}
     )
     cors: tuple[str, ...] = ()
-    keys: Path | None = None
+    keys: Path | None = field(
+        default=None,
+        metadata={"help": "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."},
+    )
+    access_log: bool = field(
+        default=True, metadata={"help": "Write a line for each request to stderr, without audio or text."}
+    )
+    metrics_port: int | None = field(
+        default=None, metadata={"help": "Port of metrics and health; if not given, metrics are on --port, too."}
+    )
+    traces: str = field(
+        default="",
+        metadata={"help": "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", "metavar": "URL"},
+    )
     tls: Tls | None = None
     limits: GatewayLimits = GatewayLimits()
 
     def __post_init__(self) -> None:
-        for name, port in {"port": self.port, **self.ports}.items():
+        for name, port in {"port": self.port, "metrics": self.metrics_port or 0, **self.ports}.items():
             if not 0 <= port <= 65535:
                 raise ValueError(f"the port of {name} must be 1 to 65535, or 0 for any, got {port}")
         for name in ("chunk_ms", "drain_s"):

@@ -23,7 +23,7 @@ try:
     import uvloop
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-    from tritone.gateway.app import build_app
+    from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.doors import all_doors
 except ImportError as error:
     raise MissingDependencyError(
@@ -133,10 +133,12 @@ class GatewayServer:
             await self.gateway.close()
             raise
         app = build_app(self.gateway, self._doors.values())
+        apps = {"http": app, "metrics": operators_app(self.gateway)}
         tasks = []
+        watching = asyncio.ensure_future(self.gateway.watch())
         try:
             for name, listener in sockets.items():
-                serves = app if name == "http" else _at(app, f"/{name}")
+                serves = apps.get(name) or _at(app, f"/{name}")
                 servers.append(_Server(self._config(serves, lifespan=name == "http")))
                 tasks.append(asyncio.ensure_future(servers[-1].serve([listener])))
                 self.ports[name] = listener.getsockname()[1]
@@ -154,6 +156,7 @@ class GatewayServer:
             await ending.wait()
             await self._drained()
         finally:
+            watching.cancel()
             for other in others:
                 await other.stop(LINGER_S)
             for each in reversed(servers):  # the one with the lifespan closes the client of all
@@ -181,7 +184,8 @@ class GatewayServer:
         if unknown:
             raise ServerSetupError(f"there is no door {', '.join(unknown)}; there are {', '.join(self._doors)}")
         own = {name: port for name, port in self.options.ports.items() if not hasattr(self._doors[name], "serve")}
-        return {"http": self.options.port, **own}
+        metrics = {} if self.options.metrics_port is None else {"metrics": self.options.metrics_port}
+        return {"http": self.options.port, **metrics, **own}
 
     def _listen(self, name: str, port: int) -> socket.socket:
         host = self.options.host
@@ -196,7 +200,7 @@ class GatewayServer:
             ) from error
 
     def _config(self, app: Any, *, lifespan: bool) -> uvicorn.Config:
-        limits = self.options.limits
+        limits, certificates = self.options.limits, self.gateway.certificates
         return uvicorn.Config(
             app,
             http="httptools",
@@ -210,6 +214,7 @@ class GatewayServer:
             ws_max_size=limits.max_message_bytes,
             ws_per_message_deflate=False,
             timeout_graceful_shutdown=LINGER_S,
+            ssl_context_factory=None if certificates is None else lambda config, default: certificates.context,
         )
 
 

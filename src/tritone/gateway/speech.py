@@ -19,9 +19,11 @@ from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
+from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.second_pass import revised
+from tritone.texts import tidy
 from tritone.transcript import Transcript
 
 __all__ = ["Ask", "Event", "Live", "SpeakerOptions", "Speech", "VadOptions"]
@@ -30,9 +32,10 @@ __all__ = ["Ask", "Event", "Live", "SpeakerOptions", "Speech", "VadOptions"]
 class Speech:
     """One Triton, as the doors use it; one per process."""
 
-    def __init__(self, client: AsyncClient, options: GatewayOptions) -> None:
+    def __init__(self, client: AsyncClient, options: GatewayOptions, metrics: Metrics) -> None:
         self._client = client
         self._options = options
+        self._metrics = metrics
         self._lives: set[Live] = set()
 
     @property
@@ -76,7 +79,7 @@ class Speech:
         info = await self.model(ask.model, "offline")
         longest = self.limits.max_audio_s
         samples = await asyncio.to_thread(read_samples, audio, info.sample_rate, max_audio_s=longest)
-        caller.heard(samples.size / info.sample_rate)
+        self.heard(samples.size / info.sample_rate, info.name, caller)
         found = await self.once(samples, info.sample_rate, info.name, ask, caller)
         return await self.finished(found, ask, caller, None)
 
@@ -116,6 +119,10 @@ class Speech:
             self._lives.add(live)
             held.callback(self._lives.discard, live)
             await live.start()
+            gauge = self._metrics.streams.labels(caller.door)
+            gauge.inc()
+            held.callback(gauge.dec)
+            self._metrics.opened.labels(caller.door).inc()
             live.held = held.pop_all()
         return live
 
@@ -152,7 +159,13 @@ class Speech:
         """
         if ask.final_model and audio is not None:
             found = await revised(self, found, ask, caller, audio)
-        return found
+        return tidy(found, ask.texts)
+
+    def heard(self, audio_s: float, model: str, caller: Caller) -> None:
+        """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
+        caller.heard(audio_s)
+        self._metrics.audio.labels(caller.door, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:
-        """Count a latency of a live stream."""
+        """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
+        self._metrics.latencies[what].labels(live.caller.door, live.model).observe(seconds)

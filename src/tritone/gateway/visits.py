@@ -1,0 +1,197 @@
+"""What happens around every request and connection, whatever its door: limits, errors, metrics, log and trace.
+
+It is ASGI middleware of its own, since it counts bodies as they come, and is around WebSockets, too. The log has
+neither audio nor text, and no query, which may have a key.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import anyio
+from starlette.datastructures import Headers
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+
+if TYPE_CHECKING:
+    from tritone.gateway.gateway import Gateway
+
+ACCESS = logging.getLogger("tritone.gateway.access")
+MAX_PATH = 200  # characters of it in the log
+UNCOUNTED = ("/health/", "/metrics")
+AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again later", "internal error" of RFC 6455
+
+
+@dataclass(kw_only=True)
+class Visit:
+    """One request or connection. `door` and `name`, of the caller, are known when it is admitted."""
+
+    door: str = ""
+    name: str = ""
+    status: int = 0
+    code: str = ""  # of an error
+
+
+DENIAL = "websocket.http.response"  # of ASGI: a WebSocket that is refused may have an answer of HTTP
+VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
+
+
+def error_response(answer: ErrorAnswer) -> JSONResponse:
+    """An error as the gateway's own doors word it."""
+    return JSONResponse(answer.body, answer.status, headers=answer.headers)
+
+
+def close_code(answer: ErrorAnswer) -> int:
+    """The code by which a WebSocket is closed for an error."""
+    return AWAY.get(answer.status, 1008)
+
+
+class Visits:
+    """The middleware."""
+
+    def __init__(self, app: ASGIApp, gateway: "Gateway") -> None:
+        self._app = app
+        self._gateway = gateway
+        self._limits = gateway.options.limits
+        self._in_flight = 0
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan" or scope["path"].startswith(UNCOUNTED):
+            await self._app(scope, receive, send)
+            return
+        visit, begun = Visit(), time.monotonic()
+        token = VISIT.set(visit)
+        is_http = scope["type"] == "http"
+        started = False
+
+        async def sending(message: Message) -> None:
+            nonlocal started
+            if message["type"].endswith("http.response.start"):
+                visit.status = message["status"]
+            elif message["type"] == "websocket.close" and not started:
+                visit.status = visit.status or message.get("code", 1000)
+            elif message["type"] == "websocket.accept":
+                visit.status = 101
+            started = True
+            await send(message)
+
+        try:
+            with self._gateway.traces.request(scope):
+                if is_http:
+                    await self._http(scope, receive, sending)
+                else:
+                    await self._socket(scope, receive, sending)
+        except Exception as error:
+            answer = self._answer(error, visit)
+            if not started and (is_http or DENIAL in scope.get("extensions", {})):
+                await error_response(answer)(scope, receive, sending)
+            elif not is_http:
+                await _closed(sending, answer)
+            else:
+                raise  # the server breaks the connection off, by which the client knows
+        finally:
+            VISIT.reset(token)
+            self._leave(scope, visit, time.monotonic() - begun)
+
+    async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        limits = self._limits
+        if self._in_flight >= limits.max_requests:
+            raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
+        declared = Headers(scope=scope).get("content-length", "0")
+        if declared.isdigit() and int(declared) > limits.max_body_bytes:
+            raise self._too_large()
+        counted = 0
+
+        async def counting() -> Message:
+            nonlocal counted
+            message = await receive()
+            counted += len(message.get("body", b""))
+            if counted > limits.max_body_bytes:
+                raise self._too_large()
+            return message
+
+        self._in_flight += 1
+        try:
+            with anyio.fail_after(limits.request_s):
+                await self._app(scope, counting, send)
+        except TimeoutError as error:
+            message = f"the request took more than {limits.request_s:g} s, the longest time; send less at once"
+            raise GatewayRefusal(408, message) from error
+        finally:
+            self._in_flight -= 1
+
+    async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Close a connection on which nothing has come for too long."""
+        idle_s, heard = self._limits.idle_s, time.monotonic()
+        loop = asyncio.get_running_loop()
+        closing: list[asyncio.Task[None]] = []
+
+        async def listening() -> Message:
+            nonlocal heard
+            message = await receive()
+            heard = time.monotonic()
+            return message
+
+        timer: asyncio.TimerHandle | None = None
+
+        def look() -> None:
+            nonlocal timer
+            left_s = heard + idle_s - time.monotonic()
+            if left_s > 0:
+                timer = loop.call_later(left_s, look)
+                return
+            answer = ErrorAnswer(status=408, code="idle", message=f"nothing came for {idle_s:g} s")
+            closing.append(asyncio.ensure_future(_closed(send, answer)))
+
+        look()
+        try:
+            await self._app(scope, listening, send)
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _answer(self, error: Exception, visit: Visit) -> ErrorAnswer:
+        answer = told(error)
+        visit.status, visit.code = answer.status, answer.code
+        if isinstance(error, GatewayRefusal):
+            self._gateway.metrics.refusals.labels(visit.door, answer.code).inc()
+        return answer
+
+    def _too_large(self) -> GatewayRefusal:
+        return GatewayRefusal(413, f"the body has more than {self._limits.max_body_mb:g} MB, the largest size")
+
+    def _leave(self, scope: Scope, visit: Visit, took_s: float) -> None:
+        failed = visit.status >= 400 or bool(visit.code)
+        outcome = "ok" if not failed else "refused" if 400 <= visit.status < 500 else "failed"
+        self._gateway.metrics.requests.labels(visit.door, outcome).inc()
+        if scope["type"] == "http":
+            self._gateway.metrics.seconds.labels(visit.door).observe(took_s)
+        if ACCESS.isEnabledFor(logging.INFO):
+            client = scope.get("client")
+            line = {
+                "client": client[0] if client else "",
+                "caller": visit.name,
+                "door": visit.door,
+                "method": scope.get("method", "WEBSOCKET"),
+                "path": scope["path"][:MAX_PATH],
+                "status": visit.status,
+                "error": visit.code,
+                "seconds": round(took_s, 4),
+            }
+            ACCESS.info("%s", json.dumps(line))
+
+
+async def _closed(send: Send, answer: ErrorAnswer) -> None:
+    """Close a WebSocket for an error; nothing happens if it is closed already."""
+    try:
+        # The reason of a close frame has at most 123 bytes.
+        reason = f"{answer.code}: {answer.message}".encode()[:120].decode(errors="ignore")
+        await send({"type": "websocket.close", "code": close_code(answer), "reason": reason})
+    except (RuntimeError, OSError):
+        pass
