@@ -1,6 +1,7 @@
 """The door for Riva's clients, asked by NVIDIA's own client, nvidia-riva-client, as it comes from its package."""
 
 import io
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from certificates import write_certificates
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
+from tritone.gateway.callers import new_key
 from tritone.gateway.doors import riva as door
 from tritone.gateway.doors.riva import messages
 from tritone.gateway.server import GatewayServer
@@ -339,8 +341,9 @@ def test_bytes_that_are_no_request_are_refused(client: Any, sent: bytes, part: s
     assert part in refused.value.details()
 
 
-def test_a_call_that_is_cancelled_frees_its_stream(served: GatewayServer, client: Any) -> None:
-    going_on = threading.Event()
+@pytest.mark.parametrize("leaving", ["cancels", "vanishes"])
+def test_a_client_that_leaves_frees_its_stream(served: GatewayServer, connect: Clients, leaving: str) -> None:
+    client, going_on = connect(served), threading.Event()
 
     def requests() -> Iterator[Any]:
         yield CONFIG
@@ -350,7 +353,7 @@ def test_a_call_that_is_cancelled_frees_its_stream(served: GatewayServer, client
     call = client.stub.StreamingRecognize(requests(), timeout=TIMEOUT_S)
     try:
         until(lambda: served.gateway.speech.open_streams == 1)
-        call.cancel()
+        call.cancel() if leaving == "cancels" else client.auth.channel.close()
         until(lambda: served.gateway.speech.open_streams == 0)
     finally:
         going_on.set()
@@ -402,3 +405,30 @@ def test_a_port_that_is_taken_is_an_error_that_names_the_option(served: GatewayS
         GatewayServer(options, doors={"riva": door}).background(),
     ):
         pass
+
+
+def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
+    triton: Any, connect: Clients, tmp_path: Path, caplog: Any
+) -> None:
+    key, digest = new_key()
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"keys: [{{name: call-centre, sha256: {digest}, streams: 1}}]")
+    options = GatewayOptions(triton=triton.grpc_address, port=0, ports={"riva": 0}, keys=keys)
+    with GatewayServer(options, doors={"riva": door}).background() as running, caplog.at_level("INFO"):
+        with pytest.raises(grpc.RpcError) as refused:
+            recognised(connect(running))
+        assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        client = connect(running, metadata_args=[["authorization", f"Bearer {key}"]])
+        assert recognised(client).results[0].alternatives[0].transcript == "hello "
+        assert health_grpc.HealthStub(connect(running).auth.channel).Check(health_pb2.HealthCheckRequest()).status == 1
+
+        metrics = running.gateway.metrics.registry.get_sample_value
+        labels = {"door": "riva", "outcome": "ok"}
+        until(lambda: metrics("tritone_gateway_requests_total", labels) == 1)
+        labels = {"door": "riva", "code": "unauthorized"}
+        until(lambda: metrics("tritone_gateway_refusals_total", labels) == 1)
+    lines = [json.loads(each.getMessage()) for each in caplog.records if each.name == "tritone.gateway.access"]
+    found = [(each["caller"], each["status"], each["client"], each["path"]) for each in lines]
+    path = f"/{messages.SERVICE}/Recognize"
+    assert found == [("", 401, "127.0.0.1", path), ("call-centre", 200, "127.0.0.1", path)]
+    assert key not in caplog.text

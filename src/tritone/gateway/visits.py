@@ -88,7 +88,7 @@ class Visits:
                 else:
                     await self._socket(scope, receive, sending)
         except Exception as error:
-            answer = self._answer(error, visit)
+            answer = refused(self._gateway, error, visit)
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
                 await error_response(answer)(scope, receive, sending)
             elif not is_http:
@@ -97,7 +97,16 @@ class Visits:
                 raise  # the server breaks the connection off, by which the client knows
         finally:
             VISIT.reset(token)
-            self._leave(scope, visit, time.monotonic() - begun)
+            client = scope.get("client")
+            left(
+                self._gateway,
+                visit,
+                client=client[0] if client else "",
+                method=scope.get("method", "WEBSOCKET"),
+                path=scope["path"],
+                took_s=time.monotonic() - begun,
+                timed=is_http,
+            )
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._limits
@@ -156,35 +165,38 @@ class Visits:
             if timer is not None:
                 timer.cancel()
 
-    def _answer(self, error: Exception, visit: Visit) -> ErrorAnswer:
-        answer = told(error)
-        visit.status, visit.code = answer.status, answer.code
-        if isinstance(error, GatewayRefusal):
-            self._gateway.metrics.refusals.labels(visit.door, answer.code).inc()
-        return answer
-
     def _too_large(self) -> GatewayRefusal:
         return GatewayRefusal(413, f"the body has more than {self._limits.max_body_mb:g} MB, the largest size")
 
-    def _leave(self, scope: Scope, visit: Visit, took_s: float) -> None:
-        failed = visit.status >= 400 or bool(visit.code)
-        outcome = "ok" if not failed else "refused" if 400 <= visit.status < 500 else "failed"
-        self._gateway.metrics.requests.labels(visit.door, outcome).inc()
-        if scope["type"] == "http":
-            self._gateway.metrics.seconds.labels(visit.door).observe(took_s)
-        if ACCESS.isEnabledFor(logging.INFO):
-            client = scope.get("client")
-            line = {
-                "client": client[0] if client else "",
-                "caller": visit.name,
-                "door": visit.door,
-                "method": scope.get("method", "WEBSOCKET"),
-                "path": scope["path"][:MAX_PATH],
-                "status": visit.status,
-                "error": visit.code,
-                "seconds": round(took_s, 4),
-            }
-            ACCESS.info("%s", json.dumps(line))
+
+def refused(gateway: "Gateway", error: Exception, visit: Visit) -> ErrorAnswer:
+    """The answer about an error that ends a visit; counts refusals of the gateway itself."""
+    answer = told(error)
+    visit.status, visit.code = answer.status, answer.code
+    if isinstance(error, GatewayRefusal):
+        gateway.metrics.refusals.labels(visit.door, answer.code).inc()
+    return answer
+
+
+def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, took_s: float, timed: bool) -> None:
+    """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
+    failed = visit.status >= 400 or bool(visit.code)
+    outcome = "ok" if not failed else "refused" if 400 <= visit.status < 500 else "failed"
+    gateway.metrics.requests.labels(visit.door, outcome).inc()
+    if timed:
+        gateway.metrics.seconds.labels(visit.door).observe(took_s)
+    if ACCESS.isEnabledFor(logging.INFO):
+        line = {
+            "client": client,
+            "caller": visit.name,
+            "door": visit.door,
+            "method": method,
+            "path": path[:MAX_PATH],
+            "status": visit.status,
+            "error": visit.code,
+            "seconds": round(took_s, 4),
+        }
+        ACCESS.info("%s", json.dumps(line))
 
 
 async def _closed(send: Send, answer: ErrorAnswer) -> None:

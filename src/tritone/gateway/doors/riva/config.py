@@ -44,7 +44,6 @@ class Asked:
 
     ask: Ask
     early_end_s: float = 0.0
-    tidy_partials: bool = False
 
 
 def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
@@ -68,8 +67,9 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
         of_streams |= {"endpointing_config"} if config.HasField("endpointing_config") else set()
         if of_streams:
             raise InputError(f"{', '.join(sorted(of_streams))} is of StreamingRecognize; leave it out of Recognize")
+    if not _switch(custom, NUMBERS_IN_PARTIALS, True):
+        raise InputError(f"{NUMBERS_IN_PARTIALS} false is not done here: partial texts are written as final ones are")
     return Asked(
-        tidy_partials=_switch(custom, NUMBERS_IN_PARTIALS, False),
         early_end_s=_early_end(config.endpointing_config),
         ask=Ask(
             model=config.model,

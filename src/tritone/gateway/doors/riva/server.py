@@ -6,7 +6,6 @@ import grpc
 
 from tritone.errors import ServerSetupError
 from tritone.gateway.doors.riva.service import RivaService
-from tritone.proxy.tls import Certificates
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -34,7 +33,7 @@ async def serve(gateway: "Gateway", address: str) -> RivaServer:
     Raises:
         ServerSetupError: the address cannot be listened on.
     """
-    limits, tls = gateway.options.limits, gateway.options.tls
+    limits, certificates = gateway.options.limits, gateway.certificates
     server = grpc.aio.server(
         options=[
             ("grpc.max_receive_message_length", min(limits.max_body_bytes, LARGEST_MESSAGE)),
@@ -53,8 +52,8 @@ async def serve(gateway: "Gateway", address: str) -> RivaServer:
     try:
         port = (
             server.add_insecure_port(address)
-            if tls is None
-            else server.add_secure_port(address, Certificates(tls).credentials())
+            if certificates is None
+            else server.add_secure_port(address, certificates.credentials())
         )
     except RuntimeError as error:
         port = 0

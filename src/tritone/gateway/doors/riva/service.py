@@ -15,12 +15,12 @@ from tritone.errors import InputError
 from tritone.gateway.ask import Event
 from tritone.gateway.doors.riva import messages
 from tritone.gateway.doors.riva.audio import AudioFormat, StreamAudio, recording
+from tritone.gateway.doors.riva.calls import Calls, Context, headers_of
 from tritone.gateway.doors.riva.config import Asked, asked
 from tritone.gateway.doors.riva.messages import HEALTH, SERVICE, read
 from tritone.gateway.doors.riva.results import Results
 from tritone.gateway.live import Live
-from tritone.gateway.refusal import GatewayRefusal, told
-from tritone.texts import tidy
+from tritone.gateway.refusal import GatewayRefusal
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -32,22 +32,6 @@ COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this serv
 STABLE = 1.0  # of a partial result that silence follows
 WATCH_S = 5.0  # between two looks at the health of Triton, for those who watch it
 FORCE_END = "force_eou"  # the one key of `runtime_config`
-STATUS = {
-    400: grpc.StatusCode.INVALID_ARGUMENT,
-    401: grpc.StatusCode.UNAUTHENTICATED,
-    403: grpc.StatusCode.PERMISSION_DENIED,
-    404: grpc.StatusCode.NOT_FOUND,
-    408: grpc.StatusCode.DEADLINE_EXCEEDED,
-    413: grpc.StatusCode.OUT_OF_RANGE,
-    415: grpc.StatusCode.INVALID_ARGUMENT,
-    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    502: grpc.StatusCode.UNAVAILABLE,
-    503: grpc.StatusCode.UNAVAILABLE,
-    504: grpc.StatusCode.DEADLINE_EXCEEDED,
-}
-"""What statuses of HTTP are called in gRPC; all others are INTERNAL."""
-
-Context = Any  # grpc.aio.ServicerContext
 
 
 class RivaService(grpc.GenericRpcHandler):
@@ -56,26 +40,31 @@ class RivaService(grpc.GenericRpcHandler):
     def __init__(self, gateway: "Gateway") -> None:
         self._gateway = gateway
         self._limits = gateway.options.limits
+        self._calls = Calls(gateway)
+        self._in_flight = 0  # recordings
 
     def service(self, handler_call_details: Any) -> Any:
         """gRPC's interface: who handles a call; None for calls that there are not."""
         name = handler_call_details.method
+        calls = self._calls
         unary: dict[str, Callable[[bytes, Context], Awaitable[bytes]]] = {
             f"/{SERVICE}/Recognize": self.recognize,
             f"/{SERVICE}/GetRivaSpeechRecognitionConfig": self.list_models,
             f"/{HEALTH}/Check": self.check_health,
         }
         if name in unary:
-            return grpc.unary_unary_rpc_method_handler(_told(unary[name]))
+            return grpc.unary_unary_rpc_method_handler(calls.visit(name, unary[name]))
         if name == f"/{SERVICE}/StreamingRecognize":
-            return grpc.stream_stream_rpc_method_handler(_told(self.streaming_recognize))
+            return grpc.stream_stream_rpc_method_handler(calls.visit(name, self.streaming_recognize, is_unary=False))
         if name == f"/{HEALTH}/Watch":
-            return grpc.unary_stream_rpc_method_handler(_told(self.watch_health))
+            return grpc.unary_stream_rpc_method_handler(calls.visit(name, self.watch_health))
         return None
 
     async def recognize(self, message: bytes, context: Context) -> bytes:
         """Transcribe a whole recording, of any length."""
         caller = await self._admit(context)
+        if self._in_flight >= self._limits.max_requests:
+            raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
         request = read(messages.RecognizeRequest, _plain(message))
         wanted = asked(request.config, streams=False)
         audio = recording(AudioFormat.of(request.config), request.audio)
@@ -148,15 +137,17 @@ class RivaService(grpc.GenericRpcHandler):
         return _bytes(messages.HealthCheckResponse(status=messages.NOT_SERVING if why else messages.SERVING))
 
     async def _admit(self, context: Context) -> "Caller":
-        headers = {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
-        return await self._gateway.admit(headers, {}, door=DOOR)
+        return await self._gateway.admit(headers_of(context), {}, door=DOOR)
 
     async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
         limit = self._limits.request_s
+        self._in_flight += 1
         try:
             return await asyncio.wait_for(answer, limit)
         except (asyncio.TimeoutError, TimeoutError) as error:
             raise GatewayRefusal(408, f"the request took more than {limit:g} s, the longest time") from error
+        finally:
+            self._in_flight -= 1
 
     async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
         """The next message of a stream, None at its end."""
@@ -236,8 +227,6 @@ class _Stream:
             await self._write(found, is_final=False, stability=STABLE)
 
     async def _write(self, found: Transcript, *, is_final: bool, stability: float = 0.0) -> None:
-        if self._wanted.tidy_partials and not is_final:
-            found = tidy(found, self._wanted.ask.texts)
         response = messages.StreamingRecognizeResponse()
         if self._id is not None:
             response.id.value = self._id
@@ -248,23 +237,6 @@ class _Stream:
     @property
     def _heard_s(self) -> float:
         return 0.0 if self._live is None else self._live.heard_s
-
-
-def _told(handler: Callable[[Any, Context], Awaitable[Any]]) -> Callable[[Any, Context], Awaitable[Any]]:
-    """The handler, whose errors end the call with a status and a sentence."""
-
-    async def handled(request: Any, context: Context) -> Any:
-        try:
-            return await handler(request, context)
-        except Exception as error:
-            if isinstance(error, grpc.aio.AbortError | grpc.aio.UsageError):
-                raise
-            answer = told(error)
-            again = answer.retry_after_s
-            hints = () if again is None else (("retry-after-ms", str(max(1, round(1000 * again)))),)
-            await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
-
-    return handled
 
 
 def _results(config: Any) -> Results:
