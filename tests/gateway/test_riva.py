@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -432,3 +433,15 @@ def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
     path = f"/{messages.SERVICE}/Recognize"
     assert found == [("", 401, "127.0.0.1", path), ("call-centre", 200, "127.0.0.1", path)]
     assert key not in caplog.text
+
+
+def test_the_example_of_the_document_runs(served: GatewayServer, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "gateway-riva.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    (tmp_path / "speech.wav").write_bytes(file_of(toy_waveform("hello world")))
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    exec(example.replace("localhost:50051", f"127.0.0.1:{served.ports['riva']}"), names)
+    names["service"].auth.channel.close()
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], lines[-1]) == ("Hello world. ", "final   Hello world. ")
