@@ -66,7 +66,8 @@ class TextReply:
         try:
             transcript = Transcript.from_dict(json.loads(values[1]))
             # The text of all segments is TRANSCRIPTS, that of the one under way is in DETAILS.
-            return replace(transcript, history=values[0].removesuffix(transcript.text).rstrip(" "))
+            history = values[0].removesuffix(transcript.text).rstrip(" ")
+            return replace(transcript, history=history) if history else transcript
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OperatorError(
                 f"{endpoint}: output {DETAILS} of model '{model}' is not the JSON of a transcript ({error!r}). "

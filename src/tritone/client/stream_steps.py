@@ -336,7 +336,7 @@ class TranscriptSteps(StreamSteps[Transcript]):
         super().__init__(*where, reply=TextReply(details), nothing=nothing, **options)
 
     def _without_news(self, answer: Transcript) -> Transcript:
-        return replace(answer, ended=())
+        return replace(answer, ended=()) if answer.ended else answer
 
     def _joined(self, earlier: Transcript, answer: Transcript) -> Transcript:
         return replace(answer, ended=earlier.ended + answer.ended) if earlier.ended else answer

@@ -214,6 +214,8 @@ class Live:
     def _placed(self, found: Transcript) -> Transcript:
         """A transcript of the leg with times of the whole stream, and the number of its segment."""
         moved = shifted(found, self._begins / self.sample_rate) if self._begins else found
+        if moved.segment == self._segment and not moved.ended and not moved.history:
+            return moved
         return replace(moved, segment=self._segment, ended=(), history="")
 
     async def _read(self, found: Transcript, *, over: bool = False) -> None:

@@ -1,0 +1,1 @@
+"""What the gateway costs; see `__main__.py`."""
