@@ -25,6 +25,7 @@ from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
 from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
 
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 RECENT_S = 3.0  # audio that is kept for speech that is found after it began
-SECOND_PASS_S = 600.0  # the same where a second model hears each segment
 
 
 class Live:
@@ -51,9 +51,12 @@ class Live:
         self._model = ""
         self._stream: AsyncClientStream | None = None
         self._vad: AsyncActivityStream | None = None
-        self._recent = RecentAudio(sample_rate, SECOND_PASS_S if ask.final_model else RECENT_S)
+        self._recent = RecentAudio(sample_rate, MAX_SEGMENT_S if ask.final_model else RECENT_S)
         self._arrivals = Arrivals()
         self._events: list[Event] = []
+        self._second = (
+            SecondPass(self._rewritten, speech.limits.second_pass_s, self._final) if ask.final_model else None
+        )
         self._begins = 0  # where in the stream its leg begins, in samples
         self._sent = 0  # where the audio ends that legs have heard, in samples
         self._since = 0  # where the audio of the segment under way begins, in samples
@@ -103,14 +106,14 @@ class Live:
             await self._follow(activity)
         else:
             await self._follow(await self._vad.accept(found))
-        return self._taken()
+        return await self._taken()
 
     async def commit(self) -> list[Event]:
         """End the segment under way now, and return its final text among the events; the stream goes on."""
         self._require_open()
         await self._end_leg()
         self._begin_leg(self._recent.end)
-        return self._taken()
+        return await self._taken(settled=True)
 
     async def finish(self) -> list[Event]:
         """End the stream, and return the rest of its events.
@@ -123,11 +126,25 @@ class Live:
         self._over = True
         if self._vad is None or self._speaking or self._segment == 0:
             await self._end_leg(even_empty=self._segment == 0)
-        return self._taken()
+        return await self._taken(settled=True)
+
+    async def late(self) -> bool:
+        """Wait for a final text that a second model is writing; False at once if there is none.
+
+        It is for doors that send events while no audio comes, and may be awaited beside the other methods. Then `news`
+        has the event.
+        """
+        return self._second is not None and await self._second.late()
+
+    async def news(self) -> list[Event]:
+        """The events that came without audio, as `late` told."""
+        return await self._taken()
 
     async def close(self) -> None:
         """Free the stream; the second call does nothing."""
         self._over = True
+        if self._second is not None:
+            await self._second.close()
         stream, vad, self._stream, self._vad = self._stream, self._vad, None, None
         try:
             if stream is not None:
@@ -162,7 +179,10 @@ class Live:
         self._recent.add(samples)
         self._arrivals.add(self.heard_s)
 
-    def _taken(self) -> list[Event]:
+    async def _taken(self, *, settled: bool = False) -> list[Event]:
+        """The events that can be told now; `settled` waits for texts that a second model writes."""
+        if self._second is not None:
+            return await (self._second.settled() if settled else self._second.ready())
         events, self._events = self._events, []
         return events
 
@@ -244,18 +264,35 @@ class Live:
                 self._found_text(placed)
             self._say("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
-        samples, begin = self._recent.between(self._since, end)
-        audio = (samples, self.sample_rate, begin / self.sample_rate)
-        final = await self._speech.finished(placed, self._ask, self.caller, audio)
-        self._say("final", end_s, replace(final, is_final=True))
-        if (came := self._arrivals.at(end_s)) is not None and placed.text:
-            self._speech.observe("end_of_speech", self, time.monotonic() - came)
+        final = replace(tidy(placed, self._ask.texts), is_final=True)
+        event = Event(kind="final", segment=self._segment, time_s=end_s, transcript=final)
+        if self._second is None:
+            self._events.append(event)
+            self._final(event)
+        else:
+            samples, begin = self._recent.between(self._since, end)
+            self._second.begin(event, samples, begin / self.sample_rate, whole=begin <= self._since)
         self._since = end
         self._segment += 1
         self._text = ""
 
     def _say(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
-        self._events.append(Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript))
+        event = Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript)
+        if self._second is None:
+            self._events.append(event)
+        else:
+            self._second.add(event)
+
+    def _final(self, event: Event) -> None:
+        """Count a final text that is known."""
+        came = self._arrivals.at(event.time_s)
+        if came is not None and event.transcript is not None and event.transcript.text:
+            self._speech.observe("end_of_speech", self, time.monotonic() - came)
+        if event.second_pass:
+            self._speech.count_second_pass(self, event.second_pass)
+
+    async def _rewritten(self, samples: Samples) -> Transcript:
+        return await self._speech.rewritten(samples, self.sample_rate, self._ask, self.caller)
 
 
 async def _both(first: Any, second: Any) -> tuple[Any, Any]:

@@ -23,6 +23,9 @@ class GatewayLimits:
     max_requests: int = field(default=256, metadata={"help": "Requests in flight at once."})
     request_s: float = field(default=600, metadata={"help": "Longest time of a request, in seconds."})
     triton_s: float = field(default=60, metadata={"help": "Longest time that Triton may take to answer, in seconds."})
+    second_pass_s: float = field(
+        default=10, metadata={"help": "Longest time of a segment's second pass, in seconds; then its first text stays."}
+    )
     idle_s: float = field(default=60, metadata={"help": "A live stream without audio is ended after so many seconds."})
 
     def __post_init__(self) -> None:

@@ -8,6 +8,7 @@ async with await speech.open(Ask(), 48000, caller) as live:
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from tritone.audio.files import read_samples
@@ -16,13 +17,12 @@ from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
-from tritone.gateway.second_pass import revised
 from tritone.texts import tidy
 from tritone.transcript import Transcript
 
@@ -81,7 +81,7 @@ class Speech:
         samples = await asyncio.to_thread(read_samples, audio, info.sample_rate, max_audio_s=longest)
         self.heard(samples.size / info.sample_rate, info.name, caller)
         found = await self.once(samples, info.sample_rate, info.name, ask, caller)
-        return await self.finished(found, ask, caller, None)
+        return tidy(found, ask.texts)
 
     async def once(self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller) -> Transcript:
         """The transcript of samples that fit into one request, (samples,) at `sample_rate` (Hz)."""
@@ -149,17 +149,10 @@ class Speech:
             headers=caller.headers,
         )
 
-    async def finished(
-        self, found: Transcript, ask: Ask, caller: Caller, audio: tuple[Samples, int, float] | None
-    ) -> Transcript:
-        """A final transcript as the client wants it.
-
-        Args:
-            audio: of a segment of a live stream: its samples, their rate in Hz, and where they begin in seconds.
-        """
-        if ask.final_model and audio is not None:
-            found = await revised(self, found, ask, caller, audio)
-        return tidy(found, ask.texts)
+    async def rewritten(self, samples: Samples, sample_rate: int, ask: Ask, caller: Caller) -> Transcript:
+        """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
+        second = replace(ask, search=ask.final_search)
+        return tidy(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
 
     def heard(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
@@ -169,3 +162,7 @@ class Speech:
     def observe(self, what: str, live: Live, seconds: float) -> None:
         """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
         self._metrics.latencies[what].labels(live.caller.door, live.model).observe(seconds)
+
+    def count_second_pass(self, live: Live, outcome: SecondPassOutcome) -> None:
+        """Count how the second pass of a segment ended."""
+        self._metrics.second_passes.labels(live.caller.door, live.model, outcome).inc()

@@ -8,13 +8,14 @@ import asyncio
 import json
 import logging
 import time
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
+from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
@@ -30,12 +31,16 @@ AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again lat
 
 @dataclass(kw_only=True)
 class Visit:
-    """One request or connection. `door` and `name`, of the caller, are known when it is admitted."""
+    """One request or connection. `door` and `name`, of the caller, are known when it is admitted.
+
+    `wording`: how its door words errors of HTTP; None is as the gateway's own doors do.
+    """
 
     door: str = ""
     name: str = ""
     status: int = 0
     code: str = ""  # of an error
+    wording: Callable[[Exception, ErrorAnswer], Response] | None = None
 
 
 DENIAL = "websocket.http.response"  # of ASGI: a WebSocket that is refused may have an answer of HTTP
@@ -90,7 +95,8 @@ class Visits:
         except Exception as error:
             answer = refused(self._gateway, error, visit)
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
-                await error_response(answer)(scope, receive, sending)
+                response = visit.wording(error, answer) if visit.wording else error_response(answer)
+                await response(scope, receive, sending)
             elif not is_http:
                 await _closed(sending, answer)
             else:

@@ -1,0 +1,191 @@
+"""Subtitles: the words of a transcript in cues that people can read.
+
+    Transcript  ->  [Cue(start_ms, end_ms, lines, speaker), ...]   in order, without overlaps
+
+A cue ends at a pause, at the end of a sentence or clause if there is one, and where it would be too long otherwise.
+The limits are those that broadcasters and streaming services have in common (BBC "Subtitle Guidelines", Netflix "Timed
+Text Style Guide"): two lines of 42 characters, 1 to 7 seconds, 20 characters a second.
+"""
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from tritone.formats.phrases import Phrase, divided, phrases_of, printable
+from tritone.transcript import Span, Transcript, joined
+
+SENTENCE_ENDS = (".", "!", "?", "…", "。", "！", "？")
+CLAUSE_ENDS = (",", ";", ":", "，", "、", "；", "：")
+SHORT_WORD = 3  # letters; words so short mostly belong to the next one, as "the" and "of" do
+
+
+@dataclass(frozen=True, kw_only=True)
+class CueOptions:
+    """Limits of cues. Wide characters, as of Chinese, count as two."""
+
+    line_chars: int = 42
+    lines: int = 2
+    most_s: float = 7.0  # on screen
+    least_s: float = 1.0  # as far as the next cue leaves room
+    chars_per_s: float = 20.0  # reading speed, as far as the next cue leaves room
+    gap_s: float = 0.08  # left before the next cue by one that stays longer than it is spoken; two frames
+
+    def __post_init__(self) -> None:
+        if self.line_chars < 2 or self.lines not in (1, 2):
+            raise ValueError(f"cues have 1 or 2 lines of at least 2, got {self.lines} of {self.line_chars} characters")
+        if not 0 < self.least_s <= self.most_s or not self.chars_per_s > 0:
+            raise ValueError(f"cues need 0 < least_s <= most_s and chars_per_s > 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class Cue:
+    """A subtitle: when it is on screen, its lines, and who speaks ("": unknown)."""
+
+    start_ms: int
+    end_ms: int
+    lines: tuple[str, ...]
+    speaker: str = ""
+
+
+def cues_of(transcript: Transcript, options: CueOptions | None = None, *, named: bool = False) -> list[Cue]:
+    """The cues of a transcript.
+
+    Args:
+        named: whether the first cue of each speaker in turn begins with the name ("Anna: ...").
+    """
+    chosen = options or CueOptions()
+    found: list[Cue] = []
+    speaker = ""
+    for phrase in phrases_of(transcript):
+        if named and phrase.speaker and phrase.speaker != speaker:
+            first = phrase.words[0]
+            named_words = [replace(first, text=each) for each in f"{printable(phrase.speaker)}:".split()]
+            name = [replace(each, end_s=first.start_s) for each in named_words]
+            phrase = Phrase((*name, *phrase.words))
+        speaker = phrase.speaker
+        found += _cut(phrase, chosen)
+    return list(_timed(found, chosen, round(transcript.audio_s * 1000)))
+
+
+def width(text: str) -> int:
+    """How many columns a text takes: two for wide characters, none for marks that combine with another."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        2 if unicodedata.east_asian_width(letter) in ("W", "F") else 0 if unicodedata.combining(letter) else 1
+        for letter in text
+    )
+
+
+class _Row:
+    """The words of a phrase, and how wide any stretch of them is."""
+
+    def __init__(self, phrase: Phrase, most: int) -> None:
+        self.words = [piece for word in phrase.words for piece in _fitting(word, most)]
+        texts = [word.text for word in self.words]
+        self._widths = [width(text) for text in texts]
+        # Whether a space is before each word, and where it begins if all are written in one line.
+        self._spaces = [0] + [len(joined(a, b)) - len(a) - len(b) for a, b in pairwise(texts)]
+        self._begins = [0] * len(texts)
+        for index in range(1, len(texts)):
+            self._begins[index] = self._begins[index - 1] + self._widths[index - 1] + self._spaces[index]
+
+    def width(self, start: int, end: int) -> int:
+        return self._begins[end - 1] + self._widths[end - 1] - self._begins[start]
+
+    def text(self, start: int, end: int) -> str:
+        return "".join(
+            (" " if self._spaces[index] and index > start else "") + self.words[index].text
+            for index in range(start, end)
+        )
+
+    def break_cost(self, after: int) -> float:
+        """How bad it is to break after a word: 0 at the end of a sentence, 1 within a phrase after a short word."""
+        word, following = self.words[after], self.words[after + 1]
+        if word.text.endswith(SENTENCE_ENDS):
+            return 0.0
+        if word.text.endswith(CLAUSE_ENDS):
+            return 0.25
+        pause_s = min(0.5, max(0.0, following.start_s - word.end_s))
+        short = 0.3 if self._spaces[after + 1] and len(word.text) <= SHORT_WORD else 0.0
+        return 0.7 + short - pause_s
+
+    def lines(self, start: int, end: int, options: CueOptions) -> tuple[int, float] | None:
+        """Where a cue of these words is broken into two lines (`end`: nowhere), and the cost; None: it does not fit."""
+        most = options.line_chars
+        if self.width(start, end) <= most:
+            return end, 0.0
+        best: tuple[int, float] | None = None
+        for cut in range(start + 1, end) if options.lines == 2 else ():
+            first, second = self.width(start, cut), self.width(cut, end)
+            if first > most:
+                break
+            if second <= most:
+                cost = 0.3 * self.break_cost(cut - 1) + 0.3 * abs(first - second) / most
+                if best is None or cost < best[1]:
+                    best = cut, cost
+        return best
+
+
+def _fitting(word: Span, most: int) -> list[Span]:
+    """A word in pieces that are no wider than a line; nearly always itself."""
+    if width(word.text) <= most:
+        return [word]
+    pieces, taken = [""], 0
+    for letter in word.text:
+        size = width(letter)
+        if taken + size > most:
+            pieces.append("")
+            taken = 0
+        pieces[-1] += letter
+        taken += size
+    return list(divided(word, pieces))
+
+
+def _cut(phrase: Phrase, options: CueOptions) -> list[Cue]:
+    """The cues of a phrase, at the times of their words: the division of least cost over all possible ones."""
+    row = _Row(phrase, options.line_chars)
+    count, words = len(row.words), row.words
+    costs = [0.0] + [float("inf")] * count  # of the best division of the first words
+    from_: list[tuple[int, int]] = [(0, 0)] * (count + 1)  # (where its last cue begins, where that is broken)
+    for start in range(count):
+        for end in range(start + 1, count + 1):
+            broken = row.lines(start, end, options)
+            seconds = words[end - 1].end_s - words[start].start_s
+            if end - start > 1 and (broken is None or seconds > options.most_s):
+                break
+            at, cost = broken or (end, 0.0)
+            cost += costs[start] + 1.0 + (row.break_cost(end - 1) if end < count else 0.0)
+            if count > end - start and (seconds < options.least_s or end - start == 1):
+                cost += 0.5  # a flash, or a word alone
+            if cost < costs[end]:
+                costs[end], from_[end] = cost, (start, at)
+    found: list[Cue] = []
+    end = count
+    while end:
+        start, at = from_[end]
+        lines = (row.text(start, at), row.text(at, end)) if at < end else (row.text(start, end),)
+        found.append(Cue(_ms(words[start].start_s), _ms(words[end - 1].end_s), lines, phrase.speaker))
+        end = start
+    return found[::-1]
+
+
+def _timed(cues: Sequence[Cue], options: CueOptions, audio_ms: int) -> Iterator[Cue]:
+    """The cues without overlaps, and long enough to be read where there is room."""
+    most, least, gap = (round(1000 * each) for each in (options.most_s, options.least_s, options.gap_s))
+    free = 0  # end of the cue before
+    for index, cue in enumerate(cues):
+        start = max(cue.start_ms, free)
+        spoken = min(max(cue.end_ms, start + 1), start + most)
+        readable = start + max(least, round(1000 * sum(map(width, cue.lines)) / options.chars_per_s))
+        following = cues[index + 1].start_ms - gap if index + 1 < len(cues) else max(audio_ms, spoken)
+        end = max(spoken, min(readable, start + most, following))
+        if index + 1 < len(cues):  # words may overlap a little
+            end = max(start + 1, min(end, cues[index + 1].start_ms))
+        free = end
+        yield replace(cue, start_ms=start, end_ms=end)
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(1000 * seconds))

@@ -1,0 +1,119 @@
+"""The words of a transcript with their times, and the phrases that they make.
+
+    Transcript  ->  [Span, ...]  ->  [Phrase, ...], which end at pauses, at segments and where the speaker changes
+
+What formats write is one line of printable text: spaces are single ones, and control characters are left out.
+"""
+
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from tritone.errors import InputError
+from tritone.transcript import Segment, Span, Transcript, joined
+
+PAUSE_S = 0.8  # between two words of which the later begins a new phrase
+UNPRINTABLE = frozenset({"Cc", "Cs"})  # Unicode categories: control characters, halves of surrogate pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Phrase:
+    """Words that one speaker says without a pause; at least one."""
+
+    words: tuple[Span, ...]
+
+    @property
+    def text(self) -> str:
+        return reduce(joined, (word.text for word in self.words))
+
+    @property
+    def start_s(self) -> float:
+        return self.words[0].start_s
+
+    @property
+    def end_s(self) -> float:
+        return max(word.end_s for word in self.words)
+
+    @property
+    def speaker(self) -> str:
+        return self.words[0].speaker
+
+
+def printable(text: str) -> str:
+    """A text as one line: runs of white space are a space, control characters are left out."""
+    if text.isascii() and text.isprintable() and "  " not in text:
+        return text.strip()
+    shown = (letter for letter in text if letter.isspace() or unicodedata.category(letter) not in UNPRINTABLE)
+    return " ".join("".join(shown).split())
+
+
+def words_of(transcript: Transcript) -> list[Span]:
+    """The words of a transcript, each without spaces; one of several parts ("5 p.m.") is divided by their lengths.
+
+    Raises:
+        InputError: the transcript has text but no words.
+    """
+    if not transcript.words and transcript.text.strip():
+        raise InputError(
+            "the transcript has no times of words; ask the model for them (Whisper: word_times), or choose a format "
+            "without"
+        )
+    return [part for word in transcript.words for part in _parted(word)]
+
+
+def phrases_of(transcript: Transcript, *, pause_s: float = PAUSE_S) -> list[Phrase]:
+    """The phrases of a transcript, in the order of its words.
+
+    A transcript without words is divided into its segments, or else is one phrase over all of the audio; the times of
+    words in it are then estimated by their lengths.
+    """
+    if transcript.words:
+        words, counts = words_of(transcript), [len(each.words) for each in transcript.ended]
+        ends = [segment.end_s for segment in transcript.segments]
+        if not ends and sum(counts) == len(words):  # of a stream: every segment has its own words
+            return [Phrase(tuple(each)) for part in transcript.ended for each in _runs(words_of(part), (), pause_s)]
+        return [Phrase(tuple(each)) for each in _runs(words, ends, pause_s)]
+    parts: Sequence[Segment] = transcript.segments or (Segment(transcript.text, 0.0, transcript.audio_s),)
+    found = (_parted(Span(part.text, part.start_s, part.end_s, 1.0, part.speaker)) for part in parts)
+    return [Phrase(tuple(words)) for words in found if words]
+
+
+def _runs(words: Sequence[Span], ends: Sequence[float], pause_s: float) -> Iterator[list[Span]]:
+    run: list[Span] = []
+    for word in words:
+        if run:
+            before = run[-1]
+            in_segment, in_segment_before = (
+                bisect_right(ends, (each.start_s + each.end_s) / 2) for each in (word, before)
+            )
+            if (
+                word.start_s - before.end_s >= pause_s
+                or word.speaker != before.speaker
+                or in_segment != in_segment_before
+            ):
+                yield run
+                run = []
+        run.append(word)
+    if run:
+        yield run
+
+
+def _parted(span: Span) -> list[Span]:
+    """A span as words without spaces, which share its time by their lengths."""
+    texts = printable(span.text).split()
+    if len(texts) == 1:
+        return [replace(span, text=texts[0])]
+    return list(divided(span, texts))
+
+
+def divided(span: Span, texts: Iterable[str]) -> Iterator[Span]:
+    """Spans of these texts, which share the time of one by their lengths."""
+    pieces = list(texts)
+    total, done = sum(map(len, pieces)), 0
+    length_s = max(0.0, span.end_s - span.start_s)
+    for text in pieces:
+        start_s = span.start_s + length_s * done / total
+        done += len(text)
+        yield replace(span, text=text, start_s=start_s, end_s=span.start_s + length_s * done / total)
