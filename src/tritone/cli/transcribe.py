@@ -10,13 +10,15 @@ import typer
 
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
+from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.ray_options import OnRay
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
+from tritone.formats import FORMATS
 from tritone.search.options import SearchOptions
 from tritone.systems import BundleSystem, Playback, System, transcriber
 from tritone.systems.resume import left_to_do
@@ -79,6 +81,8 @@ def transcribe(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     texts: TextOptions,
+    format: OutputFormat = "text",
+    output: Output = None,
 ) -> None:
     """Turn audio files into text.
 
@@ -107,25 +111,32 @@ def transcribe(
     decoded = _decoding(decoding)
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
-    paths = _recordings(files, wavscp, manifest, data_dir)
-    # A single file that was named needs no name in front of its text.
+    told = (("--json", json), ("--timestamps", timestamps), ("--details", details))
+    if format != "text" and (unused := [name for name, value in told if value]):
+        raise typer.BadParameter(f"{', '.join(unused)} goes with --format text; {format} has all that it can hold")
+    if json and output is not None:
+        raise typer.BadParameter("--json prints lines; with --output there is --format json")
+    paths, ids = recordings.named(files, wavscp, manifest, data_dir)
+    documents = Documents(format, output, paths, ids)
+    # A single file that was named needs no name in front of its text, nor does one that has a file for it.
     printer = TranscriptPrinter(
         num_files=len(paths),
-        names=paths != (files or []) or len(paths) > 1,
+        names=(paths != (files or []) or len(paths) > 1) and not documents.one_each,
         as_json=json,
         timestamps=timestamps,
         details=details,
         ordered=not on_ray.unordered,
+        documents=documents,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     with ExitStack() as stack:
+        stack.enter_context(documents)
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
+        wants_details = timestamps or details or texts.punctuate or FORMATS[format].times
         system = stack.enter_context(
-            closing(
-                _open(where, on_ray, playback, timestamps or details or texts.punctuate, asked, own, decoded, resume)
-            )
+            closing(_open(where, on_ray, playback, wants_details, asked, own, decoded, resume))
         )
         if streaming:
             # One file after the other, since each shows its text as it grows.
@@ -137,6 +148,8 @@ def transcribe(
             written = {"json": str(json), "timestamps": str(timestamps), "details": str(details)}
             if not texts.changes_nothing:
                 written["texts"] = str(texts)
+            if format != "text":
+                written["format"] = format
             kept = None if journal is None else stack.enter_context(_journal(journal, paths, system, written))
             _whole_files(paths, system, printer, texts, kept)
     if printer.failed:
@@ -179,8 +192,7 @@ def _whole_files(
                     if done[found.index]:  # computed again for the sake of its batch
                         continue
                     if journal is not None:
-                        outcome = {"lines": printer.lines(found)} if found.ok else {"error": str(found.error)}
-                        journal.add({"id": str(found.index), **outcome})
+                        journal.add({"id": str(found.index), **_outcome(found, printer)})
                     printer.show(found)
                     advance()
 
@@ -190,23 +202,11 @@ def _tidied(result: "TranscriptResult", texts: TextOptions) -> "TranscriptResult
     return replace(result, value=written)
 
 
-def _recordings(
-    files: list[str] | None, wavscp: Path | None, manifest: list[str] | None, data_dir: Path | None
-) -> list[str]:
-    """The paths of all recordings. Files are taken as they were written, so that messages are in those words."""
-    recordings.check_one_list(wavscp, manifest)
-    if files:
-        if manifest or wavscp is not None or data_dir is not None:
-            raise typer.BadParameter(
-                "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
-            )
-        recordings.check_no_list(files)
-        return recordings.audio_of(files)
-    if wavscp is None and not manifest and data_dir is None:
-        raise typer.BadParameter(
-            "name what to transcribe: audio files or folders, or --wavscp, or --manifest, or --data-dir"
-        )
-    return [recordings.path_of(each) for each in recordings.listed(wavscp, manifest, data_dir)]
+def _outcome(result: "TranscriptResult", printer: TranscriptPrinter) -> dict[str, Any]:
+    try:
+        return {"lines": printer.lines(result)}
+    except TritoneError as error:
+        return {"error": str(error)}
 
 
 def _decoding(text: str | None) -> dict[str, Any]:

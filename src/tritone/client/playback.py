@@ -36,17 +36,8 @@ def play(
         The transcript after every chunk but the last, then the final one: `is_final` tells. Segments that the last
         chunk ended are told with the final one.
     """
-    size = round(chunk_ms / 1000 * sample_rate)
-    if size < 1:
-        raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
-    started = time.perf_counter()
     ended: tuple[Transcript, ...] = ()
-    sent = 0
-    for chunk, is_last in _chunks(audio, size):
-        sent += len(chunk)
-        if realtime:
-            recorded = started + sent / sample_rate
-            time.sleep(max(0.0, recorded - time.perf_counter()))
+    for chunk, is_last in paced(audio, sample_rate=sample_rate, chunk_ms=chunk_ms, realtime=realtime):
         transcript = stream.accept(chunk)
         if not is_last:
             yield transcript
@@ -54,6 +45,23 @@ def play(
             ended = transcript.ended
     final = stream.finish()
     yield replace(final, ended=ended + final.ended) if ended else final
+
+
+def paced(
+    audio: Iterable[Samples], *, sample_rate: int, chunk_ms: float, realtime: bool = False
+) -> Iterator[tuple[Samples, bool]]:
+    """The chunks of a waveform, each when it is to be sent, with whether it is the last; arguments as of `play`."""
+    size = round(chunk_ms / 1000 * sample_rate)
+    if size < 1:
+        raise ValueError(f"chunk_ms must hold at least one sample, got {chunk_ms}")
+    started = time.perf_counter()
+    sent = 0
+    for chunk, is_last in _chunks(audio, size):
+        sent += len(chunk)
+        if realtime:
+            recorded = started + sent / sample_rate
+            time.sleep(max(0.0, recorded - time.perf_counter()))
+        yield chunk, is_last
 
 
 def _chunks(audio: Iterable[Samples], size: int) -> Iterator[tuple[Samples, bool]]:

@@ -25,7 +25,7 @@ from tritone.pipelines.live import Stream, open_stream
 from tritone.pipelines.sources import Sources
 from tritone.pipelines.voice_activity import VoiceActivityPipeline, VoiceActivityStreams
 from tritone.result import ActivityResult
-from tritone.search.activity import ActivityOptions
+from tritone.search.activity import PARAMETERS, ActivityOptions
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -178,6 +178,17 @@ class Detector:
         `inputs` may be a generator of any length: the next ones are decoded while the model computes.
         """
         return self._run(inputs, sample_rate, options, concurrency, BATCH_S)
+
+    each = detect_iter  # the name that systems use for every kind of model
+    batch_inputs = BATCH_INPUTS
+
+    def open(self, *, streaming: bool = False) -> VoiceActivityPipeline | VoiceActivityStreams:
+        """The pipeline for whole recordings or for streams, opened if it has not been."""
+        return self.streaming if streaming else self.offline
+
+    def deciding(self, options: Mapping[str, str]) -> dict[str, str]:
+        """What decides the segments besides the model: its options, but not threads or device."""
+        return {name: value for name, value in options.items() if name in PARAMETERS or name == "mode"}
 
     def _run(
         self,

@@ -1,7 +1,8 @@
-"""Models that transcribe or embed files: a served one or a bundle in this process, behind one interface."""
+"""Models that transcribe or embed files, or find speech in them: served or in this process, behind one interface."""
 
+from tritone.systems.activity import play_activity
 from tritone.systems.bundled import BundleSystem
-from tritone.systems.served import ServedSystem, embedder, transcriber
+from tritone.systems.served import ServedSystem, activity_system, embedder, transcriber
 from tritone.systems.spec import open_embedder_system, open_system, parse_spec
 from tritone.systems.streams import Playback
 from tritone.systems.system import System
@@ -11,9 +12,11 @@ __all__ = [
     "Playback",
     "ServedSystem",
     "System",
+    "activity_system",
     "embedder",
     "open_embedder_system",
     "open_system",
     "parse_spec",
+    "play_activity",
     "transcriber",
 ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tritone.audio.inputs import load_samples
 from tritone.audio.read_ahead import read_ahead
-from tritone.result import AnyResult, EmbeddingResult, TranscriptResult
+from tritone.result import ActivityResult, AnyResult, EmbeddingResult, TranscriptResult
 from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
 from tritone.systems.system import Mode
@@ -22,9 +22,9 @@ EMBEDDING_CONCURRENCY = 64  # enough for the server to have a full batch waiting
 
 
 class ServedSystem(Generic[AnyResult]):
-    """A served model; `transcriber` and `embedder` make one. The next files are decoded while requests are in flight.
+    """A served model; `transcriber`, `embedder` and `activity_system` make one.
 
-    Closing it closes the client.
+    The next files are decoded while requests are in flight. Closing it closes the client.
     """
 
     def __init__(
@@ -152,4 +152,25 @@ def embedder(
         described={key: f"{value:g}" for key, value in windows.items() if value is not None},
         name=name,
         concurrency=EMBEDDING_CONCURRENCY if concurrency is None else concurrency,
+    )
+
+
+def activity_system(
+    client: "Client",
+    model: str | None = None,
+    *,
+    name: str | None = None,
+    concurrency: int | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> ServedSystem[ActivityResult]:
+    """A system that finds speech in whole recordings; see `Client.detect` for the options, and `ServedSystem`."""
+    return ServedSystem(
+        client,
+        model,
+        kind="activity",
+        send=client.detect_iter,
+        request={"options": dict(options or {})},
+        described={key: str(value) for key, value in sorted((options or {}).items())},
+        name=name,
+        concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,
     )

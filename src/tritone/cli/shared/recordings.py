@@ -88,6 +88,38 @@ def listed(
     )
 
 
+def named(
+    files: list[str] | None,
+    wavscp: Path | None,
+    manifest: list[str] | None,
+    data_dir: Path | None,
+    *,
+    doing: str = "transcribe",
+) -> tuple[list[str], list[str]]:
+    """The paths of all recordings that a command is told of, and what lists call them; files have no such names.
+
+    Files are taken as they were written, so that messages are in those words.
+
+    Raises:
+        typer.BadParameter: there are both files and a list, two lists, none at all, or a list among the files.
+        TritoneError: as of `audio_of` and `listed`.
+    """
+    check_one_list(wavscp, manifest)
+    if files:
+        if manifest or wavscp is not None or data_dir is not None:
+            raise typer.BadParameter(
+                "--wavscp, --manifest and --data-dir stand in place of files; give one or the other"
+            )
+        check_no_list(files)
+        return audio_of(files), []
+    if wavscp is None and not manifest and data_dir is None:
+        raise typer.BadParameter(
+            f"name what to {doing}: audio files or folders, or --wavscp, or --manifest, or --data-dir"
+        )
+    utterances = listed(wavscp, manifest, data_dir)
+    return [path_of(each) for each in utterances], [each.id for each in utterances]
+
+
 def path_of(utterance: "Utterance") -> str:
     """The path or the address of its audio."""
     return stored(utterance.audio) or str(utterance.audio)

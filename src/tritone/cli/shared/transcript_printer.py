@@ -12,6 +12,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
 from rich.text import Text
 
+from tritone.cli.shared.documents import Documents
+from tritone.errors import TritoneError
 from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
 
@@ -32,15 +34,18 @@ class TranscriptPrinter:
         details: bool = False,
         names: bool | None = None,
         ordered: bool = True,
+        documents: Documents | None = None,
     ) -> None:
         """Prepare for so many files.
 
         Args:
             names: whether their paths stand before the texts; by default those of several do.
             ordered: False prints results as they come.
+            documents: where results go, and in which format; None is stdout, text or JSON.
         """
         self.data: TextIO | None = None
-        """Where results go; None is stdout."""
+        """Where results go; None is stdout, or `documents`."""
+        self._documents = documents
         self._ordered = ordered
         self.failed = False
         self._names = num_files > 1 if names is None else names
@@ -62,16 +67,18 @@ class TranscriptPrinter:
 
     def _take(self, index: int, result: "TranscriptResult | list[str]") -> None:
         if not self._ordered:
-            self._print(result)
+            self._print(index, result)
             return
         self._waiting[index] = result
         while self._next in self._waiting:
-            self._print(self._waiting.pop(self._next))
+            self._print(self._next, self._waiting.pop(self._next))
             self._next += 1
 
     def lines(self, result: TranscriptResult) -> list[str]:
-        """The lines of a result that is no error."""
+        """The lines of a result; raises its error, or `InputError` if the format cannot hold it."""
         transcript = result.get()
+        if self._documents is not None and self._documents.format != "text":
+            return self._documents.text(result.index, transcript).split("\n")[:-1]
         if self._as_json:
             return [json.dumps({"path": result.source} | self._fields(transcript), ensure_ascii=False)]
         return [f"{result.source}\t{transcript.text}" if self._names else transcript.text, *self._more(transcript)]
@@ -110,18 +117,25 @@ class TranscriptPrinter:
 
         return show
 
-    def _print(self, result: "TranscriptResult | list[str]") -> None:
-        if isinstance(result, list) or result.transcript is not None:
-            for line in result if isinstance(result, list) else self.lines(result):
-                self._echo(line)
-        else:
+    def _print(self, index: int, result: "TranscriptResult | list[str]") -> None:
+        try:
+            lines = result if isinstance(result, list) else self.lines(result)
+        except TritoneError as error:
+            assert not isinstance(result, list)
             self.failed = True
             if self._as_json:
-                self._line({"path": result.source, "error": str(result.error)})
+                self._line({"path": result.source, "error": str(error)})
             else:
-                message = str(result.error)
+                message = str(error)
                 known = result.source in message
                 typer.echo(f"error: {message if known else f'{result.source}: {message}'}", err=True)
+            return
+        if self._documents is None:
+            for line in lines:
+                self._echo(line)
+        else:
+            self._documents.data = self.data
+            self._documents.put(index, "".join(f"{line}\n" for line in lines))
 
     def _more(self, transcript: Transcript) -> Iterator[str]:
         """What follows the text, each line indented."""

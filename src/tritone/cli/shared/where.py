@@ -55,7 +55,9 @@ class Where:
     max_audio_s: Annotated[
         float | None,
         typer.Option(
-            min=0, help="With --bundle: longest recording accepted (300 if not given); streams have no limit."
+            min=0,
+            help="With --bundle: longest recording accepted (300 if not given, 14400 for segments); streams have no "
+            "limit.",
         ),
     ] = None
 
