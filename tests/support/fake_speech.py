@@ -18,6 +18,7 @@ import soundfile
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
+from tritone.client.models import Kind, ModelInfo
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
 from tritone.transcript import Alternative, Span, Transcript
@@ -53,6 +54,8 @@ def transcript(words: Sequence[tuple[str, float]], segment: int = 0, *, is_final
 
 
 class FakeLive:
+    model = "fake"
+
     def __init__(self, speech: "FakeSpeech", sample_rate: int) -> None:
         self._speech = speech
         self._rate = sample_rate
@@ -114,13 +117,16 @@ class FakeLive:
 
 
 class FakeSpeech:
-    """`asked`: what was asked for, in order. `error`: what audio fails with. `delay_s`: how long audio takes."""
+    """`asked`: what was asked for, in order. `error`: what audio fails with. `delay_s`: how long audio takes.
+
+    `search`: of the model."""
 
     def __init__(self) -> None:
         self.asked: list[Ask] = []
         self.open_ones: set[FakeLive] = set()
         self.error: BaseException | None = None
         self.delay_s = 0.0
+        self.search = "prefix-beam"
 
     @property
     def open_streams(self) -> int:
@@ -131,6 +137,9 @@ class FakeSpeech:
         live = FakeLive(self, sample_rate)
         self.open_ones.add(live)
         return live
+
+    async def model(self, name: str, kind: Kind) -> ModelInfo:
+        return ModelInfo(name=name, kind=kind, search=self.search)
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
         self.asked.append(ask)

@@ -45,6 +45,7 @@ class ModelInfo:
     batched: bool = True  # whether tensors have an axis of rows
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
+    search: str = ""  # how it searches unless a request says otherwise, if it tells
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
@@ -163,6 +164,7 @@ class ModelInfo:
             batched=int(config.get("max_batch_size", 0)) > 0,
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
+            search=parameters.get("search", {}).get("string_value", ""),
             has_prompt="decoding" in parameters,  # of Whisper models
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,

@@ -138,7 +138,7 @@ class GatewayServer:
         watching = asyncio.ensure_future(self.gateway.watch())
         try:
             for name, listener in sockets.items():
-                serves = apps.get(name) or _at(app, f"/{name}")
+                serves = apps.get(name) or _at(app, "/" + name.replace("_", "-"))
                 servers.append(_Server(self._config(serves, lifespan=name == "http")))
                 tasks.append(asyncio.ensure_future(servers[-1].serve([listener])))
                 self.ports[name] = listener.getsockname()[1]

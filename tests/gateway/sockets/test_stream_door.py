@@ -14,6 +14,7 @@ from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.doors.stream import read_start
 from tritone.gateway.server import GatewayServer
+from tritone.texts import TextOptions
 
 Connect = Callable[..., ClientConnection]
 
@@ -30,7 +31,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_samples_become_partial_and_final_texts(connect: Connect) -> None:
     with connect("/v1/stream") as client:
-        assert start(client, words=True) == {"type": "ready", "format": "pcm_s16le", "sample_rate": 16000}
+        assert start(client, words=True) == {
+            "type": "ready",
+            "model": "fake",
+            "format": "pcm_s16le",
+            "sample_rate": 16000,
+        }
         client.send(speech(7, 9).tobytes())
         words = [
             {"text": "7", "start_s": 0.0, "end_s": 0.1, "confidence": 0.5},
@@ -94,12 +100,14 @@ def test_options_become_what_is_asked(connect: Connect, fake: FakeSpeech) -> Non
             speakers=True,
             final_model="big",
             words=True,
+            texts={"numbers": True, "profanity": "mask"},
         )
     asked = fake.asked[0]
     assert (asked.model, asked.final_model, asked.details) == ("m", "big", True)
     assert asked.search == {"search": "prefix-beam", "nbest": 3, "hotwords": {"anna": 8.5}}
     assert asked.vad == VadOptions(parameters={"threshold": 0.7}, prefix_s=0.5)
     assert asked.speakers == SpeakerOptions()
+    assert asked.texts == TextOptions(numbers=True, profanity="mask")
     assert read_start({}, {}).ask.vad is None
 
 
@@ -112,6 +120,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"search": {"beam": []}}, "search"),
     ({"search": {"sequence_id": 5}}, "sequence_id is a parameter of Triton"),
     ({"vad": {"prefix_s": 1e9}}, "vad"),
+    ({"texts": {"profanity": "shout"}}, "profanity"),
     ({"format": "mp3"}, "format must be one of pcm_s16le, pcm_f32le, opus, ogg, webm, mp4"),
 ]
 
