@@ -1,17 +1,18 @@
 """What a RecognitionConfig asks for, as the gateway's `Ask`; what nothing here can do is refused, not left out.
 
-asked(config, streams=True)  ->  Ask(search={"nbest": 3, "hotwords": {"anna": 8}}, ...)
+asked(config, streams=True)  ->  Asked(ask=Ask(search={"hotwords": {"anna": 8}}, ...), ...)
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from tritone.client.models import ModelInfo
 from tritone.client.parameters import request_parameters
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions
+from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.texts import TextOptions
 
-MAX_ALTERNATIVES = 30
 MAX_PREFIX_S = 2.0  # audio before the start of speech
 DEFAULT_SPEAKERS = 8  # at most, where a client does not say how many; as Riva
 OF_TEXTS = ("number_rules", "capitals", "profane_words")  # keys for which RecognitionConfig has no field
@@ -40,10 +41,25 @@ NOT_DONE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """What a configuration asks for. `early_end_s`: silence after which a partial result is called stable; 0: never."""
+    """What a configuration asks for.
+
+    `max_alternatives`: the most readings of an utterance. `early_end_s`: silence after which a partial result is called
+    stable; 0: never.
+    """
 
     ask: Ask
+    max_alternatives: int = 1
     early_end_s: float = 0.0
+
+    def fitted(self, info: ModelInfo, language_code: str) -> Ask:
+        """What is asked of this model: several readings if its search has them, a language if it knows several."""
+        search = dict(self.ask.search)
+        if self.max_alternatives > 1 and search.get("search", info.search) in BEAM_MODES:
+            search["nbest"] = min(self.max_alternatives, MAX_BEAM)
+        language = language_code.partition("-")[0].lower()
+        if info.has_prompt and language not in ("", "multi"):
+            search.setdefault("language", language)
+        return replace(self.ask, search=search)
 
 
 def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
@@ -69,7 +85,10 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
             raise InputError(f"{', '.join(sorted(of_streams))} is of StreamingRecognize; leave it out of Recognize")
     if not _switch(custom, NUMBERS_IN_PARTIALS, True):
         raise InputError(f"{NUMBERS_IN_PARTIALS} false is not done here: partial texts are written as final ones are")
+    if config.max_alternatives < 0:
+        raise InputError(f"max_alternatives is {config.max_alternatives}; give 1 or more")
     return Asked(
+        max_alternatives=config.max_alternatives,
         early_end_s=_early_end(config.endpointing_config),
         ask=Ask(
             model=config.model,
@@ -85,10 +104,8 @@ def asked(config: Any, *, streams: bool, detects: bool = False) -> Asked:
 def _search(config: Any, custom: dict[str, str]) -> dict[str, Any]:
     """Request parameters of the wire contract; those of `custom_configuration` travel as they are."""
     search: dict[str, Any] = dict(custom)
-    if not 0 <= config.max_alternatives <= MAX_ALTERNATIVES:
-        raise InputError(f"max_alternatives is {config.max_alternatives}; 1 to {MAX_ALTERNATIVES} are possible")
-    if config.max_alternatives > 1:
-        _add(search, "nbest", config.max_alternatives, "max_alternatives")
+    if config.max_alternatives > 1 and "nbest" in search:
+        raise InputError("nbest is in custom_configuration, and max_alternatives says it too; send one of them")
     if hotwords := _hotwords(config):
         _add(search, "hotwords", hotwords, "speech_contexts")
     try:

@@ -4,9 +4,9 @@ bytes of a request  ->  Ask, audio  ->  the gateway's Speech  ->  bytes of respo
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 DOOR = "riva"
 COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
 STABLE = 1.0  # of a partial result that silence follows
-WATCH_S = 5.0  # between two looks at the health of Triton, for those who watch it
+WATCH_S = 5.0  # between two looks at the health, for those who watch it
+HEALTH_S = 1.0  # for which an answer about it holds
 FORCE_END = "force_eou"  # the one key of `runtime_config`
 
 
@@ -42,37 +43,36 @@ class RivaService(grpc.GenericRpcHandler):
         self._limits = gateway.options.limits
         self._calls = Calls(gateway)
         self._in_flight = 0  # recordings
+        self._looked_at, self._why_not_ready = float("-inf"), "nobody has asked yet"
 
     def service(self, handler_call_details: Any) -> Any:
         """gRPC's interface: who handles a call; None for calls that there are not."""
         name = handler_call_details.method
         calls = self._calls
-        unary: dict[str, Callable[[bytes, Context], Awaitable[bytes]]] = {
+        # With one message on either side. As streams of requests they ask for a key before the message is read.
+        unary: dict[str, Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]] = {
             f"/{SERVICE}/Recognize": self.recognize,
             f"/{SERVICE}/GetRivaSpeechRecognitionConfig": self.list_models,
             f"/{HEALTH}/Check": self.check_health,
         }
         if name in unary:
-            return grpc.unary_unary_rpc_method_handler(calls.visit(name, unary[name]))
+            return grpc.stream_unary_rpc_method_handler(calls.visit(name, unary[name]))
         if name == f"/{SERVICE}/StreamingRecognize":
             return grpc.stream_stream_rpc_method_handler(calls.visit(name, self.streaming_recognize, is_unary=False))
         if name == f"/{HEALTH}/Watch":
             return grpc.unary_stream_rpc_method_handler(calls.visit(name, self.watch_health))
         return None
 
-    async def recognize(self, message: bytes, context: Context) -> bytes:
+    async def recognize(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         """Transcribe a whole recording, of any length."""
         caller = await self._admit(context)
         if self._in_flight >= self._limits.max_requests:
             raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
-        request = read(messages.RecognizeRequest, _plain(message))
+        request = read(messages.RecognizeRequest, await self._only(requests))
         wanted = asked(request.config, streams=False)
         audio = recording(AudioFormat.of(request.config), request.audio)
-        ask = wanted.ask
-        info = await self._gateway.speech.model(ask.model, "offline")
-        language = request.config.language_code.partition("-")[0].lower()
-        if info.has_prompt and language not in ("", "multi"):  # models of a single language have no such parameter
-            ask = replace(ask, search={"language": language, **ask.search})
+        info = await self._gateway.speech.model(wanted.ask.model, "offline")
+        ask = wanted.fitted(info, request.config.language_code)
         found = await self._in_time(self._gateway.speech.transcribe(audio, ask, caller))
         response = messages.RecognizeResponse()
         if request.HasField("id"):
@@ -85,7 +85,7 @@ class RivaService(grpc.GenericRpcHandler):
         caller = await self._admit(context)
         async with AsyncExitStack() as held:
             stream: _Stream | None = None
-            while (message := await self._next(requests)) is not None:
+            while (message := await self._next(requests, self._limits.idle_s)) is not None:
                 if len(message) > self._limits.max_message_bytes:
                     raise GatewayRefusal(
                         413,
@@ -101,10 +101,10 @@ class RivaService(grpc.GenericRpcHandler):
                 raise InputError("the call ended without a message; the first one has streaming_config")
             await stream.finish()
 
-    async def list_models(self, message: bytes, context: Context) -> bytes:
+    async def list_models(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         """The served models, by the names that requests may use."""
         await self._admit(context)
-        wanted = read(messages.ConfigRequest, _plain(message)).model_name
+        wanted = read(messages.ConfigRequest, await self._only(requests)).model_name
         response = messages.ConfigResponse()
         for info in await self._gateway.speech.models():
             if wanted in ("", info.name):
@@ -117,9 +117,9 @@ class RivaService(grpc.GenericRpcHandler):
             raise GatewayRefusal(404, f"there is no ready model {wanted[:200]!r}", code="model_not_found")
         return _bytes(response)
 
-    async def check_health(self, message: bytes, context: Context) -> bytes:
+    async def check_health(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
         """Whether requests can be answered now; needs no key."""
-        _require_service(read(messages.HealthCheckRequest, _plain(message)).service)
+        _require_service(read(messages.HealthCheckRequest, await self._only(requests)).service)
         return await self._health()
 
     async def watch_health(self, message: bytes, context: Context) -> None:
@@ -133,8 +133,12 @@ class RivaService(grpc.GenericRpcHandler):
             await asyncio.sleep(WATCH_S)
 
     async def _health(self) -> bytes:
-        why = await self._gateway.why_not_ready()
-        return _bytes(messages.HealthCheckResponse(status=messages.NOT_SERVING if why else messages.SERVING))
+        """As it was a moment ago, however many ask."""
+        if time.monotonic() - self._looked_at > HEALTH_S:
+            self._why_not_ready = await self._gateway.why_not_ready()
+            self._looked_at = time.monotonic()
+        status = messages.NOT_SERVING if self._why_not_ready else messages.SERVING
+        return _bytes(messages.HealthCheckResponse(status=status))
 
     async def _admit(self, context: Context) -> "Caller":
         return await self._gateway.admit(headers_of(context), {}, door=DOOR)
@@ -149,13 +153,19 @@ class RivaService(grpc.GenericRpcHandler):
         finally:
             self._in_flight -= 1
 
-    async def _next(self, requests: AsyncIterator[bytes]) -> bytes | None:
-        """The next message of a stream, None at its end."""
-        idle_s = self._limits.idle_s
+    async def _only(self, requests: AsyncIterator[bytes]) -> bytes:
+        """The message of a call that has one."""
+        message = await self._next(requests, self._limits.request_s)
+        if message is None:
+            raise InputError("the call has no message")
+        return _plain(message)
+
+    async def _next(self, requests: AsyncIterator[bytes], limit_s: float) -> bytes | None:
+        """The next message of a call, None at its end."""
         try:
-            return await asyncio.wait_for(anext(requests, None), idle_s)
+            return await asyncio.wait_for(anext(requests, None), limit_s)
         except (asyncio.TimeoutError, TimeoutError) as error:
-            message = f"nothing came for {idle_s:g} s, so the stream was ended; open a new one"
+            message = f"nothing came for {limit_s:g} s, so the call was ended; make another one"
             raise GatewayRefusal(408, message) from error
 
 
@@ -170,6 +180,7 @@ class _Stream:
         config = first.streaming_config.config
         self._gateway = gateway
         self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
+        self._language_code = config.language_code
         self._interim = first.streaming_config.interim_results
         self._audio = StreamAudio(AudioFormat.of(config))
         held.push_async_exit(self._audio)
@@ -184,7 +195,9 @@ class _Stream:
     async def start(self) -> None:
         """Open the stream, unless its sample rate is yet to come."""
         if self._live is None and self._audio.sample_rate:
-            live = await self._gateway.speech.open(self._wanted.ask, self._audio.sample_rate, self._caller)
+            info = await self._gateway.speech.model(self._wanted.ask.model, "streaming")
+            ask = self._wanted.fitted(info, self._language_code)
+            live = await self._gateway.speech.open(ask, self._audio.sample_rate, self._caller)
             self._live = await self._held.enter_async_context(live)
 
     async def take(self, request: Any) -> None:
