@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 ACCESS = logging.getLogger("tritone.gateway.access")
 MAX_PATH = 200  # characters of it in the log
+LEFT = 499  # of a gRPC call that its client has cancelled, or whose connection is gone; no error
 UNCOUNTED = ("/health/", "/metrics")
 AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again later", "internal error" of RFC 6455
 
@@ -186,7 +187,7 @@ def refused(gateway: "Gateway", error: Exception, visit: Visit) -> ErrorAnswer:
 
 def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, took_s: float, timed: bool) -> None:
     """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
-    failed = visit.status >= 400 or bool(visit.code)
+    failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
     outcome = "ok" if not failed else "refused" if 400 <= visit.status < 500 else "failed"
     gateway.metrics.requests.labels(visit.door, outcome).inc()
     if timed:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from tritone.gateway.visits import VISIT, Visit, left, refused
+from tritone.gateway.visits import LEFT, VISIT, Visit, left, refused
 from tritone.proxy.grpc import peer_of
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
 
 HEALTH = "/grpc.health.v1."  # asked all day long, and not counted
-LEFT = 499  # of a call that its client has cancelled, or whose connection is gone
 STATUS = {
     400: grpc.StatusCode.INVALID_ARGUMENT,
     401: grpc.StatusCode.UNAUTHENTICATED,
@@ -55,7 +54,7 @@ class Calls:
                 with self._gateway.traces.span(path, headers_of(context)):
                     return await handler(request, context)
             except asyncio.CancelledError:
-                visit.status, visit.code = LEFT, "left"
+                visit.status = LEFT
                 raise
             except Exception as error:
                 answer = refused(self._gateway, error, visit)
