@@ -34,6 +34,8 @@ TIMEOUT_S = 60.0
 LINEAR = riva.client.AudioEncoding.LINEAR_PCM
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 
+ENDPOINTING = asr.EndpointingConfig
+
 Clients = Callable[..., riva.client.ASRService]
 
 
@@ -209,6 +211,16 @@ def test_voice_activity_ends_utterances_where_the_client_says_after_how_much_sil
     assert finals(results) == ["one ", "neo "]
 
 
+def test_a_partial_result_that_nothing_follows_is_called_stable_before_the_end(client: Any) -> None:
+    config = recognition(endpointing_config=ENDPOINTING(stop_history_eou=240))
+    results = streamed(client, config, pcm(np.concatenate([said("one"), PAUSE])), piece=1000)
+    stable = [each.stability for each in results if not each.is_final]
+    assert (max(stable), stable.count(1.0), finals(results)) == (1.0, 1, ["one "])
+    assert stable[-1] == 1.0
+    plain = streamed(client, recognition(), pcm(np.concatenate([said("one"), PAUSE])))
+    assert {each.stability for each in plain} == {0.0}
+
+
 def test_a_client_may_end_an_utterance_itself(client: Any) -> None:
     def requests() -> Iterator[Any]:
         config = riva.client.StreamingRecognitionConfig(config=recognition())
@@ -257,7 +269,6 @@ def recognised(client: Any, audio: bytes = b"", **fields: Any) -> Any:
     return client.offline_recognize(audio or pcm(toy_waveform("hello")), recognition(**fields))
 
 
-ENDPOINTING = riva.client.proto.riva_asr_pb2.EndpointingConfig
 REFUSED = [
     ({"model": "nobody"}, "NOT_FOUND", "no ready model 'nobody'"),
     ({"encoding": 0}, "INVALID_ARGUMENT", "begins like no WAV, FLAC or Ogg"),

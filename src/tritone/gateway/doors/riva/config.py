@@ -43,8 +43,8 @@ NOT_DONE = {
 class Asked:
     """What a configuration asks for.
 
-    `max_alternatives`: the most readings of an utterance. `early_end_s`: silence after which a partial result is called
-    stable; 0: never.
+    `max_alternatives`: the most readings of an utterance. `early_end_s`: audio without another token after
+    which a partial result is called stable; 0: never.
     """
 
     ask: Ask

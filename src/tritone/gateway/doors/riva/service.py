@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 DOOR = "riva"
 COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
-STABLE = 1.0  # of a partial result that silence follows
+STABLE = 1.0  # of a partial result that nothing follows
 WATCH_S = 5.0  # between two looks at the health, for those who watch it
 HEALTH_S = 1.0  # for which an answer about it holds
 FORCE_END = "force_eou"  # the one key of `runtime_config`
@@ -191,6 +191,7 @@ class _Stream:
         self._held = held
         self._live: Live | None = None
         self._partial: Transcript | None = None  # the latest, while it was not called stable
+        self._changed_s = 0.0  # seconds of audio that were heard when it came
 
     async def start(self) -> None:
         """Open the stream, unless its sample rate is yet to come."""
@@ -226,16 +227,14 @@ class _Stream:
             if event.transcript is None or event.kind not in ("partial", "final"):
                 continue
             is_final = event.kind == "final"
-            self._partial = None if is_final else event.transcript
+            self._partial, self._changed_s = None if is_final else event.transcript, self._heard_s
             if is_final or self._interim:
                 await self._write(event.transcript, is_final=is_final)
 
     async def _answer_early(self) -> None:
-        """Call a partial result stable when silence follows it; once, until it changes."""
+        """Call a partial result stable when no token has followed it for long enough; once, until it changes."""
         found, early_s = self._partial, self._wanted.early_end_s
-        if found is None or not early_s or not found.words or not self._interim:
-            return
-        if self._heard_s - found.words[-1].end_s >= early_s:
+        if found is not None and early_s and self._interim and self._heard_s - self._changed_s >= early_s:
             self._partial = None
             await self._write(found, is_final=False, stability=STABLE)
 
