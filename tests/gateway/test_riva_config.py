@@ -8,7 +8,7 @@ from tritone.client.models import ModelInfo
 from tritone.errors import InputError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.doors.riva.config import asked
-from tritone.gateway.doors.riva.messages import RecognitionConfig, StreamingRecognizeResponse, read
+from tritone.gateway.doors.riva.messages import RecognitionConfig, RecognizeRequest, StreamingRecognizeResponse, read
 from tritone.gateway.doors.riva.results import Results
 from tritone.transcript import Alternative, Span, Transcript
 
@@ -108,3 +108,19 @@ def test_final_texts_of_scripts_without_spaces_end_without_one() -> None:
         response = StreamingRecognizeResponse()
         Results(words=False, speakers=False).fill(response.results.add(), Transcript(text), 1.0, is_final=True)
         assert response.results[0].alternatives[0].transcript == written
+
+
+def test_a_message_may_be_large_by_its_audio_alone() -> None:
+    large = bytes(3 << 20)
+    assert (
+        len(read(RecognizeRequest, RecognizeRequest(audio=large, config={"model": "m"}).SerializeToString()).audio)
+        > 1e6
+    )
+    for beside in (
+        RecognizeRequest(config={"speech_contexts": [{}] * 600_000}),
+        RecognizeRequest(config={"model": "m" * (2 << 20)}),
+    ):
+        with pytest.raises(InputError, match="1048576 bytes beside its audio"):
+            read(RecognizeRequest, beside.SerializeToString())
+    with pytest.raises(InputError, match="not a RecognizeRequest"):
+        read(RecognizeRequest, RecognizeRequest(audio=large).SerializeToString() + b"\x98")

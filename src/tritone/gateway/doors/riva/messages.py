@@ -24,6 +24,12 @@ HEALTH = "grpc.health.v1.Health"
 ENCODINGS = {"ENCODING_UNSPECIFIED": 0, "LINEAR_PCM": 1, "FLAC": 2, "MULAW": 3, "OGGOPUS": 4, "ALAW": 20}
 """Values of `AudioEncoding`."""
 
+AUDIO_FIELD = 2
+"""Number of the audio in both requests."""
+
+MAX_BESIDE_AUDIO = 1 << 20
+"""Bytes of a message beside its audio: a thousand hotwords take a tenth of it."""
+
 SERVING, NOT_SERVING = 1, 2
 """Values of the status in a `HealthCheckResponse`."""
 
@@ -127,11 +133,16 @@ def read(kind: Any, message: bytes) -> Any:
     """Parse a message of a class of this module.
 
     Raises:
-        InputError: the bytes are not such a message, or have fields that this service does not know.
+        InputError: the bytes are not such a message, have fields that this service does not know, or too much beside
+            audio: a few bytes of a message become many in memory.
     """
     try:
+        if len(message) > MAX_BESIDE_AUDIO and (beside := _beside(message, AUDIO_FIELD)) > MAX_BESIDE_AUDIO:
+            raise InputError(
+                f"a message may have {MAX_BESIDE_AUDIO} bytes beside its audio, this one has {beside} or more"
+            )
         parsed = kind.FromString(message)
-    except DecodeError as error:
+    except (DecodeError, IndexError) as error:
         raise InputError(f"the message is not a {kind.DESCRIPTOR.name}: {str(error)[:200]}") from error
     _refuse_unknown(parsed)
     return parsed
@@ -148,6 +159,38 @@ def _refuse_unknown(message: Any) -> None:
         if field.message_type is not None and not field.message_type.GetOptions().map_entry:
             for each in value if isinstance(value, Sequence) else (value,):
                 _refuse_unknown(each)
+
+
+def _beside(message: bytes, field: int) -> int:
+    """Count the bytes of a message that are not contents of a field, until they are too many.
+
+    Raises:
+        IndexError: the message ends in the middle of a number.
+
+    Source: https://protobuf.dev/programming-guides/encoding/.
+    """
+    at = beside = 0
+    while at < len(message) and beside <= MAX_BESIDE_AUDIO:
+        begin = at
+        tag, at = _varint(message, at)
+        if tag & 7 == 2:  # a length, then as many bytes
+            size, at = _varint(message, at)
+            beside += at - begin + (0 if tag >> 3 == field else size)
+            at += size
+            continue
+        at = _varint(message, at)[1] if tag & 7 == 0 else at + {1: 8, 5: 4}.get(tag & 7, 1)
+        beside += at - begin
+    return beside
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    """A number of variable length, and where it ends."""
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value, shift, at = value | (byte & 0x7F) << shift, shift + 7, at + 1
+        if byte < 0x80 or shift > 63:
+            return value, at
 
 
 def _declare(package: str) -> descriptor_pb2.FileDescriptorProto:
