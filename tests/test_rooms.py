@@ -31,6 +31,7 @@ OWNERS = {
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
+    "av": {"audio"},
     "jinja2": {"report"},
     "rapidfuzz": {"evaluate"},
     "obstore": {"storage"},
@@ -100,9 +101,9 @@ def test_a_family_is_known_to_the_command_line_alone_and_knows_nothing_of_servin
     assert {room for _, room, other in edges() if other == "families"} <= {"cli", "families"}
 
 
-def test_the_client_knows_no_more_than_audio() -> None:
+def test_the_client_knows_no_more_than_audio_and_how_it_is_cut() -> None:
     known = {other for _, room, other in edges() if room == "client" and other in ROOMS}
-    assert known <= {"client", "audio"}
+    assert known <= {"client", "audio", "longform"}
 
 
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
@@ -115,6 +116,7 @@ def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_
 def test_rooms_that_know_little_import_little() -> None:
     for modest in ("search", "runtime", "audio", "storage"):
         assert {other for _, room, other in edges() if room == modest and other in ROOMS} == {modest}
+    assert {other for _, room, other in edges() if room == "longform" and other in ROOMS} == {"longform", "audio"}
     assert {other for _, room, other in edges() if room == "bundle" and other in ROOMS} == {"bundle", "storage"}
 
 

@@ -118,6 +118,7 @@ def load(
     chunk_size: int | None = None,
     left_chunks: int | None = None,
     endpoints: "EndpointRules | None" = None,
+    vad: "str | os.PathLike[str] | None" = None,
 ) -> "Recognizer":
     """Load a bundle for recognition in this process.
 
@@ -130,7 +131,7 @@ def load(
         precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
         compile: sizes of calls to compile the network for, `auto` or such as `64x10,1x16.7` (rows x seconds), unless
             this machine has done so before; with None what was compiled before is used. For runtime `torch`.
-        max_audio_s: the longest utterance that `transcribe` accepts, in seconds. Streams have no limit.
+        max_audio_s: the longest audio that the model gets at once, in seconds; `transcribe` cuts what is longer.
         search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,
             max_states, max_contexts: how to search, see `SearchOptions`; a call may ask for others.
         lm: an n-gram language model, ARPA or KenLM binary, for all but greedy search.
@@ -139,6 +140,8 @@ def load(
         chunk_size: of streams, encoder frames a step; None takes the bundle's.
         left_chunks: of streams, the past chunks that a step sees; -1 for all, None takes the bundle's.
         endpoints: when an utterance in a stream ends and the next one begins; None leaves a stream whole.
+        vad: the bundle of a voice activity detector, by whose pauses `transcribe` cuts long recordings; None cuts them
+            into pieces that share some audio.
 
     Raises:
         BundleError: the bundle is missing, damaged or too new, or writes no text.
@@ -185,6 +188,7 @@ def load(
         chunk_size=chunk_size,
         left_chunks=left_chunks,
         endpoints=endpoints,
+        detector=None if vad is None or vad == "" else load_detector(vad, threads=1),  # beside the model
     )
 
 

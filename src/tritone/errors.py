@@ -1,6 +1,6 @@
 """The errors Tritone raises, sorted by what the caller can do about them.
 
-    InputError      fix the input       AudioError, StreamError
+    InputError      fix the input       AudioError (AudioTooLongError), StreamError
     RetryError      try again later     ServerUnreachableError (StreamLostError, RegionLostError), ServerTimeoutError,
                                         ServerBusyError, StorageUnreachableError
     OperatorError   mend the set-up     BundleError, ExportError, LanguageModelError, ServerSetupError,
@@ -21,6 +21,10 @@ class InputError(TritoneError):
 
 class AudioError(InputError):
     """A waveform or an audio file cannot be used as it is."""
+
+
+class AudioTooLongError(AudioError):
+    """Audio is longer than a model takes at once."""
 
 
 class StreamError(InputError):

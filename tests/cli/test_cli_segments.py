@@ -95,6 +95,25 @@ def test_a_bad_recording_fails_alone_and_the_command_with_it(silero_bundle: Path
     assert out.startswith("SPEAKER clip-01 1 ")
 
 
+def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle: Path, tmp_path: Path) -> None:
+    truth, found = tmp_path / "truth.rttm", tmp_path / "found.rttm"
+    command = (*CLIPS, "--bundle", silero_bundle)
+    assert run(*command, "--format", "rttm", "--output", truth) == (0, "", "")
+    code, out, err = run(*command, "--reference", truth)
+    assert (code, err) == (0, "")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.split()}
+    for name in ("clip-01", "clip-02", "all"):
+        assert rows[name][5:] == ["0", "0", "0", "0"]  # but for the rounding to milliseconds
+    code, out, _ = run(*command, "--reference", truth, "--padding-s", "0", "--output", found, "--collar-s", "0.01")
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.split()}
+    assert (code, rows["all"][6]) == (0, "30")  # ms: the padding, but where the audio ends
+    assert len(found.read_text().splitlines()) == len(truth.read_text().splitlines())
+    code, _, err = run("absent.wav", "--bundle", silero_bundle, "--reference", truth)
+    assert code == 1
+    assert "it has clip-01, clip-02, and the recordings are called absent" in err
+    assert "--collar-s goes with --reference" in run(*command, "--collar-s", "1")[2]
+
+
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [

@@ -1,7 +1,7 @@
 """One Triton of toy models and one gateway in a thread, for all doors.
 
 Models: `toy` transcribes recordings and `live` streams, whose segments end after 0.4 s of silence; what they write can
-be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams.
+be told from their audio (`toy_waveform`, `frames_waveform`). `talk` finds speech in streams. `voices` embeds.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from serving import quiet_options
+from toy_speaker import write_toy_speaker
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
 from tritone.repository import ModelOptions, build_repository
@@ -26,13 +27,14 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 @pytest.fixture(scope="session")
 def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("behind") / "repository"
-    offline = ModelOptions(max_batch_size=8, queue_delay_ms=0, max_audio_s=60)
+    offline = ModelOptions(max_batch_size=8, queue_delay_ms=0, max_audio_s=10)
     build_repository([toy_bundle], repository, names=["toy"], modes="offline", options=offline)
     streaming = ModelOptions(
         queue_delay_ms=0, max_streams=32, stream_idle_timeout_s=600, endpoint_silence_after_speech_s=0.4
     )
     build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=streaming)
     write_models(repository, "talk")
+    build_repository([write_toy_speaker(repository.parent / "speaker")], repository, names=["voices"])
     with TritonServer(repository, quiet_options(drain_s=0)) as running:
         yield running
 

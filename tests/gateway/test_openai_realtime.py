@@ -4,18 +4,28 @@ import base64
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openai
 import pytest
 import soxr
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from toy import CONTEXT, SAMPLE_RATE, toy_waveform
 from tritone.audio.pcm import to_pcm
+from tritone.client.models import ModelInfo
+from tritone.errors import StreamLostError
+from tritone.gateway import GatewayOptions
+from tritone.gateway.callers import new_key
+from tritone.gateway.doors.openai.deltas import Deltas
+from tritone.gateway.live import Live
+from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.server import GatewayServer
+from tritone.gateway.speech import Speech
+from tritone.server import TritonServer
 
 PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 AT_16K = {"type": "audio/pcm", "rate": SAMPLE_RATE}  # the toy's own rate, at which its answers are exact
@@ -275,3 +285,88 @@ def test_a_model_that_is_not_there_ends_the_session(client: openai.OpenAI) -> No
         assert (answer.type, answer.error.code) == ("error", "model_not_found")
         with pytest.raises(ConnectionClosed):
             connection.recv()
+
+
+def test_without_a_voice_activity_model_the_recogniser_ends_items(triton: TritonServer, monkeypatch: Any) -> None:
+    async def model(speech: Speech, name: str, kind: Any, *, found: Any = Speech.model) -> ModelInfo:
+        if kind == "activity-streaming":
+            raise GatewayRefusal(404, "there is none")
+        info: ModelInfo = await found(speech, name, kind)
+        return info
+
+    monkeypatch.setattr(Speech, "model", model)
+    options = GatewayOptions(triton=triton.grpc_address, port=0)
+    with GatewayServer(options).background() as server, client_of(server.port) as client, connected(client) as there:
+        there.session.update(session=session(turn_detection={"type": "server_vad", "silence_duration_ms": 200}))
+        assert "no model for voice activity is served" in until(there, "error")[-1].error.message
+        there.session.update(session=session(turn_detection={"type": "server_vad"}))
+        detection = until(there, "session.updated")[-1].session.audio.input.turn_detection
+        assert (detection.type, detection.silence_duration_ms) == ("server_vad", None)
+        send(there, np.concatenate((said("one", 1), PAUSE, said("neo", 1), PAUSE)))
+        events = until(there, COMPLETED, 2)
+        assert [event.transcript for event in events if event.type == COMPLETED] == ["one", "neo"]
+        there.input_audio_buffer.commit()  # of silence: an item without text
+        assert until(there, COMPLETED)[-1].transcript == ""
+
+
+def test_an_item_whose_stream_is_lost_fails_and_the_next_one_does_not(gateway: GatewayServer, client: Any) -> None:
+    with connected(client) as connection:
+        connection.session.update(session=session(turn_detection=None))
+        send(connection, said("one two three"))
+        until(connection, DELTA)
+        connection.session.update(session=session(turn_detection=None))  # changes nothing
+        until(connection, "session.updated")  # and comes after all audio was heard
+        accept = Live.accept
+        with pytest.MonkeyPatch.context() as patch:
+
+            async def lost(live: Live, samples: Any) -> Any:
+                raise StreamLostError("gone")
+
+            patch.setattr(Live, "accept", lost)
+            send(connection, said("x"), piece=100_000)
+            failed = until(connection, FAILED)[-1]
+            assert (failed.error.code, failed.error.type) == ("stream_lost", "server_error")
+        assert Live.accept is accept
+        send(connection, said("two"))
+        connection.input_audio_buffer.commit()
+        events = until(connection, COMPLETED)
+        assert events[-1].transcript == "two"
+        assert events[-1].item_id != failed.item_id
+
+
+def test_a_key_is_needed_where_there_are_keys(triton: TritonServer, tmp_path: Path) -> None:
+    key, digest = new_key()
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"keys:\n  - {{name: me, sha256: {digest}, streams: 1}}\n")
+    options = GatewayOptions(triton=triton.grpc_address, port=0, keys=keys)
+    with GatewayServer(options).background() as server, client_of(server.port) as client:
+        with pytest.raises(InvalidStatus) as denied, connected(client):
+            pass
+        assert denied.value.response.status_code == 401
+        assert json.loads(denied.value.response.body or b"")["error"]["code"] == "invalid_api_key"
+        mine = client.with_options(api_key=key)
+        with connected(mine) as connection, connected(mine) as second:
+            connection.session.update(session=session(turn_detection=None))
+            send(connection, said("one two three"))
+            until(connection, DELTA)
+            send(second, PAUSE, piece=100_000)  # its second stream
+            assert until(second, "error")[-1].error.type == "rate_limit_error"
+            with pytest.raises(ConnectionClosed):
+                second.recv()
+
+
+@pytest.mark.parametrize(
+    ("partials", "final", "deltas"),
+    [
+        (["one", "one two", "one two three"], "one two three", ["one", " two three"]),
+        (["one", "on two", "no"], "no one", ["no one"]),
+        (["a b", "a b c", "x y"], "x y", ["a"]),  # what was sent is contradicted: `completed` has the text
+        (["你", "你好", "你好吗"], "你好吗", ["你", "好吗"]),
+        ([], "all at once", ["all at once"]),
+        ([], "", []),
+    ],
+)
+def test_deltas_are_what_two_partial_texts_agree_on(partials: list[str], final: str, deltas: list[str]) -> None:
+    found = Deltas()
+    sent = [*map(found.partial, partials), found.final(final)]
+    assert [delta for delta in sent if delta] == deltas

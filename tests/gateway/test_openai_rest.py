@@ -1,17 +1,30 @@
 """OpenAI's REST door through the official client, and the raw forms that it never sends."""
 
+import asyncio
 import http.client
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 import soundfile
 
-from toy import CONFIDENCE, SAMPLE_RATE, toy_waveform
+from toy import CONFIDENCE, CONTEXT, SAMPLE_RATE, toy_waveform
+from tritone.client.models import ModelInfo
+from tritone.errors import ServerBusyError
+from tritone.gateway import GatewayOptions
+from tritone.gateway.callers import new_key
+from tritone.gateway.doors.openai.request import TranscriptionRequest
+from tritone.gateway.doors.openai.rest import events_of
 from tritone.gateway.server import GatewayServer
+from tritone.gateway.speech import Speech
+from tritone.server import TritonServer
+from tritone.transcript import Span, Transcript
 
 TEXT = "hello world"
 
@@ -81,6 +94,21 @@ def test_a_stream_of_events_ends_with_the_whole_text(client: openai.OpenAI) -> N
     assert done.type == "transcript.text.done"
     assert done.text == TEXT
     assert [each.token for each in done.logprobs or []] == list(TEXT.replace(" ", "▁"))
+
+
+def test_a_long_recording_has_a_delta_for_each_part(client: openai.OpenAI) -> None:
+    second = np.zeros(SAMPLE_RATE, np.float32)
+    said = [np.concatenate((toy_waveform(word)[:-CONTEXT], second)) for word in ("one", "neo")]
+    file = io.BytesIO()
+    soundfile.write(file, np.concatenate(said * 8), SAMPLE_RATE, subtype="PCM_24", format="WAV")
+    recorded = ("long.wav", file.getvalue())
+    whole = client.audio.transcriptions.create(file=recorded, model="toy").text
+    with client.audio.transcriptions.create(file=recorded, model="toy", stream=True) as stream:
+        events = list(stream)
+    deltas = [event.delta for event in events if event.type == "transcript.text.delta"]
+    assert len(deltas) > 1
+    assert "".join(deltas) == whole == events[-1].text  # type: ignore[union-attr]
+    assert whole.replace(" ", "") == "oneneo" * 8
 
 
 def test_a_large_file_goes_through_the_disk(client: openai.OpenAI) -> None:
@@ -174,3 +202,105 @@ def test_a_body_that_is_no_form_is_refused(gateway: GatewayServer, body: bytes, 
 def test_translations_need_a_model_that_translates(client: openai.OpenAI) -> None:
     with pytest.raises(openai.BadRequestError, match="does not translate"):
         client.audio.translations.create(file=recording(), model="toy")
+
+
+@contextmanager
+def another(options: GatewayOptions, key: str = "any") -> Iterator[openai.OpenAI]:
+    """A client of a gateway of its own."""
+    with GatewayServer(options).background() as running:
+        url = f"http://127.0.0.1:{running.port}/v1"
+        with openai.OpenAI(base_url=url, api_key=key, timeout=60, max_retries=0) as found:
+            yield found
+
+
+def test_keys_and_limits_have_the_errors_that_the_client_knows(triton: TritonServer, tmp_path: Path) -> None:
+    key, digest = new_key()
+    keys = tmp_path / "keys.yaml"
+    keys.write_text(f"keys:\n  - {{name: me, sha256: {digest}, requests_per_minute: 3}}\n")
+    options = GatewayOptions(triton=triton.grpc_address, port=0, keys=keys, aliases=("whisper-1",))
+    with another(options, key) as client:
+        assert client.audio.transcriptions.create(file=recording(), model="whisper-1").text == TEXT
+        assert client.models.retrieve("whisper-1").id == "whisper-1"
+        with pytest.raises(openai.AuthenticationError) as denied:
+            client.with_options(api_key="wrong").models.list()
+        assert denied.value.code == "invalid_api_key"
+        client.models.list()
+        with pytest.raises(openai.RateLimitError) as limited:
+            client.models.list()
+        assert limited.value.code == "rate_limit_exceeded"
+        assert float(limited.value.response.headers["retry-after"]) > 0
+
+
+def test_a_triton_that_does_not_answer_is_an_error_of_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    with another(GatewayOptions(triton="127.0.0.1:9", port=0)) as client:
+        with pytest.raises(openai.InternalServerError) as caught:
+            client.audio.transcriptions.create(file=recording(), model="toy")
+        assert (caught.value.status_code, caught.value.type) == (502, "server_error")
+        assert "127.0.0.1" not in str(caught.value)
+
+
+def test_the_client_for_event_loops(gateway: GatewayServer) -> None:
+    async def transcribe() -> list[str]:
+        url = f"http://127.0.0.1:{gateway.port}/v1"
+        async with openai.AsyncOpenAI(base_url=url, api_key="any", timeout=60, max_retries=0) as client:
+            calls = (client.audio.transcriptions.create(file=recording(text), model="toy") for text in ("one", "two"))
+            return [found.text for found in await asyncio.gather(*calls)]
+
+    assert asyncio.run(transcribe()) == ["one", "two"]
+
+
+def test_an_error_after_the_first_event_is_an_event(triton: TritonServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def parts(*_: Any) -> AsyncGenerator[Transcript, None]:
+        yield Transcript(text="one")
+        raise ServerBusyError("no room")
+
+    monkeypatch.setattr(Speech, "parts", parts)
+    options = GatewayOptions(triton=triton.grpc_address, port=0)
+    with (
+        another(options) as client,
+        client.audio.transcriptions.create(file=recording(), model="toy", stream=True) as stream,
+    ):
+        events = iter(stream)
+        assert next(events).type == "transcript.text.delta"
+        with pytest.raises(openai.APIError, match="no room now"):
+            next(events)
+
+
+def test_words_have_speakers_where_they_are_asked_for(client: openai.OpenAI) -> None:
+    found = client.audio.transcriptions.create(
+        file=recording(), model="toy", response_format="diarized_json", extra_body={"speakers": {"num_speakers": 1}}
+    )
+    assert [(each.text, each.type) for each in found.segments] == [(TEXT, "transcript.text.segment")]
+    assert found.segments[0].speaker
+    assert found.task == "transcribe"
+
+
+def test_a_diarised_stream_has_segments_with_speakers() -> None:
+    async def parts() -> AsyncGenerator[Transcript, None]:
+        yield Transcript(text="yes no", words=(Span("yes", 0.0, 0.5, 1.0, "A"), Span("no", 0.5, 1.0, 1.0, "B")))
+        yield Transcript(text="so", words=(Span("so", 2.0, 2.5, 1.0, "A"),))
+
+    async def collected() -> list[dict[str, Any]]:
+        wanted = TranscriptionRequest(response_format="diarized_json", stream=True)
+        return [event async for event in events_of(parts(), wanted)]
+
+    found = asyncio.run(collected())
+    assert [event["delta"] for event in found if "delta" in event] == ["yes no", " so"]
+    segments = [(each["id"], each["text"], each["speaker"]) for each in found if "speaker" in each]
+    assert segments == [("seg_0", "yes", "A"), ("seg_1", "no", "B"), ("seg_2", "so", "A")]
+    assert found[-1] == {"type": "transcript.text.done", "text": "yes no so"}
+
+
+def test_whisper_models_take_language_prompt_and_temperature() -> None:
+    whisper = ModelInfo(name="w", kind="offline", has_prompt=True)
+    fields = [("language", "de"), ("prompt", "so"), ("keywords[]", "Anna"), ("temperature", "0.4")]
+    fields += [("response_format", "verbose_json"), ("timestamp_granularities[]", "word"), ("search[beam]", "5")]
+    found = TranscriptionRequest.read(fields).ask(whisper, translate=True)
+    assert found.search == {
+        **{"language": "de", "prompt": "so, Anna", "temperature": 0.4},
+        **{"word_times": True, "task": "translate", "beam": "5"},
+    }
+    assert TranscriptionRequest.read([("temperature", "0"), ("language", "")]).ask(whisper).search == {}
+    ctc = ModelInfo(name="c", kind="offline")
+    found = TranscriptionRequest.read([("keywords[]", "Anna"), ("language", "de")]).ask(ctc)
+    assert found.search == {"hotwords": '{"Anna": 5.0}'}

@@ -19,7 +19,8 @@ PAUSE = np.zeros(SAMPLE_RATE, np.float32)
 
 
 def final(segment: int, text: str = "first") -> Event:
-    return Event(kind="final", segment=segment, time_s=1.0, transcript=Transcript(text=text, audio_s=9.0))
+    words = (Span(text, 4.0, 4.5, 1.0, "A"),)
+    return Event(kind="final", segment=segment, time_s=1.0, transcript=Transcript(text=text, words=words, audio_s=9.0))
 
 
 def partial(segment: int, text: str) -> Event:
@@ -76,6 +77,7 @@ def test_later_events_wait_for_the_final_text_and_the_stream_does_not() -> None:
         found = events[0].transcript
         assert found is not None
         assert (found.words[0].start_s, found.audio_s, writer.heard) == (4.0, 9.0, [10])
+        assert found.words[0].speaker == "A", "the one that the first pass found there"
         assert [each.second_pass for each in counted] == ["done"]
 
     with_writer(test, 60)

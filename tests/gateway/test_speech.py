@@ -11,6 +11,7 @@ import pytest
 import soundfile
 
 from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
+from tritone.gateway.accounts import Account, CallerLimits
 from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Ask, Event, VadOptions
@@ -54,6 +55,27 @@ def test_a_recording_is_transcribed_with_times(gateway: Any, run: Any) -> None:
     assert found.text == "hello world"
     assert [word.text for word in found.words] == ["hello", "world"]
     assert found.words[0].start_s < found.words[0].end_s <= found.words[1].start_s
+
+
+def test_a_long_recording_is_transcribed_in_parts_with_times_of_the_whole(gateway: Any, run: Any) -> None:
+    words = [ONE, NEO] * 8
+    audio = wav(np.concatenate([np.concatenate((said(word), PAUSE)) for word in words]))
+    speech = gateway.gateway.speech
+    caller = Caller(account=Account("a", CallerLimits(audio_s_per_hour=1000)))
+    whole = run(speech.transcribe(audio, Ask(model="toy"), caller))
+    # The toy model writes no space for a pause, but pieces are joined by one.
+    assert whole.text.replace(" ", "") == "".join(words)
+    assert whole.tokens[-1].start_s == pytest.approx(15 * 1.12 + 2 * 0.04, abs=0.05)
+
+    async def parts() -> list[Any]:
+        return [part async for part in speech.parts(audio, Ask(model="toy"), caller)]
+
+    found = run(parts())
+    assert len(found) > 1
+    assert " ".join(part.text for part in found) == whole.text
+    with pytest.raises(GatewayRefusal, match="1000 s of audio an hour"):
+        caller.heard(1000 - 2 * whole.audio_s + 1)
+    caller.heard(1000 - 2 * whole.audio_s - 1)
 
 
 def test_models_are_those_that_write_text(gateway: Any, run: Any) -> None:

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tritonclient.grpc as triton
+from typer.testing import CliRunner
 
 import tritone
 from serving import quiet_options
 from tritone.audio.files import read_audio
+from tritone.cli.main import app
 from tritone.client import Client
 from tritone.corpus.clips import SHIPPED_CLIPS
 from tritone.errors import BundleError, InputError, StreamError
@@ -21,7 +23,9 @@ FLOAT_NOISE = 2e-6
 
 
 @pytest.fixture(scope="module")
-def server(silero_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
+def server(
+    silero_bundle: Path, speaker_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("vad") / "repository"
     options = ModelOptions(queue_delay_ms=0, max_audio_s=60, max_streams=4, stream_idle_timeout_s=600)
     build_repository([silero_bundle], repository, options=options)
@@ -29,6 +33,7 @@ def server(silero_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Ite
         ("vad", "offline"),
         ("vad-streaming", "streaming"),
     ]
+    build_repository([speaker_bundle], repository)
     with TritonServer(repository, quiet_options()) as running:
         yield running
 
@@ -151,3 +156,17 @@ def test_options_of_other_kinds_are_refused_when_a_repository_is_built(silero_bu
     ):
         with pytest.raises(BundleError, match=told):
             build_repository([silero_bundle], tmp_path / "repository", **arguments)
+
+
+def test_recordings_are_diarized_by_served_models_as_in_this_process(
+    server: TritonServer, silero_bundle: Path, speaker_bundle: Path, files: list[Path]
+) -> None:
+    def diarize(*arguments: str | Path) -> list[str]:
+        given = ["diarize", *files, "--num-speakers", 2, "--format", "rttm", *arguments]
+        result = CliRunner().invoke(app, [*map(str, given)])
+        assert result.exit_code == 0, result.output
+        return result.stdout.splitlines()
+
+    here = diarize("--bundle", speaker_bundle, "--vad", silero_bundle)
+    assert {line.split()[7] for line in here} == {"speaker1", "speaker2"}
+    assert diarize("--url", server.grpc_address, "--vad", "vad-streaming") == here

@@ -11,22 +11,32 @@ import io
 import os
 import struct
 from collections.abc import Callable, Generator, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, overload
+from typing import BinaryIO, overload
 
 import numpy as np
 import soundfile
 import soxr
 
+from tritone.audio import libav, pipes
+from tritone.audio.block import (
+    BLOCK,
+    MAX_SAMPLE_RATE,
+    MIN_SAMPLE_RATE,
+    Block,
+    absurd_rate,
+    check_rate,
+    cut_off,
+    too_long,
+)
+from tritone.audio.pipes import UNKNOWN_SIZE
 from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
-from tritone.errors import AudioError
-from tritone.paths import local
+from tritone.errors import AudioError, AudioTooLongError
+from tritone.paths import OPEN_PIPES, local
 
-BLOCK = 65536  # samples decoded at a time, of all channels together
-MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 1000, 768_000  # Hz; outside of this a header is damaged or malicious
-UNKNOWN_SIZE = 0x7FFF_0000  # bytes; programs that write WAV to a pipe fill in sizes from here up
 CHUNKED = {
     (b"RIFF", b"WAVE"): ("<I", b"data"),
     (b"FORM", b"AIFF"): (">I", b"SSND"),
@@ -73,15 +83,9 @@ def read_samples(source: Source, sample_rate: int, *, max_audio_s: float | None 
         pcm: False never returns int16.
     """
     pcm_rate = sample_rate if pcm else None
-    if isinstance(source, StoredAudio):
-        return _read(io.BytesIO(source.fetch()), source.name, sample_rate, max_audio_s, pcm_rate)
-    if isinstance(source, bytes):
-        return _read(io.BytesIO(source), "the audio data", sample_rate, max_audio_s, pcm_rate)
-    if isinstance(source, str | os.PathLike):
-        with _open(local(source, AudioError)) as file:
-            return _read(file, str(source), sample_rate, max_audio_s, pcm_rate)
-    name = getattr(source, "name", None) or "the audio data"
-    return _read(source, name, sample_rate, max_audio_s, pcm_rate)
+    file, name, is_own = _opened(source)
+    with file if is_own else nullcontext():
+        return _read(file, name, sample_rate, max_audio_s, pcm_rate)
 
 
 @dataclass(frozen=True)
@@ -100,23 +104,38 @@ class AudioBlocks:
 
     The blocks are (samples,) float32, altogether what `read_audio` returns (to the last bit where the file has this
     rate), or with `pcm` what `read_samples` returns. An error in the middle of a file comes after the blocks before it.
-    `duration_s`: of the file, by its header.
+    `name`: as of messages. `duration_s`: of the file, by its header; 0 where it has none, as a pipe may not.
     """
 
-    def __init__(self, source: str | os.PathLike[str], sample_rate: int, *, pcm: bool = False) -> None:
+    def __init__(self, source: "Source | StoredAudio", sample_rate: int, *, pcm: bool = False) -> None:
         """Raises `AudioError` as `read_audio` does, if the first block cannot be read."""
-        self._name = str(source)
         self._sample_rate = sample_rate
-        self._file = _open(local(source, AudioError))
-        self._decoded = _decoded(self._file, self._name, None, sample_rate if pcm else None)
+        self._file, self.name, self._is_own = _opened(source)
+        self._decoded = _decoded(self._file, self.name, None, sample_rate if pcm else None)
         try:
             self._first = next(self._decoded)
         except BaseException:
             self.close()
             raise
         self.duration_s = self._first.duration_s
+        self._blocks = self._resampled()
 
     def __iter__(self) -> Iterator[Samples]:
+        return self._blocks
+
+    def whole(self, longest_s: float) -> Samples | None:
+        """All of the file if it is no longer than that, in seconds; else None, and the blocks come as they would."""
+        read: list[Samples] = []
+        left = longest_s * self._sample_rate
+        for block in self._blocks:
+            read.append(block)
+            left -= len(block)
+            if left < 0:
+                self._blocks = chain(read, self._blocks)
+                return None
+        return np.concatenate(read)  # type: ignore[return-value]  # all blocks are of one type
+
+    def _resampled(self) -> Iterator[Samples]:
         rate = self._first.rate
         stream = None if rate == self._sample_rate else soxr.ResampleStream(rate, self._sample_rate, 1, "float32", "HQ")
         read = 0
@@ -124,7 +143,7 @@ class AudioBlocks:
             try:
                 _check(each.samples, rate)
             except AudioError as error:
-                raise AudioError(f"{self._name}: {error}, counted from {read / rate:.3f} s") from error
+                raise AudioError(f"{self.name}: {error}, counted from {read / rate:.3f} s") from error
             read += len(each.samples)
             yield each.samples if stream is None else stream.resample_chunk(each.samples)
         if stream is not None:
@@ -132,7 +151,45 @@ class AudioBlocks:
 
     def close(self) -> None:
         self._decoded.close()
-        self._file.close()
+        if self._is_own:
+            self._file.close()
+
+
+def read_or_blocks(
+    source: "Source | StoredAudio", sample_rate: int, longest_s: float, *, pcm: bool = True
+) -> "Samples | AudioBlocks":
+    """Read an audio file whole, as `read_samples` does, or only open it if it is longer than `longest_s` seconds.
+
+    A file in storage is fetched once. Of a pipe, whose length nobody knows, so much is read first.
+
+    Raises: as `read_audio`.
+    """
+    if isinstance(source, str | os.PathLike) and not isinstance(source, StoredAudio) and is_pipe(source):
+        blocks = AudioBlocks(source, sample_rate, pcm=pcm)
+        try:
+            whole = blocks.whole(longest_s)
+        except BaseException:
+            blocks.close()
+            raise
+        if whole is not None:
+            blocks.close()
+        return blocks if whole is None else whole
+    if isinstance(source, StoredAudio):
+        fetched = io.BytesIO(source.fetch())
+        fetched.name = source.name  # as open files have
+        source = fetched
+    start = source.tell() if isinstance(source, io.IOBase) else 0
+    try:
+        return read_samples(source, sample_rate, max_audio_s=longest_s, pcm=pcm)
+    except AudioTooLongError:
+        if isinstance(source, io.IOBase):
+            source.seek(start)
+        return AudioBlocks(source, sample_rate, pcm=pcm)
+
+
+def is_pipe(path: str | os.PathLike[str]) -> bool:
+    """Whether a path is a pipe that this process has open, such as /dev/stdin or what a shell makes of `<(...)`."""
+    return os.fspath(path).startswith(OPEN_PIPES) and Path(path).is_fifo()
 
 
 def find_audio(folder: Path) -> list[Path]:
@@ -184,11 +241,22 @@ def check_sample_rate(sample_rate: int) -> int:
     return sample_rate
 
 
+def _opened(source: "Source | StoredAudio") -> tuple[BinaryIO, str, bool]:
+    """The open file of a source, its name in messages, and whether it is to be closed here."""
+    if isinstance(source, StoredAudio):
+        return io.BytesIO(source.fetch()), source.name, True
+    if isinstance(source, bytes):
+        return io.BytesIO(source), "the audio data", True
+    if isinstance(source, str | os.PathLike):
+        return _open(local(source, AudioError)), str(source), True
+    return source, getattr(source, "name", None) or "the audio data", False
+
+
 def _open(path: Path) -> BinaryIO:
     try:
         if path.is_dir():
             raise AudioError(f"{path} is a folder; name an audio file")
-        if path.exists() and not path.is_file():
+        if path.exists() and not path.is_file() and not is_pipe(path):
             raise AudioError(f"{path} is not a regular file; save the audio to a file first")
         return path.open("rb")
     except (OSError, ValueError) as error:  # a name with a NUL character is a ValueError
@@ -223,39 +291,30 @@ def _check(samples: Samples, rate: int) -> None:
         check_waveform(samples, sample_rate=rate)
 
 
-class _Block(NamedTuple):
-    """Some samples of a file, mono, with its sample rate in Hz and its duration by the header."""
-
-    rate: int
-    duration_s: float
-    samples: Samples
-
-
 def _decoded(
     file: BinaryIO, name: str, max_audio_s: float | None, pcm_rate: int | None = None
-) -> Generator[_Block, None, None]:
+) -> Generator[Block, None, None]:
     """The blocks of a file, at least one; int16 where it has 16 bits, one channel and the rate `pcm_rate` (Hz).
 
     Raises as `read_audio` does.
     """
+    if not file.seekable():
+        yield from pipes.decoded(file, name, max_audio_s, pcm_rate, _decoded)
+        return
+    start = file.tell()
     _refuse_damaged(file, name)
     rate = promised = decoded = 0  # samples, by the header
+    unread = ""  # why libsndfile does not read it
     try:
         with soundfile.SoundFile(_for_soundfile(file), closefd=False) as sound:
             rate, promised = sound.samplerate, sound.frames
-            if not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
-                raise _absurd_rate(name, rate)
+            check_rate(name, rate)
             if promised <= 0:
                 raise AudioError(f"{name} has no samples, or is cut off")
             if promised >= UNKNOWN_FRAMES:
-                raise AudioError(
-                    f"the header of {name} does not tell its length (was it written to a pipe?); rewrite it"
-                )
+                raise _NoLengthError("its header does not tell its length (was it written to a pipe?)")
             if max_audio_s is not None and promised > max_audio_s * rate:
-                raise AudioError(
-                    f"{name} is {promised / rate:.3f} s long, the limit is {max_audio_s:g} s. "
-                    "Cut it, stream it, or raise the limit (max_audio_s)."
-                )
+                raise AudioTooLongError(too_long(name, promised / rate, max_audio_s))
             step = max(1, BLOCK // sound.channels)
             as_pcm = sound.subtype == PCM_16 and sound.channels == 1 and rate == pcm_rate
             dtype = "int16" if as_pcm else "float32"
@@ -265,14 +324,25 @@ def _decoded(
             ):
                 decoded += len(block)
                 samples = block[:, 0] if as_pcm else block.mean(axis=1, dtype=np.float32)
-                yield _Block(rate, promised / rate, samples)
-    except (soundfile.SoundFileError, TypeError) as error:  # TypeError: soundfile takes *.raw for headerless audio
+                yield Block(rate, promised / rate, samples)
+    except (
+        soundfile.SoundFileError,
+        _NoLengthError,
+        TypeError,
+    ) as error:  # TypeError: soundfile takes *.raw for headerless audio
         reason = (getattr(error, "error_string", None) or str(error)).removeprefix("Error : ").strip().rstrip(".")
-        if promised:
+        if promised and not isinstance(error, _NoLengthError):
             raise AudioError(f"{name} is damaged or cut off ({reason}). Copy or download it again.") from error
-        raise AudioError(f"{name} is not audio that can be read ({reason}). Known are {KNOWN_FORMATS}.") from error
-    if decoded < promised:
-        raise _cut_off(name, f"its header promises {promised / rate:.3f} s, it holds {decoded / rate:.3f} s")
+        unread = reason or "it is of no known format"
+    if unread:
+        file.seek(start)
+        yield from libav.decoded(file, name, max_audio_s, unread)
+    elif decoded < promised:
+        raise cut_off(name, f"its header promises {promised / rate:.3f} s, it holds {decoded / rate:.3f} s")
+
+
+class _NoLengthError(Exception):
+    """A file that libsndfile opens, but cannot read to its end."""
 
 
 def _refuse_damaged(file: BinaryIO, name: str) -> None:
@@ -293,13 +363,13 @@ def _refuse_damaged(file: BinaryIO, name: str) -> None:
             present = total - file.tell()
             if chunk[:4] == audio:
                 if present < size < UNKNOWN_SIZE:
-                    raise _cut_off(name, f"its header promises {size} bytes of audio, {present} are there")
+                    raise cut_off(name, f"its header promises {size} bytes of audio, {present} are there")
                 break
             file.seek(size + size % 2, os.SEEK_CUR)
     elif head[:4] == b"fLaC":
         details = file.read(9)  # the last bytes of its sizes, and 20 bits of the sample rate
         if len(details) == 9 and head[4] & 0x7F == 0 and not (rate := int.from_bytes(details[6:9], "big") >> 4):
-            raise _absurd_rate(name, rate)
+            raise absurd_rate(name, rate)
     elif head[:4] == b"OggS":
         file.seek(max(start, total - OGG_MAX_PAGE))
         tail = file.read(OGG_MAX_PAGE)
@@ -307,13 +377,5 @@ def _refuse_damaged(file: BinaryIO, name: str) -> None:
         # A page is 27 bytes, the last of which counts its segments, then their sizes, then the segments.
         whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
         if not whole or not page[5] & OGG_LAST_PAGE:
-            raise _cut_off(name, "its last page is missing")
+            raise cut_off(name, "its last page is missing")
     file.seek(start)
-
-
-def _absurd_rate(name: str, rate: int) -> AudioError:
-    return AudioError(f"{name} claims a sample rate of {rate} Hz; expected {MIN_SAMPLE_RATE}-{MAX_SAMPLE_RATE} Hz")
-
-
-def _cut_off(name: str, detail: str) -> AudioError:
-    return AudioError(f"{name} is cut off: {detail}. Copy or download it again.")

@@ -1,6 +1,6 @@
 """Audio decoded ahead of the model that needs it, in threads of its own.
 
-    files and arrays  ->  Result(index, source, waveform | error), ... in their order
+    files and arrays  ->  Result(index, source, waveform | blocks | error), ... in their order
 
 libsndfile decodes without Python's lock, so a model that computes meanwhile loses next to nothing.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
+from tritone.audio.files import AudioBlocks
 from tritone.audio.inputs import AudioInput, source_of
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError, TritoneError
@@ -24,14 +25,14 @@ Recording = Result[npt.NDArray[Any]]
 
 
 def read_ahead(
-    inputs: Iterable[AudioInput], read: Callable[[AudioInput], npt.NDArray[Any]], sample_rate: int
+    inputs: Iterable[AudioInput], read: Callable[[AudioInput], "npt.NDArray[Any] | AudioBlocks"], sample_rate: int
 ) -> Generator[Recording, None, None]:
     """Read inputs before they are asked for; the results come in the order of the inputs.
 
     Args:
         inputs: of any number; taken when there is room for `ROOM_S` seconds of audio.
-        read: returns the samples of an input at `sample_rate` (Hz); what it raises is the error of that input. Called
-            from several threads.
+        read: returns the samples of an input at `sample_rate` (Hz), or opens it; what it raises is the error of that
+            input. Called from several threads. What was opened and is not taken is closed.
 
     Raises:
         Exception: whatever `inputs` raises.
@@ -55,7 +56,7 @@ class _Ahead:
     def __init__(
         self,
         inputs: Iterable[AudioInput],
-        read: Callable[[AudioInput], npt.NDArray[Any]],
+        read: Callable[[AudioInput], "npt.NDArray[Any] | AudioBlocks"],
         sample_rate: int,
         readers: int,
     ) -> None:
@@ -76,6 +77,9 @@ class _Ahead:
             while (job := self._next()) is not None:
                 recording = _read(self._read, *job, self._sample_rate)
                 with self._change:
+                    if self._closed:
+                        _discard(recording)
+                        return
                     self._ready[recording.index] = recording
                     self._waiting_s += recording.audio_s
                     self._change.notify_all()
@@ -108,6 +112,8 @@ class _Ahead:
     def close(self) -> None:
         with self._change:
             self._closed = True
+            for recording in self._ready.values():
+                _discard(recording)
             self._ready.clear()
             self._change.notify_all()
 
@@ -122,14 +128,22 @@ class _Ahead:
             return next(self._inputs, None)
 
 
-def _read(read: Callable[[AudioInput], npt.NDArray[Any]], index: int, item: AudioInput, sample_rate: int) -> Recording:
+def _discard(recording: Recording) -> None:
+    if isinstance(recording.value, AudioBlocks):
+        recording.value.close()
+
+
+def _read(
+    read: "Callable[[AudioInput], npt.NDArray[Any] | AudioBlocks]", index: int, item: AudioInput, sample_rate: int
+) -> Recording:
     source = source_of(item, index)
     try:
-        waveform = read(item)
+        found: Any = read(item)
     except TritoneError as error:
         return Recording(index=index, source=source, error=error)
     except Exception as error:  # one input of many must not end the others
         failure = OperatorError(f"{source}: cannot be read ({type(error).__name__}: {error})")
         failure.__cause__ = error
         return Recording(index=index, source=source, error=failure)
-    return Recording(index=index, source=source, value=waveform, audio_s=len(waveform) / sample_rate)
+    audio_s = found.duration_s or ROOM_S if isinstance(found, AudioBlocks) else len(found) / sample_rate
+    return Recording(index=index, source=source, value=found, audio_s=audio_s)

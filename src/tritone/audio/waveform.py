@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.errors import AudioError
+from tritone.errors import AudioError, AudioTooLongError
 
 Waveform = npt.NDArray[np.float32]
 Samples = npt.NDArray[np.float32] | npt.NDArray[np.int16]
@@ -55,7 +55,7 @@ def check_length(
     if num_samples == 0 and not allow_empty:
         raise AudioError("empty audio: the waveform has no samples")
     if max_audio_s is not None and num_samples > max_audio_s * sample_rate:
-        raise AudioError(
+        raise AudioTooLongError(
             f"the audio is {num_samples / sample_rate:.3f} s long ({num_samples} samples at {sample_rate} Hz), "
             f"the limit is {max_audio_s:g} s. Cut it, stream it, or raise the limit (max_audio_s)."
         )

@@ -59,6 +59,14 @@ def evaluate(
     device: Annotated[
         str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N; in --compare: device=...")
     ] = None,
+    vad: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Cut recordings longer than the model takes at the pauses that this voice activity model finds: with "
+            "--bundle a bundle, with --url a served model (its only one if not given; '' for none).",
+        ),
+    ] = None,
     compared: Annotated[
         list[str] | None,
         typer.Option(
@@ -136,6 +144,10 @@ def evaluate(
             "--device goes with --bundle; in --compare write NAME=BUNDLE,device=...",
         ),
         (
+            vad is not None and (streaming or (url is None and bundle is None)),
+            "--vad goes with --url or --bundle and whole files; in --compare write NAME=WHAT,vad=...",
+        ),
+        (
             not streaming and (realtime or chunk_ms is not None),
             "--chunk-ms and --realtime go with --streaming; in --compare write NAME=WHAT,mode=streaming",
         ),
@@ -167,7 +179,18 @@ def evaluate(
     try:
         playback = Playback(chunk_ms=chunk_ms or DEFAULT_CHUNK_MS, realtime=realtime) if streaming else None
         systems = _open(
-            url, model, protocol, timeout_s, connection, asked, bundle, device, compared or [], playback, concurrency
+            url,
+            model,
+            protocol,
+            timeout_s,
+            connection,
+            asked,
+            bundle,
+            device,
+            compared or [],
+            playback,
+            concurrency,
+            vad,
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
@@ -237,14 +260,17 @@ def _open(
     compared: Sequence[str],
     playback: Playback | None,
     concurrency: int | None,
+    vad: str | None,
 ) -> list[System[TranscriptResult]]:
     """Open all systems; what is wrong without asking a server or opening a graph is reported before anything runs."""
     systems: list[System[TranscriptResult]] = []
     if url is not None:
         client = connection.client(url, protocol=protocol, timeout_s=timeout_s)
-        systems.append(transcriber(client, model, playback=playback, concurrency=concurrency, search=search))
+        systems.append(transcriber(client, model, playback=playback, concurrency=concurrency, search=search, vad=vad))
     if bundle is not None and device is not None:
         bundle = f"{bundle},device={device}"
+    if bundle is not None and vad is not None:
+        bundle = f"{bundle},vad={vad}"
     for spec in [*([] if bundle is None else [bundle]), *compared]:
         systems.append(
             open_system(

@@ -34,6 +34,10 @@ def gateway(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Pages of this origin may ask, like https://app.example; may be repeated."),
     ] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
     ] = None,
@@ -48,7 +52,9 @@ def gateway(
     *,
     options: GatewayOptions,
 ) -> None:
-    """Serve speech applications: HTTP, WebSockets and gRPC in their own protocols, answered by a Triton.
+    """Serve applications in their own protocols, by a Triton.
+
+    OpenAI's, Riva's and WebSockets, on one port and some of their own; options say who may ask, and how much.
 
     Ctrl-C and SIGTERM end it after the live streams that are open, a second time at once.
     """
@@ -78,6 +84,7 @@ def gateway(
             options,
             ports={name: port for name, port in ports.items() if port is not None},
             cors=tuple(cors or ()),
+            aliases=tuple(alias or ()),
             tls=tls,
         )
         server = GatewayServer(options, told=_show)

@@ -20,7 +20,7 @@ LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnxruntime")  # dependencies th
 COMMANDS = (
     *("export", "inspect", "convert", "check-precision", "engine", "compile"),
     *("build", "repo", "ensemble", "serve", "gateway", "models", "drain", "image"),
-    *("transcribe", "segments", "embed", "evaluate"),
+    *("transcribe", "segments", "diarize", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "plan", "demo", "doctor"),
 )

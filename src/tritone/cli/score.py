@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tritone.cli.shared.outputs import check_outputs
+from tritone.cli.shared.turn_errors import CollarS, SkipOverlap, print_errors, scoring
 from tritone.report.table import Column, Table, visible
 
 if TYPE_CHECKING:
@@ -74,16 +75,37 @@ def score(
     intervals: Annotated[
         bool, typer.Option("--intervals/--no-intervals", help="95 % confidence intervals by resampling.")
     ] = True,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON object for each list.")] = False,
+    hypothesis: Annotated[
+        Path | None,
+        typer.Option(metavar="RTTM", help="Turns of speakers, to be compared with --reference: DER and JER."),
+    ] = None,
+    reference: Annotated[Path | None, typer.Option(metavar="RTTM", help="Who really speaks when.")] = None,
+    collar_s: CollarS = None,
+    skip_overlap: SkipOverlap = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print a JSON object for each list, or for each recording of turns.")
+    ] = False,
 ) -> None:
-    """Score speaker trials, and count errors: EER, minDCF.
+    """Score speaker trials, and count errors: EER, minDCF; or turns of speakers: DER, JER.
 
     With --trials and --embeddings the score is the cosine, normalised with --cohort. With --scores a file of scores is
-    evaluated as it is. Of several lists a table has a row for each.
+    evaluated as it is. Of several lists a table has a row for each. With --hypothesis and --reference, who speaks when
+    is compared as pyannote.metrics does.
     """
+    if hypothesis is not None or reference is not None:
+        if trials or scores or embeddings is not None:
+            raise typer.BadParameter("turns (--hypothesis, --reference) and trials are scored apart")
+        if hypothesis is None or reference is None:
+            raise typer.BadParameter("--hypothesis and --reference go together: what was found, and what is true")
+        print_errors(hypothesis, scoring(reference, collar_s, skip_overlap), as_json)
+        return
+    scoring(None, collar_s, skip_overlap)
     lists = [*(trials or ()), *(scores or ())]
     for wrong, complaint in (
-        ((not trials) == (not scores), "give --trials with --embeddings, or --scores"),
+        (
+            (not trials) == (not scores),
+            "give --trials with --embeddings, or --scores, or --hypothesis with --reference",
+        ),
         (bool(trials) and embeddings is None, "--trials needs --embeddings, the vectors of the recordings"),
         (
             bool(scores) and embeddings is not None and cohort is None,

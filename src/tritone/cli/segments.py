@@ -3,11 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from tritone.activity import SpeechActivity
+from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.cli.shared import recordings
 from tritone.cli.shared.documents import Documents, Output
 from tritone.cli.shared.option_classes import takes_option_classes
@@ -19,9 +20,11 @@ from tritone.systems import BundleSystem, Playback, activity_system, play_activi
 from tritone.systems.activity import AnswerListener, SpeechStream
 
 if TYPE_CHECKING:
+    from tritone.evaluate.activity import ActivityScore
     from tritone.result import ActivityResult
 
 ActivityFormat = Literal["text", "json", "textgrid", "rttm", "audacity"]
+WIDTH_OF_A_FILE = 160  # columns, where no terminal says how many it has
 LINES = ("text", "rttm", "audacity")  # formats of a line for each segment, which can be written as they end
 
 
@@ -54,6 +57,18 @@ def segments(
         ),
     ] = "text",
     output: Output = None,
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="RTTM",
+            help="Where the speech is: print how much is missed or false and how far boundaries are off. Segments are "
+            "then written to --output alone.",
+        ),
+    ] = None,
+    collar_s: Annotated[
+        float | None,
+        typer.Option(min=0, help="With --reference: leave out so much around its boundaries (0 if not given)."),
+    ] = None,
 ) -> None:
     """Find the speech in recordings.
 
@@ -72,12 +87,21 @@ def segments(
         ActivityOptions().changed(options)
     except InputError as error:
         raise typer.BadParameter(str(error)) from error
+    if collar_s is not None and reference is None:
+        raise typer.BadParameter("--collar-s goes with --reference")
     paths, ids = recordings.named(files, wavscp, manifest, data_dir, doing="find speech in")
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
     with Documents(format, output, paths, ids) as documents, ExitStack() as stack:
-        printer = _Printer(documents, paths, names=paths != (files or []) or len(paths) > 1, live=streaming)
+        truth = None if reference is None else _Truth(reference, documents.names, collar_s or 0.0)
+        written = truth is None or output is not None
+        names = paths != (files or []) or len(paths) > 1
+        printer = _Printer(documents, paths, names=names, live=streaming, written=written)
         for result in _results(stack, where, paths, options, playback, printer.ended):
             printer.show(result)
+            if truth is not None:
+                truth.compare(result)
+    if truth is not None:
+        truth.show()
     if printer.failed:
         raise typer.Exit(1)
 
@@ -85,9 +109,16 @@ def segments(
 class _Printer:
     """Writes segments in the order of the recordings; `failed`: whether one of them has an error."""
 
-    def __init__(self, documents: Documents, paths: Sequence[str], *, names: bool, live: bool) -> None:
-        """Prepare; `names`: whether paths stand before lines of text, `live`: whether segments come by `ended`."""
+    def __init__(self, documents: Documents, paths: Sequence[str], *, names: bool, live: bool, written: bool) -> None:
+        """Prepare.
+
+        Args:
+            names: whether paths stand before lines of text.
+            live: whether segments come by `ended`.
+            written: False writes errors alone.
+        """
         self.failed = False
+        self._written = written
         self._documents, self._paths = documents, paths
         self._names = names and documents.format == "text" and not documents.one_each
         self._live = live and documents.format in LINES and not documents.one_each
@@ -96,7 +127,7 @@ class _Printer:
 
     def ended(self, index: int, answer: SpeechActivity) -> None:
         """Write the segments that a stream has ended, where the format has a line for each."""
-        if self._live:
+        if self._live and self._written:
             self._documents.put(index, self._text(index, answer))
 
     def show(self, result: "ActivityResult") -> None:
@@ -114,13 +145,53 @@ class _Printer:
             message = str(error)
             typer.echo(f"error: {message if result.source in message else f'{result.source}: {message}'}", err=True)
         else:
-            self._documents.put(result.index, "" if self._live else text)
+            if self._written:
+                self._documents.put(result.index, "" if self._live else text)
 
     def _text(self, index: int, activity: SpeechActivity) -> str:
         text = self._documents.text(index, activity)
         if not self._names:
             return text
         return "".join(f"{self._paths[index]}\t{line}" for line in text.splitlines(keepends=True))
+
+
+class _Truth:
+    """Where the speech of recordings is, by an RTTM file, and how well it was found."""
+
+    def __init__(self, path: Path, names: Sequence[str], collar_s: float) -> None:
+        """Read the file; raises `InputError` if it cannot be read or has none of these recordings."""
+        from tritone.corpus.list_file import read_list
+        from tritone.formats import read_rttm
+
+        self._names, self._collar_s = names, collar_s
+        self._speech: dict[str, list[SpeechSegment]] = {}
+        for turn in read_rttm(read_list(path), source=str(path)):
+            self._speech.setdefault(turn.recording, []).append(SpeechSegment(turn.start_s, turn.end_s))
+        if not self._speech.keys() & set(names):
+            raise InputError(
+                f"{path} has no turns of any recording: it has {', '.join(list(self._speech)[:3]) or 'none at all'}, "
+                f"and the recordings are called {', '.join(names[:3])}. Name them by --wavscp, or change the file."
+            )
+        self._scores: dict[int, ActivityScore] = {}
+
+    def compare(self, result: "ActivityResult") -> None:
+        """Score a recording, unless it has an error; one without turns has no speech."""
+        from tritone.evaluate.activity import score_activity
+
+        if (found := result.value) is not None:
+            speech = self._speech.get(self._names[result.index], [])
+            self._scores[result.index] = score_activity(speech, found.segments, found.audio_s, collar_s=self._collar_s)
+
+    def show(self) -> None:
+        """Print the scores, if there are any."""
+        from rich.console import Console
+
+        from tritone.evaluate.activity import activity_table
+
+        if self._scores:
+            terminal = Console()
+            console = terminal if terminal.is_terminal else Console(width=WIDTH_OF_A_FILE)
+            console.print(activity_table({self._names[index]: self._scores[index] for index in sorted(self._scores)}))
 
 
 def _results(

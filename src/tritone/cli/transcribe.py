@@ -14,6 +14,7 @@ from tritone.cli.shared.documents import Documents, Output, OutputFormat
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.ray_options import OnRay
+from tritone.cli.shared.speaker_labels import SpeakerLabels
 from tritone.cli.shared.transcript_printer import TranscriptPrinter
 from tritone.cli.shared.where import Where
 from tritone.client.stream import DEFAULT_CHUNK_MS
@@ -36,7 +37,8 @@ def transcribe(
         list[str] | None,
         typer.Argument(
             metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
+            help="Audio or video of any format, rate and length; channels averaged. For folders all audio in them; for "
+            "- standard input.",
         ),
     ] = None,
     wavscp: recordings.WavScp = None,
@@ -59,6 +61,14 @@ def transcribe(
     left_chunks: Annotated[
         int | None, typer.Option(help="With --bundle and --streaming: past chunks a step attends to; -1 for all.")
     ] = None,
+    vad: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Cut recordings longer than the model takes at the pauses that this voice activity model finds: with "
+            "--bundle a bundle, with --url a served model (its only one if not given; '' for none).",
+        ),
+    ] = None,
     streaming: Annotated[
         bool, typer.Option("--streaming", help="Send in chunks and show the text as it grows.")
     ] = False,
@@ -79,6 +89,7 @@ def transcribe(
             "command prints them again and continues with the rest.",
         ),
     ] = None,
+    labels: SpeakerLabels,
     json: Annotated[bool, typer.Option("--json", help="One JSON object a line.")] = False,
     texts: TextOptions,
     format: OutputFormat = "text",
@@ -104,10 +115,13 @@ def transcribe(
     for name, value in needing:
         if value not in (None, False) and not streaming:
             raise typer.BadParameter(f"{name} goes with --streaming")
+    if vad is not None and streaming:
+        raise typer.BadParameter("--vad is for whole files; leave --streaming out")
     if journal is not None and streaming:
         raise typer.BadParameter("--journal is for whole files; leave --streaming out")
+    labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
-    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks}
+    own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
     decoded = _decoding(decoding)
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
@@ -129,15 +143,15 @@ def transcribe(
         documents=documents,
     )
     playback = Playback(chunk_ms=chunk_ms, realtime=realtime) if streaming else None
+    with_times = timestamps or details or labels.speakers or texts.punctuate or FORMATS[format].times
     with ExitStack() as stack:
         stack.enter_context(documents)
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
-        wants_details = timestamps or details or texts.punctuate or FORMATS[format].times
-        system = stack.enter_context(
-            closing(_open(where, on_ray, playback, wants_details, asked, own, decoded, resume))
-        )
+        system = stack.enter_context(closing(_open(where, on_ray, playback, with_times, asked, own, decoded, resume)))
+        if labels.speakers:
+            system = stack.enter_context(labels.added_to(system, where))
         if streaming:
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
@@ -238,7 +252,7 @@ def _open(
     decoding: Mapping[str, Any],
     resume: bool,
 ) -> "System[TranscriptResult]":
-    """The server, or the bundle here or on a cluster; `own`: options that only bundles have."""
+    """The server, or the bundle here or on a cluster; `own`: options of loading, of which servers have `vad` alone."""
     try:
         if where.url is None:
             return _load(where, on_ray, playback, {**search, **own}, decoding)
@@ -250,6 +264,7 @@ def _open(
             details=details,
             search={**search, **decoding},
             resume=resume,
+            vad=own["vad"],
         )
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error

@@ -30,6 +30,7 @@ from tritone.client.retries import Retries, told
 from tritone.client.stream_steps import DEFAULT_CHUNK_MS, DEFAULT_RESUME_S
 from tritone.client.transport import Call
 from tritone.errors import TritoneError
+from tritone.longform import OpenActivity
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class AsyncClient:
         self._retries = Retries(retries)
         self._opened: AsyncTransport | None = None
         self._known: dict[tuple[str | None, Kind | None], ModelInfo] = {}
+        self._activities: dict[int, OpenActivity | None] = {}
 
     @property
     def _transport(self) -> AsyncTransport:
@@ -75,6 +77,7 @@ class AsyncClient:
     async def models(self) -> list[ModelInfo]:
         """The ready models, by name. Raises as `Client.models`."""
         self._known.clear()
+        self._activities.clear()
         return await asyncio.to_thread(self._client.models)
 
     async def model(self, name: str | None = None, *, kind: Kind | None = "offline") -> ModelInfo:
@@ -86,6 +89,15 @@ class AsyncClient:
     async def is_ready(self, timeout_s: float) -> bool:
         """Whether the server says that it is ready; raises `RetryError` if it says nothing."""
         return await self._transport.is_ready(timeout_s)
+
+    async def activity(self, sample_rate: int) -> OpenActivity | None:
+        """What finds speech in long recordings of that rate, by a model of the server; None if it has none.
+
+        The streams that it opens wait for the server: they are for other threads.
+        """
+        if sample_rate not in self._activities:
+            self._activities[sample_rate] = await asyncio.to_thread(self._client._activity, None, sample_rate)
+        return self._activities[sample_rate]
 
     async def transcribe(
         self,

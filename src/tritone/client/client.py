@@ -12,11 +12,13 @@ with Client("localhost:8001") as client:
         print(result.get()["OUTPUT"])
 """
 
+import math
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
@@ -25,8 +27,11 @@ from typing import TYPE_CHECKING, Any, TypedDict, overload
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.inputs import AudioInput, all_or_one, is_single
+from tritone.activity import SpeechActivity
+from tritone.audio.inputs import AudioInput, all_or_one, is_single, source_of
+from tritone.audio.waveform import Waveform
 from tritone.client.control import ModelControl
+from tritone.client.device_array import is_on_gpu
 from tritone.client.endpoint import Endpoint
 from tritone.client.models import Kind, ModelInfo, choose
 from tritone.client.parameters import Parameter, Search, request_parameters
@@ -43,6 +48,8 @@ from tritone.client.stream import (
 from tritone.client.transport import WAVEFORM, Call, Transport, connect
 from tritone.errors import InputError, TritoneError
 from tritone.keys import find_key
+from tritone.longform import BlockActivity, LongForm, OpenActivity
+from tritone.longform.longform import read
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, Result, TranscriptResult
 from tritone.routing import new_stream_key
 
@@ -73,6 +80,7 @@ class TranscribeRequest(SendOptions, total=False):
 
     details: bool  # whether to return tokens, words, times and confidences too
     search: Search | None
+    vad: str | None  # of long recordings, see `Client.transcribe`
 
 
 class EmbedRequest(SendOptions, total=False):
@@ -210,7 +218,9 @@ class Client:
     ) -> TranscriptResult | list[TranscriptResult]:
         """Transcribe files or waveforms with an offline model.
 
-        An input that fails keeps its error in its own result and does not disturb the others.
+        An input that fails keeps its error in its own result and does not disturb the others. Recordings that are
+        longer than the model takes at once are cut into pieces, whose texts are joined (docs/long-audio.md): at pauses
+        that the model `vad` of the server finds; None takes the only one for voice activity if there is one, "" none.
 
         Args:
             inputs: paths (any format libsndfile reads, any sample rate, channels are averaged) and arrays:
@@ -237,6 +247,7 @@ class Client:
         search: Search | None = None,
         concurrency: int = DEFAULT_CONCURRENCY,
         sample_rate: int | None = None,
+        vad: str | None = None,
     ) -> Iterator[TranscriptResult]:
         """Like `transcribe`, but yields each result as it completes; `result.index` tells which input it belongs to.
 
@@ -245,8 +256,46 @@ class Client:
         """
         info = self.model(model, kind="offline")
         ask = Asked.of(info, details, search, self.endpoint)
-        reply = TextReply(ask.details)
-        return self._run(inputs, info, reply, TranscriptResult, ask.parameters, concurrency, sample_rate)
+        longest_s = info.max_audio_s
+        long_form = LongForm(
+            info.sample_rate,
+            lambda: math.inf if longest_s is None else longest_s,
+            details=ask.details,
+            activity=lambda: self._activity(vad, info.sample_rate),
+            context=info.has_details,
+        )
+        _check_inputs(inputs)
+        opened = partial(
+            read, sample_rate=sample_rate, wanted=info.sample_rate, longest_s=longest_s, pcm=self.pcm_of(info)
+        )
+
+        def recordings() -> Generator[Result[Any], None, None]:
+            for index, item in enumerate(inputs):
+                if isinstance(item, Result):
+                    yield item
+                    continue
+                found: Any = item
+                error: TritoneError | None = None
+                if not isinstance(item, Mapping) and not is_on_gpu(item):
+                    try:
+                        found = opened(item)
+                    except TritoneError as failure:
+                        error = failure
+                yield Result(index=index, source=source_of(item, index), value=None if error else found, error=error)
+
+        with_context = TextReply(True) if info.has_details else None
+        cut = long_form.cut(recordings())
+        results = self._run(
+            cut,
+            info,
+            TextReply(ask.details),
+            TranscriptResult,
+            ask.parameters,
+            concurrency,
+            sample_rate,
+            context_reply=with_context,
+        )
+        return long_form.join(results, cut)
 
     @overload
     def embed(  # type: ignore[overload-overlap]
@@ -542,6 +591,20 @@ class Client:
             self._shared.prepare()
         return self.pcm_of(model)
 
+    def _activity(self, name: str | None, sample_rate: int) -> OpenActivity | None:
+        """What opens streams of voice activity for long recordings; see `transcribe` for `name`."""
+        if name == "":
+            return None
+        if name is None and not any(each.kind == "activity" for each in map(self._describe, self._ready_names())):
+            return None
+        info = self.model(name, kind="activity")
+
+        def detect(samples: Waveform) -> SpeechActivity:
+            return self.detect(samples, info.name, sample_rate=sample_rate).get()
+
+        longest_s = math.inf if info.max_audio_s is None else info.max_audio_s
+        return lambda: BlockActivity(detect, sample_rate, longest_s)
+
     def _ready_names(self) -> list[str]:
         # The index of the repository, which also lists other models, may be locked.
         return sorted({entry["name"] for entry in self._transport.statistics("", self.timeout_s)})
@@ -583,10 +646,10 @@ class Client:
         concurrency: int,
         sample_rate: int | None,
         classes: int = 0,
-    ) -> Iterator[AnyResult]:
+        context_reply: Reply[Any] | None = None,
+    ) -> Generator[AnyResult, None, None]:
         """The one request underneath all: send inputs to a model, yield results as they complete."""
-        if is_single(inputs) or isinstance(inputs, np.ndarray):
-            raise ValueError("inputs must be a list of paths or waveforms; put a single one into a list")
+        _check_inputs(inputs)
         if concurrency < 1:
             raise ValueError(f"concurrency must be at least 1, got {concurrency}")
         return Requests(
@@ -601,4 +664,10 @@ class Client:
             pcm=self._prepare(model),
             takes_gpu=self._shared is not None and self._shared.is_on_gpu,
             classes=classes,
+            context_reply=context_reply,
         ).run(inputs)
+
+
+def _check_inputs(inputs: object) -> None:
+    if is_single(inputs) or isinstance(inputs, np.ndarray):
+        raise ValueError("inputs must be a list of paths or waveforms; put a single one into a list")

@@ -1,5 +1,6 @@
 """The models a server offers, as a client needs to know them."""
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -43,6 +44,7 @@ class ModelInfo:
     kind: Kind  # "other" when it is not one of ours
     sample_rate: int = DEFAULT_SAMPLE_RATE  # of its waveforms, in Hz
     batched: bool = True  # whether tensors have an axis of rows
+    max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
     search: str = ""  # how it searches unless a request says otherwise, if it tells
@@ -162,6 +164,7 @@ class ModelInfo:
             kind=kind,
             sample_rate=_sample_rate(config, strict=kind != "other"),
             batched=int(config.get("max_batch_size", 0)) > 0,
+            max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
             search=parameters.get("search", {}).get("string_value", ""),
@@ -237,3 +240,13 @@ def _sample_rate(config: Mapping[str, Any], strict: bool) -> int:
             "Build the repository again."
         )
     return int(value)
+
+
+def _max_audio_s(config: Mapping[str, Any]) -> float | None:
+    """The longest audio of a request; None of models that are not ours, whose parameter may mean something else."""
+    text = config.get("parameters", {}).get("max_audio_s", {}).get("string_value", "")
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if 0 < value < math.inf else None

@@ -21,6 +21,7 @@ from tritone.client.parameters import Parameter, Search, request_parameters, wan
 from tritone.client.replies import Reply
 from tritone.client.transport import Call, Transport
 from tritone.errors import InputError, RetryError, ServerTimeoutError, TritoneError
+from tritone.longform import PieceRecording
 from tritone.result import AnyResult, Result
 
 ModelInput = AudioInput | Mapping[str, npt.ArrayLike] | Result[Any]
@@ -69,6 +70,7 @@ class Requests(Generic[AnyResult]):
     pcm: bool | None = False  # as of `audio.inputs.load_samples`
     takes_gpu: bool = False  # whether arrays on a GPU can be sent
     classes: int = 0  # as of `Call`
+    context_reply: Reply[Any] | None = None  # for pieces that share audio with their neighbours, if another one
 
     def run(self, inputs: Iterable[ModelInput]) -> Generator[AnyResult, None, None]:
         """Send the inputs; see `Client.infer_iter`."""
@@ -127,9 +129,11 @@ class Requests(Generic[AnyResult]):
 
     def _samples(self, item: Any) -> "Samples | DeviceArray":
         wanted = self.model.sample_rate
-        if isinstance(item, Result):
-            return narrow(item.get(), wanted, pcm=self.pcm)
+        is_read = isinstance(item, Result)
+        item = item.get() if is_read else item
         if not is_on_gpu(item):
+            if is_read:
+                return narrow(item, wanted, pcm=self.pcm)
             return load_samples(item, self.sample_rate, wanted, pcm=self.pcm)
         if not self.takes_gpu:
             raise InputError("the array is on a GPU: send it with Client(shared_memory='cuda'), or copy it to the host")
@@ -139,19 +143,21 @@ class Requests(Generic[AnyResult]):
 
     def _send(self, item: ModelInput, index: int, source: str, finished: "SimpleQueue[_Request]") -> "_Request":
         audio_s = 0.0
-        if isinstance(item, Mapping):
-            tensors = self.model.tensors(item)
+        given = item.value if isinstance(item, Result) else item
+        if isinstance(given, Mapping):
+            tensors = self.model.tensors(given)
         else:
             if isinstance(item, Result) and item.error is not None:
                 raise item.error
             samples = self._samples(item)
             audio_s = samples.size / self.model.sample_rate
             tensors = self.model.audio_tensors(samples)
+        shares = isinstance(item, PieceRecording) and item.piece.has_context
         call = Call(
             model=self.model.name,
             tensors=tensors,
             timeout_s=self.timeout_s,
-            reply=self.reply,
+            reply=self.context_reply if shares and self.context_reply is not None else self.reply,
             parameters=self.parameters,
             classes=self.classes,
         )

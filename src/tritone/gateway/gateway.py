@@ -17,7 +17,7 @@ from tritone.gateway.options import GatewayOptions
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
-from tritone.gateway.visits import VISIT
+from tritone.gateway.visit import VISIT
 from tritone.proxy.tls import Certificates
 
 LOOK_S = 2.0

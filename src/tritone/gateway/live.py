@@ -26,6 +26,7 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
+from tritone.gateway.speakers import LiveSpeakers
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 RECENT_S = 3.0  # audio that is kept for speech that is found after it began
+SPEAKERS_S = 600.0  # the same where speakers are told apart by the audio of each segment
 
 
 class Live:
@@ -51,7 +53,9 @@ class Live:
         self._model = ""
         self._stream: AsyncClientStream | None = None
         self._vad: AsyncActivityStream | None = None
-        self._recent = RecentAudio(sample_rate, MAX_SEGMENT_S if ask.final_model else RECENT_S)
+        self._speakers = None if ask.speakers is None else LiveSpeakers(speech, ask.speakers, caller)
+        kept_s = SPEAKERS_S if ask.speakers is not None else MAX_SEGMENT_S if ask.final_model else RECENT_S
+        self._recent = RecentAudio(sample_rate, kept_s)
         self._arrivals = Arrivals()
         self._events: list[Event] = []
         self._second = (
@@ -81,6 +85,8 @@ class Live:
             self._vad = await self._speech.detecting(self._ask.vad, self.sample_rate, self.caller)
         if self._ask.final_model:
             await self._speech.model(self._ask.final_model, "offline")
+        if self._speakers is not None:
+            await self._speakers.check()
         self._stream = await self._speech.recognising(self._ask, self.sample_rate, self.caller)
         self._model = self._stream.model.name
 
@@ -264,14 +270,17 @@ class Live:
                 self._found_text(placed)
             self._say("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
-        final = replace(tidy(placed, self._ask.texts), is_final=True)
-        event = Event(kind="final", segment=self._segment, time_s=end_s, transcript=final)
+        samples, begin = self._recent.between(self._since, end)
+        begin_s = begin / self.sample_rate
+        audio = (samples, self.sample_rate, begin_s)
+        final = await self._speech.finished(placed, self._ask, audio, self._speakers)
+        event = Event(kind="final", segment=self._segment, time_s=end_s, transcript=replace(final, is_final=True))
         if self._second is None:
             self._events.append(event)
             self._final(event)
         else:
-            samples, begin = self._recent.between(self._since, end)
-            self._second.begin(event, samples, begin / self.sample_rate, whole=begin <= self._since)
+            whole = begin <= self._since and len(samples) <= MAX_SEGMENT_S * self.sample_rate
+            self._second.begin(event, samples, begin_s, whole=whole)
         self._since = end
         self._segment += 1
         self._text = ""

@@ -48,7 +48,7 @@ class GatewayOptions:
 
     `ports`: doors that have a port of their own beside `port`, by name: one that serves another protocol (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
-    "https://app.example"; none by default.
+    "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
     """
 
     triton: str = field(
@@ -66,6 +66,7 @@ class GatewayOptions:
         default=10.0, metadata={"help": "How long live streams may go on after SIGTERM, in seconds."}
     )
     cors: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     keys: Path | None = field(
         default=None,
         metadata={"help": "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."},

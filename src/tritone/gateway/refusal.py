@@ -23,6 +23,7 @@ from tritone.errors import (
     StreamLostError,
     TritoneError,
 )
+from tritone.gateway.visit import VISIT
 
 LOG = logging.getLogger("tritone.gateway")
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
@@ -78,7 +79,17 @@ class ErrorAnswer:
 
 
 def told(error: BaseException) -> ErrorAnswer:
-    """The answer about an error. Those that are nobody's mistake outside are written to the log."""
+    """The answer about an error, which the log and the metrics of the request at hand have, too.
+
+    Errors that are no mistake of the client are written to the log with what the client is not told.
+    """
+    answer = _answer(error)
+    if (visit := VISIT.get()) is not None:
+        visit.code, visit.refused = answer.code, isinstance(error, GatewayRefusal)
+    return answer
+
+
+def _answer(error: BaseException) -> ErrorAnswer:
     if isinstance(error, GatewayRefusal):
         return ErrorAnswer(status=error.status, code=error.code, message=str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, InputError):

@@ -15,7 +15,9 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 
 from tritone.audio.waveform import Samples
+from tritone.diarization import with_speakers
 from tritone.errors import TritoneError
+from tritone.formats import turns_of
 from tritone.gateway.ask import Event, SecondPassOutcome
 from tritone.transcript import Transcript, shifted
 
@@ -117,6 +119,8 @@ class SecondPass:
         except TritoneError as error:
             return self._failed(event, "failed", str(error))
         text = replace(shifted(second, begin_s), audio_s=first.audio_s, segment=first.segment, is_final=True)
+        if any(word.speaker for word in first.words):
+            text = with_speakers(text, turns_of(first, ""))
         return self._known(replace(event, transcript=text, second_pass="done"))
 
     def _failed(self, event: Event, outcome: SecondPassOutcome, reason: str) -> Event:

@@ -5,13 +5,14 @@ async with await speech.open(Ask(), 48000, caller) as live:
     events = await live.accept(samples)
 """
 
-import asyncio
-from collections.abc import AsyncIterator
-from contextlib import ExitStack
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, aclosing
 from dataclasses import replace
 from pathlib import Path
 
-from tritone.audio.files import read_samples
+import numpy as np
+import numpy.typing as npt
+
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
@@ -22,7 +23,10 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
+from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
+from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.longform import OpenActivity
 from tritone.texts import tidy
 from tritone.transcript import Transcript
 
@@ -51,7 +55,7 @@ class Speech:
         return [each for each in await self._client.models() if each.kind in ("offline", "streaming")]
 
     async def model(self, name: str, kind: Kind) -> ModelInfo:
-        """The served model of that name, or the gateway's own of that kind for "".
+        """The served model of that name, or the gateway's own of that kind for "" and its aliases.
 
         Raises:
             GatewayRefusal: there is no such model.
@@ -62,6 +66,8 @@ class Speech:
             "streaming": self._options.stream_model,
             "activity-streaming": self._options.vad_model,
         }
+        if name in self._options.aliases:
+            name = ""
         try:
             return await self._client.model(name or own.get(kind) or None, kind=kind)
         except InputError as error:
@@ -69,35 +75,61 @@ class Speech:
             raise GatewayRefusal(404, message, code="model_not_found") from error
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
-        """Transcribe a recording of any format.
+        """Transcribe a recording of any format and length.
 
         Raises:
             AudioError: it is not audio, or too long.
             GatewayRefusal: there is no such model, or the caller has sent more audio than it may.
             TritoneError: the server failed.
         """
-        info = await self.model(ask.model, "offline")
-        longest = self.limits.max_audio_s
-        samples = await asyncio.to_thread(read_samples, audio, info.sample_rate, max_audio_s=longest)
-        self.heard(samples.size / info.sample_rate, info.name, caller)
-        found = await self.once(samples, info.sample_rate, info.name, ask, caller)
+        wanted = ask.speakers
+        if wanted is not None:
+            await self.model(wanted.model, "embedding")  # what is wrong with it is said before the work
+            ask = replace(ask, details=True)  # speakers are of words
+        recording = Recording(self, audio, ask, caller)
+        async with aclosing(recording.parts()) as parts:
+            async for _ in parts:
+                pass
+        found = recording.whole
+        if wanted is not None:
+            found = await labelled(self, audio, found, wanted, caller)
         return tidy(found, ask.texts)
 
-    async def once(self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller) -> Transcript:
-        """The transcript of samples that fit into one request, (samples,) at `sample_rate` (Hz)."""
+    async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncGenerator[Transcript, None]:
+        """The finished parts of a recording, in their order, each as soon as it is; times are those of the whole.
+
+        Raises as `transcribe`. A short recording has one part, and so has one whose words get speakers, which are known
+        at its end.
+        """
+        if ask.speakers is not None:
+            yield await self.transcribe(audio, ask, caller)
+            return
+        async with aclosing(Recording(self, audio, ask, caller).parts()) as parts:
+            async for part in parts:
+                yield tidy(part, ask.texts)
+
+    async def once(
+        self, samples: Samples, sample_rate: int, model: str, ask: Ask, caller: Caller, *, details: bool | None = None
+    ) -> Transcript:
+        """The transcript of samples that fit into one request, as the model writes it.
+
+        Args:
+            samples: (samples,) at `sample_rate` Hz.
+            details: as of `Ask`, in its place.
+        """
         info = await self.model(model, "offline")
         return await self._client.transcribe(
             samples,
             info.name,
-            details=ask.details and info.has_details,
+            details=(ask.details if details is None else details) and info.has_details,
             search=ask.search,
             sample_rate=sample_rate,
             headers=caller.headers,
         )
 
-    async def parts(self, audio: bytes | Path, ask: Ask, caller: Caller) -> AsyncIterator[Transcript]:
-        """The finished parts of a recording of any length, in their order; times are those of the whole."""
-        yield await self.transcribe(audio, ask, caller)
+    async def activity(self, sample_rate: int) -> OpenActivity | None:
+        """What finds speech in long recordings, if Triton has a model for it; for threads that may wait."""
+        return await self._client.activity(sample_rate)
 
     async def open(self, ask: Ask, sample_rate: int, caller: Caller) -> Live:
         """Open a live stream; nothing is sent to the server before its first audio.
@@ -149,10 +181,27 @@ class Speech:
             headers=caller.headers,
         )
 
+    async def embed(self, samples: Samples, sample_rate: int, model: str, caller: Caller) -> npt.NDArray[np.float32]:
+        """The embedding (dim,) of the voice in samples (samples,) at `sample_rate` Hz."""
+        return await self._client.embed(samples, model, sample_rate=sample_rate, headers=caller.headers)
+
     async def rewritten(self, samples: Samples, sample_rate: int, ask: Ask, caller: Caller) -> Transcript:
         """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
         second = replace(ask, search=ask.final_search)
         return tidy(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
+
+    async def finished(
+        self, found: Transcript, ask: Ask, audio: tuple[Samples, int, float], speakers: LiveSpeakers | None
+    ) -> Transcript:
+        """The final transcript of a segment of a live stream as the client wants it.
+
+        Args:
+            audio: samples of the segment, their rate in Hz, and where they begin in the stream, in seconds.
+            speakers: of the stream, where words get speakers.
+        """
+        if speakers is not None:
+            found = await speakers.labelled(found, audio)
+        return tidy(found, ask.texts)
 
     def heard(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""

@@ -8,17 +8,15 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable
-from contextvars import ContextVar
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import anyio
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.visit import VISIT, Visit
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -30,22 +28,7 @@ UNCOUNTED = ("/health/", "/metrics")
 AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again later", "internal error" of RFC 6455
 
 
-@dataclass(kw_only=True)
-class Visit:
-    """One request or connection. `door` and `name`, of the caller, are known when it is admitted.
-
-    `wording`: how its door words errors of HTTP; None is as the gateway's own doors do.
-    """
-
-    door: str = ""
-    name: str = ""
-    status: int = 0
-    code: str = ""  # of an error
-    wording: Callable[[Exception, ErrorAnswer], Response] | None = None
-
-
 DENIAL = "websocket.http.response"  # of ASGI: a WebSocket that is refused may have an answer of HTTP
-VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)
 
 
 def error_response(answer: ErrorAnswer) -> JSONResponse:
@@ -94,7 +77,8 @@ class Visits:
                 else:
                     await self._socket(scope, receive, sending)
         except Exception as error:
-            answer = refused(self._gateway, error, visit)
+            answer = told(error)
+            visit.status = answer.status
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
                 response = visit.wording(error, answer) if visit.wording else error_response(answer)
                 await response(scope, receive, sending)
@@ -176,20 +160,13 @@ class Visits:
         return GatewayRefusal(413, f"the body has more than {self._limits.max_body_mb:g} MB, the largest size")
 
 
-def refused(gateway: "Gateway", error: Exception, visit: Visit) -> ErrorAnswer:
-    """The answer about an error that ends a visit; counts refusals of the gateway itself."""
-    answer = told(error)
-    visit.status, visit.code = answer.status, answer.code
-    if isinstance(error, GatewayRefusal):
-        gateway.metrics.refusals.labels(visit.door, answer.code).inc()
-    return answer
-
-
 def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, took_s: float, timed: bool) -> None:
     """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
     failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
-    outcome = "ok" if not failed else "refused" if 400 <= visit.status < 500 else "failed"
+    outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
     gateway.metrics.requests.labels(visit.door, outcome).inc()
+    if visit.refused:
+        gateway.metrics.refusals.labels(visit.door, visit.code).inc()
     if timed:
         gateway.metrics.seconds.labels(visit.door).observe(took_s)
     if ACCESS.isEnabledFor(logging.INFO):

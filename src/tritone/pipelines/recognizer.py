@@ -9,14 +9,20 @@ with recognizer.stream() as stream: stream.accept(samples); stream.finish()
 import json
 import threading
 from collections import deque
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypedDict, overload
 
+from tritone.activity import SpeechActivity
 from tritone.audio.inputs import AudioInput, all_or_one
 from tritone.audio.waveform import Waveform
 from tritone.bundle.bundle import Bundle
 from tritone.errors import TritoneError
+from tritone.longform import BlockActivity, LongForm
 from tritone.pipelines import check_writes, open_offline, open_streaming
+from tritone.pipelines.detector import Detector
 from tritone.pipelines.frames import FrameScores
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.runner import DEFAULT_MAX_AUDIO_S
@@ -60,8 +66,11 @@ class Recognizer:
         chunk_size: int | None = None,
         left_chunks: int | None = None,
         endpoints: EndpointRules | None = None,
+        detector: Detector | None = None,
     ) -> None:
         """Take an opened bundle, and the options of `tritone.load`; those of the search are gathered in `search`.
+
+        `detector`: by whose pauses long recordings are cut.
 
         Raises:
             BundleError: the model writes no text.
@@ -82,6 +91,7 @@ class Recognizer:
             for name, value in (("chunk_size", chunk_size), ("left_chunks", left_chunks))
             if value is not None
         }
+        self._detector = detector
         self._lock = threading.Lock()
         self._offline: OfflinePipeline | None = None
         self._streaming: StreamingPipeline | None = None
@@ -133,7 +143,8 @@ class Recognizer:
     ) -> TranscriptResult | list[TranscriptResult]:
         """Transcribe audio files and waveforms, as `Client.transcribe` does by a server.
 
-        An input that fails keeps its error in its own result and does not disturb the others.
+        An input that fails keeps its error in its own result and does not disturb the others. Recordings of more than
+        `max_audio_s` are cut into pieces, whose texts are joined (docs/long-audio.md).
 
         Args:
             inputs: paths, and arrays (samples,) or (samples, channels) of a floating type in [-1, 1]; both kinds may be
@@ -191,15 +202,35 @@ class Recognizer:
             chosen = searching.check(given)
 
         def recognize(waveforms: list[Waveform]) -> Sequence[Transcript | TritoneError]:
-            found = self.offline.run(waveforms, [chosen] * len(waveforms))
-            shown = chosen or self.offline.searching.options
-            if details or (shown.nbest > 1 and shown.mode != "greedy"):  # alternatives are details
-                return found
-            return [_text_only(each) for each in found]
+            return self.offline.run(waveforms, [chosen] * len(waveforms))
 
-        return self._sources.each(
-            inputs, recognize, TranscriptResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s
+        def shown(found: Any) -> TranscriptResult:
+            options = chosen or self.offline.searching.options
+            if found.value is None or details or (options.nbest > 1 and options.mode != "greedy"):
+                return found  # alternatives are details
+            only: TranscriptResult = replace(found, value=Transcript(found.value.text, segments=found.value.segments))
+            return only
+
+        def heard(detector: Detector, samples: Waveform) -> SpeechActivity:
+            return detector.detect(samples, sample_rate=rate).get()
+
+        detector, rate = self._detector, self.sample_rate
+        long_form = LongForm(
+            rate,
+            lambda: min(self.max_audio_s, self.offline.runner.max_audio_s),
+            details=details,
+            activity=lambda: None if detector is None else partial(BlockActivity, partial(heard, detector), rate),
         )
+        results = self._sources.each(
+            inputs,
+            recognize,
+            TranscriptResult,
+            sample_rate=sample_rate,
+            batch_inputs=batch_inputs,
+            batch_s=batch_s,
+            long_form=long_form,
+        )
+        return _each(long_form.join(results), shown)
 
     each = transcribe_iter  # the name that systems use for every kind of model
     batch_inputs = BATCH_INPUTS
@@ -256,5 +287,8 @@ def _as_parameters(search: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _text_only(found: Transcript | TritoneError) -> Transcript | TritoneError:
-    return found if isinstance(found, TritoneError) else Transcript(found.text)
+def _each(
+    results: Generator[TranscriptResult, None, None], shown: Callable[[TranscriptResult], TranscriptResult]
+) -> Generator[TranscriptResult, None, None]:
+    with closing(results):
+        yield from map(shown, results)

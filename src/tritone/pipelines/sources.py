@@ -3,21 +3,26 @@
 ["a.wav", array, ...]  ->  batches of waveforms  ->  Result, Result, ...
 """
 
+import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from functools import partial
 from typing import Any
 
-from tritone.audio.files import check_sample_rate
+from tritone.audio.files import AudioBlocks, check_sample_rate, read_or_blocks
 from tritone.audio.inputs import AudioInput, load
 from tritone.audio.read_ahead import Recording, read_ahead
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Waveform, widened
 from tritone.errors import TritoneError
+from tritone.longform import LongForm, PieceRecording
+from tritone.longform.cutting import LEAST_PIECE_S
 from tritone.result import AnyResult
 
+PIECES_S = 300.0  # audio of pieces of long recordings given to the model at once
 MAX_BATCH_S = 1800.0  # audio given to the model at once, seconds; bounds memory when there are thousands of files
 
+Read = Callable[[AudioInput], Waveform | AudioBlocks]
 Compute = Callable[[list[Waveform]], Sequence[Any]]
 """Returns, for each waveform, what the model makes of it, or a `TritoneError`."""
 
@@ -42,6 +47,7 @@ class Sources:
         sample_rate: int | None,
         batch_inputs: int | None = None,
         batch_s: float | None = None,
+        long_form: LongForm | None = None,
     ) -> Generator[AnyResult, None, None]:
         """Yield a result for each input: those of a batch in their order, of one that cannot be read at once.
 
@@ -53,6 +59,7 @@ class Sources:
             batch_inputs, batch_s: inputs given to the model together, and seconds of their audio; None: any number of
                 inputs, `MAX_BATCH_S`. No batch goes beyond a multiple of `batch_inputs`, so that parts of the inputs
                 that begin at multiples have the same batches, and the same results to the last bit, as all of them.
+            long_form: cuts longer recordings than the model takes, and is to `join` the results; None refuses them.
 
         Raises:
             ValueError: `sample_rate` is no rate that audio has, or `batch_inputs` is below 1.
@@ -62,33 +69,56 @@ class Sources:
         if batch_inputs is not None and batch_inputs < 1:
             raise ValueError(f"concurrency must be at least 1, got {batch_inputs}")
         most_s = MAX_BATCH_S if batch_s is None else batch_s
-        return self._each(inputs, partial(self.read, sample_rate=sample_rate), compute, result, batch_inputs, most_s)
+        if long_form is None:
+            opened: Read = partial(self.read, sample_rate=sample_rate)
+        else:
+            opened = partial(self._open, sample_rate=sample_rate)
+        return self._each(inputs, opened, compute, result, batch_inputs, most_s, long_form)
+
+    def _open(self, source: AudioInput, sample_rate: int | None) -> Waveform | AudioBlocks:
+        if self.max_audio_s < LEAST_PIECE_S:
+            return self.read(source, sample_rate)
+        if isinstance(source, str | os.PathLike):
+            found = read_or_blocks(source, self.sample_rate, self.max_audio_s, pcm=False)
+            return found if isinstance(found, AudioBlocks) else widened(found)
+        return load(source, sample_rate, self.sample_rate, check=True)
 
     def _each(
         self,
         inputs: Iterable[AudioInput],
-        read: Callable[[AudioInput], Waveform],
+        read: Read,
         compute: Compute,
         result: type[AnyResult],
         batch_inputs: int | None,
         batch_s: float,
+        long_form: LongForm | None,
     ) -> Generator[AnyResult, None, None]:
         batch: list[Recording] = []
-        waiting_s = 0.0
+        waiting_s, most_s, round_ = 0.0, batch_s, 0
         # Closing it ends the threads that read, also when the caller leaves the loop.
-        with closing(read_ahead(inputs, read, self.sample_rate)) as recordings:
+        with closing(read_ahead(inputs, read, self.sample_rate)) as whole, ExitStack() as stack:
+            recordings = whole if long_form is None else stack.enter_context(closing(long_form.cut(whole)))
             for recording in recordings:
+                is_piece = isinstance(recording, PieceRecording)
+                index = recording.of if isinstance(recording, PieceRecording) else recording.index
+                before, round_ = round_, index // batch_inputs if batch_inputs is not None else 0
+                if batch and round_ != before:  # pieces, of which nobody knew which would be the last
+                    yield from _results(batch, compute, result)
+                    batch, waiting_s, most_s = [], 0.0, batch_s
                 # Counted with those that cannot be read: who starts at a multiple of it gets the same batches.
-                full = batch_inputs is not None and (recording.index + 1) % batch_inputs == 0
+                full = batch_inputs is not None and not is_piece and (index + 1) % batch_inputs == 0
                 if recording.error is not None:
                     yield result(index=recording.index, source=recording.source, error=recording.error)
                 else:
                     batch.append(recording)
                     waiting_s += recording.audio_s
+                if is_piece:
+                    most_s = min(batch_s, PIECES_S)
+                    full = batch_inputs is not None and len(batch) >= batch_inputs
                 del recording  # the batch alone holds it
-                if batch and (full or waiting_s > batch_s):
+                if batch and (full or waiting_s > most_s):
                     yield from _results(batch, compute, result)
-                    batch, waiting_s = [], 0.0
+                    batch, waiting_s, most_s = [], 0.0, batch_s
         if batch:
             yield from _results(batch, compute, result)
 

@@ -196,6 +196,22 @@ class SpeakerStore:
         names = list(contents.speakers)
         return [Candidate(names[index], float(np.clip(similarities[index], -1, 1))) for index in best]
 
+    def voices(self, model: Mapping[str, str]) -> dict[str, Floats]:
+        """The voice of each speaker, the mean of the recordings' embeddings (dim,), by name.
+
+        Args:
+            model: whose embeddings they are compared with.
+
+        Raises:
+            InputError: no store, nobody in it, or another model.
+            OperatorError: the store is damaged.
+        """
+        contents = self.read()
+        self._check_model(contents, model, contents.matrix.shape[1])
+        if not contents.speakers:
+            raise InputError(f"nobody is enrolled in {self.folder}")
+        return dict(zip(contents.speakers, contents.models(), strict=True))
+
     def _check_model(self, contents: Contents, model: Mapping[str, str], dim: int) -> None:
         """Embeddings of different models are not comparable, even if they are as long."""
         for key in DECIDES:

@@ -5,8 +5,8 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
-from tritone.audio.inputs import load_samples
 from tritone.audio.read_ahead import read_ahead
+from tritone.longform.longform import read
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, TranscriptResult
 from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
@@ -87,8 +87,10 @@ class ServedSystem(Generic[AnyResult]):
             )
             yield from results
             return
-        read = partial(load_samples, sample_rate=None, wanted=info.sample_rate, pcm=pcm)
-        with closing(read_ahead(audio_inputs(map(str, paths)), read, info.sample_rate)) as recordings:
+        # Long recordings are cut where they are transcribed; what embeds takes them whole.
+        longest_s = info.max_audio_s if info.kind == "offline" else None
+        opened = partial(read, sample_rate=None, wanted=info.sample_rate, longest_s=longest_s, pcm=pcm)
+        with closing(read_ahead(audio_inputs(map(str, paths)), opened, info.sample_rate)) as recordings:
             yield from self._send(recordings, info.name, concurrency=self.concurrency, **self._request)
 
     def close(self) -> None:
@@ -108,20 +110,25 @@ def transcriber(
     details: bool = False,
     search: "Search | None" = None,
     resume: bool = False,
+    vad: str | None = None,
 ) -> ServedSystem[TranscriptResult]:
-    """A system that transcribes; see `Client.transcribe` for `details` and `search`, and `ServedSystem`.
+    """A system that transcribes; see `Client.transcribe` for `details`, `search` and `vad`, and `ServedSystem`.
 
     `resume`, with `playback`: whether streams that their server lost are begun anew, as of `Client.stream`.
     """
     asked = {name: str(value) for name, value in sorted((search or {}).items())}
     played = {} if playback is None else playback.describe()
     mode: Mode = "offline" if playback is None else "streaming"
+    own: dict[str, Any] = {"resume": True} if resume else {}
+    if vad is not None and playback is None:
+        own["vad"] = vad
+        asked["vad"] = vad
     return ServedSystem(
         client,
         model,
         kind=mode,
         send=client.transcribe_iter,
-        request={"details": details, "search": dict(search or {}), **({"resume": True} if resume else {})},
+        request={"details": details, "search": dict(search or {}), **own},
         described={"address": str(client.endpoint), "mode": mode, **played, **asked},
         name=name,
         concurrency=DEFAULT_CONCURRENCY if concurrency is None else concurrency,

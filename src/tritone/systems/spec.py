@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 COMMON = {"mode": "str", "chunk_ms": "float", "realtime": "bool", "concurrency": "int"}
 REQUEST = dict.fromkeys(PARAMETERS, "str")  # the server reads them
-SERVED = {"timeout_s": "float"} | REQUEST
+SERVED = {"timeout_s": "float", "vad": "str"} | REQUEST
 EMBEDDER_SERVED = {"timeout_s": "float", "concurrency": "int", "window_s": "float", "shift_s": "float"}
 TRUE, FALSE = ("true", "yes", "1", "on"), ("false", "no", "0", "off")
 
@@ -120,6 +120,7 @@ def open_system(
     concurrency = options.pop("concurrency", concurrency)
     if spec.is_served:
         search = {key: options.pop(key) for key in REQUEST if key in options}
+        vad = options.pop("vad", None)
         client, model = _connect(spec, options, timeout_s, connect)
         return transcriber(
             client,
@@ -129,6 +130,7 @@ def open_system(
             concurrency=concurrency,
             details=details,
             search=search,
+            vad=vad,
         )
     mode = options.get("search", "greedy")
     if idle := idle_options(options, mode):

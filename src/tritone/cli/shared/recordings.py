@@ -13,6 +13,8 @@ from tritone.systems.stored_audio import recordings_in
 if TYPE_CHECKING:
     from tritone.corpus.dataset import Utterance
 
+STDIN = "/dev/stdin"
+
 WavScp = Annotated[
     Path | None,
     typer.Option(
@@ -60,12 +62,16 @@ def files_of(paths: Sequence[str | Path]) -> list[Path]:
 def audio_of(paths: Sequence[str]) -> list[str]:
     """These files as they are written, and of folders among them, here or in object stores, all audio in them.
 
+    For `-` the path of standard input.
+
     Raises:
         TritoneError: a folder has no audio, or cannot be listed.
     """
     found: list[str] = []
     for path in paths:
-        if stored(path) is not None and Path(path).suffix.lower() not in SUFFIXES:
+        if path == "-":
+            found.append(STDIN)
+        elif stored(path) is not None and Path(path).suffix.lower() not in SUFFIXES:
             found += recordings_in(path)
         elif Path(path).is_dir():
             found += map(str, find_audio(Path(path)))

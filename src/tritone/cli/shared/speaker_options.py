@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +16,9 @@ from tritone.errors import InputError, TritoneError
 from tritone.report.table import visible
 
 if TYPE_CHECKING:
+    from tritone.audio.waveform import Waveform
     from tritone.bundle.manifest import Manifest
+    from tritone.client import Client
     from tritone.result import EmbeddingResult
     from tritone.speakers.archive import Floats
     from tritone.systems import System
@@ -70,6 +72,12 @@ class VoiceModel:
             typer.BadParameter: options that do not belong together or make no sense.
             TritoneError: the model cannot be used, or a recording cannot be embedded; of several the first is named.
         """
+        with self.open() as opened:
+            return Voices(_vectors(opened.system, files), opened.made_by, opened.limit)
+
+    @contextmanager
+    def open(self) -> "Iterator[OpenModel]":
+        """The model, ready to embed; errors as of `embed`."""
         if self.url is not None and not (self.bundle is None and self.device is None):
             raise typer.BadParameter("--bundle and --device are for running here; with --url the server does it")
         misplaced = [*(["--model"] if self.model is not None else []), *self.connection.given]
@@ -77,12 +85,14 @@ class VoiceModel:
             raise typer.BadParameter(f"{', '.join(misplaced)} goes with --url")
         limit = None if self.threshold is None else Limit(self.threshold, "given by --threshold")
         system: System[EmbeddingResult]
+        client: Client | None = None
         known: dict[str, str] = {}
         try:
             if self.url is not None:
                 from tritone.systems import embedder as served
 
-                system = served(self.connection.client(self.url), self.model)
+                client = self.connection.client(self.url)
+                system = served(client, self.model)
             else:
                 from tritone import load_embedder
                 from tritone.systems import BundleSystem
@@ -102,7 +112,58 @@ class VoiceModel:
                 system.prepare()
             except ValueError as error:
                 raise typer.BadParameter(str(error)) from error
-            return Voices(_vectors(system, files), {**system.describe(), **known}, limit)
+            made_by = {**system.describe(), **known}
+            if client is None:
+                yield OpenModel(system, made_by, limit, embedder.embed, embedder.sample_rate)
+            else:
+                info = client.model(self.model, kind="embedding")
+                yield OpenModel(system, made_by, limit, _served(client, info.name), info.sample_rate, client)
+
+
+@dataclass(frozen=True)
+class OpenModel:
+    """A model that embeds files by its `system`, and waveforms (samples,) at `sample_rate` (Hz) by `embed`.
+
+    `made_by`, `limit`: as of `Voices`. `client`: of the server, None for a bundle.
+    """
+
+    system: "System[EmbeddingResult]"
+    made_by: dict[str, str]
+    limit: Limit | None
+    embed: "Callable[[Sequence[Waveform]], Floats]"
+    sample_rate: int
+    client: "Client | None" = None
+
+
+@contextmanager
+def with_store(model: VoiceModel, store: Path | None) -> "Iterator[tuple[OpenModel, dict[str, Floats]]]":
+    """A model, and the voices that are enrolled in a store, by name; none without a store.
+
+    Raises:
+        typer.BadParameter: as of `VoiceModel.embed`, or nobody says from which cosine a voice is an enrolled one.
+        TritoneError: the model or the store cannot be used.
+    """
+    from tritone.speakers.store import SpeakerStore
+
+    if store is not None:
+        SpeakerStore(store).read()  # what is wrong with it is said before a model is loaded
+    with model.open() as opened:
+        voices: dict[str, Floats] = {}
+        if store is not None:
+            voices = SpeakerStore(store).voices(opened.made_by)
+            if opened.limit is None:
+                raise typer.BadParameter("--store needs --threshold: this model does not come with one")
+        yield opened, voices
+
+
+def _served(client: "Client", model: str) -> "Callable[[Sequence[Waveform]], Floats]":
+    def embed(waveforms: "Sequence[Waveform]") -> "Floats":
+        import numpy as np
+
+        vectors: Floats = np.stack([each.vector for each in client.embed(list(waveforms), model)])
+        return vectors
+
+    return embed
 
 
 def sources_digest(manifest: "Manifest") -> dict[str, str]:

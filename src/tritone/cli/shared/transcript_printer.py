@@ -14,6 +14,7 @@ from rich.text import Text
 
 from tritone.cli.shared.documents import Documents
 from tritone.errors import TritoneError
+from tritone.formats import write
 from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
 
@@ -81,7 +82,10 @@ class TranscriptPrinter:
             return self._documents.text(result.index, transcript).split("\n")[:-1]
         if self._as_json:
             return [json.dumps({"path": result.source} | self._fields(transcript), ensure_ascii=False)]
-        return [f"{result.source}\t{transcript.text}" if self._names else transcript.text, *self._more(transcript)]
+        told = [transcript.text]
+        if any(word.speaker for word in transcript.words):
+            told = write("text", transcript).splitlines()  # a line for each turn of a speaker
+        return [*(f"{result.source}\t{line}" if self._names else line for line in told), *self._more(transcript)]
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[], None]]:
@@ -148,7 +152,8 @@ class TranscriptPrinter:
         for part in transcript.segments if self._timestamps and not transcript.words else ():
             yield f"{part.start_s:9.2f} {part.end_s:8.2f}  {part.text}"
         for word in transcript.words if self._timestamps else ():
-            yield f"{word.start_s:9.2f} {word.end_s:8.2f}  {word.text}"
+            who = f"  {word.speaker}" if word.speaker else ""
+            yield f"{word.start_s:9.2f} {word.end_s:8.2f}  {word.text}{who}"
 
     def _fields(self, transcript: Transcript) -> dict[str, Any]:
         fields = transcript.to_dict()
@@ -157,6 +162,8 @@ class TranscriptPrinter:
             wanted += ["audio_s", "confidence"]
         if self._timestamps:
             wanted += ["words", "tokens"]
+        elif any(word.speaker for word in transcript.words):
+            wanted.append("words")
         wanted += ["alternatives"] if transcript.alternatives else []
         found = {name: fields[name] for name in wanted}
         if self._has_segments(transcript):

@@ -13,7 +13,7 @@ from tritone.errors import InputError
 from tritone.gateway.callers import Caller
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.refusal import ErrorAnswer
-from tritone.gateway.visits import VISIT
+from tritone.gateway.visit import VISIT
 
 CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
 """The gateway's code words that OpenAI has others for."""

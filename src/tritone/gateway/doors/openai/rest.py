@@ -8,7 +8,7 @@ import json
 import shutil
 import tempfile
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,6 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response, Strea
 from starlette.routing import BaseRoute, Route
 from starlette.types import Receive, Scope, Send
 
-from tritone.client.models import ModelInfo
 from tritone.errors import TritoneError
 from tritone.formats import write
 from tritone.gateway.callers import Caller
@@ -42,14 +41,13 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
     """The routes of HTTP."""
 
     async def models(request: Request, caller: Caller) -> Response:
-        data = [_model(each) for each in await gateway.speech.models()]
-        return JSONResponse({"object": "list", "data": data})
+        return JSONResponse({"object": "list", "data": await _models(gateway)})
 
     async def model(request: Request, caller: Caller) -> Response:
         name = request.path_params["model"]
-        for each in await gateway.speech.models():
-            if each.name == name:
-                return JSONResponse(_model(each))
+        for each in await _models(gateway):
+            if each["id"] == name:
+                return JSONResponse(each)
         raise GatewayRefusal(404, f"there is no model {name[:80]!r}; GET /v1/models lists them", code="model_not_found")
 
     async def transcriptions(request: Request, caller: Caller) -> Response:
@@ -93,7 +91,7 @@ async def _transcribe(gateway: Gateway, request: Request, caller: Caller, *, tra
         audio = await stack.enter_async_context(_content(file))
         if not wanted.stream:
             return _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
-        events = _events(gateway.speech.parts(audio, ask, caller), wanted)
+        events = events_of(gateway.speech.parts(audio, ask, caller), wanted)
         stack.push_async_callback(events.aclose)
         first = await anext(events)  # what fails before the first text has a status of its own
         return _EventStream(_sent(first, events), stack.pop_all())
@@ -111,23 +109,26 @@ def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
     return PlainTextResponse(write(name, transcript))
 
 
-async def _events(parts: AsyncIterator[Transcript], wanted: TranscriptionRequest) -> AsyncGenerator[dict[str, Any]]:
+async def events_of(
+    parts: AsyncGenerator[Transcript, None], wanted: TranscriptionRequest
+) -> AsyncGenerator[dict[str, Any], None]:
     """The events of a recording: a delta for each part of it that is finished, and the whole text at the end."""
     text, said, log_probs = "", 0, []
-    async for part in parts:
-        longer = joined(text, part.text)
-        event: dict[str, Any] = {"type": "transcript.text.delta", "delta": longer[len(text) :]}
-        text = longer
-        if wanted.logprobs:
-            event["logprobs"] = answers.log_probs(part.tokens)
-            log_probs += event["logprobs"]
-        if event["delta"]:
-            yield event
-        if wanted.response_format == "diarized_json":
-            segments = answers.diarized_segments(part, said)
-            said += len(segments)
-            for each in segments:
-                yield each
+    async with aclosing(parts):
+        async for part in parts:
+            longer = joined(text, part.text)
+            event: dict[str, Any] = {"type": "transcript.text.delta", "delta": longer[len(text) :]}
+            text = longer
+            if wanted.logprobs:
+                event["logprobs"] = answers.log_probs(part.tokens)
+                log_probs += event["logprobs"]
+            if event["delta"]:
+                yield event
+            if wanted.response_format == "diarized_json":
+                segments = answers.diarized_segments(part, said)
+                said += len(segments)
+                for each in segments:
+                    yield each
     done: dict[str, Any] = {"type": "transcript.text.done", "text": text}
     yield done | ({"logprobs": log_probs} if wanted.logprobs else {})
 
@@ -175,6 +176,9 @@ async def _content(file: UploadFile) -> AsyncIterator[bytes | Path]:
         yield Path(copy.name)
 
 
-def _model(info: ModelInfo) -> dict[str, Any]:
-    """A model in OpenAI's form; nobody knows when it was created."""
-    return {"id": info.name, "object": "model", "created": 0, "owned_by": OWNER, "kind": info.kind}
+async def _models(gateway: Gateway) -> list[dict[str, Any]]:
+    """The models in OpenAI's form, and the names that clients may use for them; nobody knows when they were created."""
+    kinds = {each.name: each.kind for each in await gateway.speech.models()}
+    named = {"object": "model", "created": 0, "owned_by": OWNER}
+    own = [{"id": name, **named, "kind": kind} for name, kind in kinds.items()]
+    return own + [{"id": name, **named, "kind": "alias"} for name in gateway.options.aliases]

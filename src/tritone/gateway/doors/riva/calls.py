@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from tritone.gateway.visits import LEFT, VISIT, Visit, left, refused
+from tritone.gateway.refusal import told
+from tritone.gateway.visit import VISIT, Visit
+from tritone.gateway.visits import LEFT, left
 from tritone.proxy.grpc import peer_of
 
 if TYPE_CHECKING:
@@ -57,7 +59,8 @@ class Calls:
                 visit.status = LEFT
                 raise
             except Exception as error:
-                answer = refused(self._gateway, error, visit)
+                answer = told(error)
+                visit.status = answer.status
                 again = answer.retry_after_s
                 hints = () if again is None else (("retry-after-ms", str(max(1, round(1000 * again)))),)
                 await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)

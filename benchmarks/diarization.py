@@ -1,0 +1,223 @@
+"""How well speakers are told apart in recordings joined from utterances of known people.
+
+    python -m benchmarks.diarization --data DIR --vad vad [--output docs/performance/diarization]
+
+`--data` has folders an4 and librispeech_mini, each a tar of audio and metadata.jsonl. Recordings are joined from whole
+test utterances of several people in random turns (`tritone.corpus.joined`); the truth is where the clean utterances are
+loud. Half of the people were used to choose defaults (`CHOSEN`), the others for nothing. Nothing is timed and nothing
+is random, so that the same command has the same figures on every machine. Writes <output>.json and <output>.md.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+
+import tritone
+from benchmarks.voice_activity import RATE, recordings
+from tritone.activity import SpeechSegment
+from tritone.audio.waveform import Waveform
+from tritone.corpus.joined import Joined, JoinOptions, Part, join
+from tritone.diarization import Diarizer, SpeakerOptions, score_turns, sum_errors
+from tritone.diarization.listening import ToldStream
+from tritone.diarization.voices import Floats
+from tritone.formats.rttm import Turn
+from tritone.report.stamp import Stamp
+from tritone.report.table import Column, Table
+
+CORPORA = ("an4", "librispeech_mini")
+CHOSEN = frozenset({"fcaw", "fjlp", "marh", "mdms2", "menk", "1688", "1998", "2033"})
+MEETINGS = {"an4": (1, 2, 3, 5), "librispeech_mini": (2, 3), "both": (8,)}  # people in each recording
+UTTERANCES = 18  # in a recording, as far as people have them
+PAUSES_S = {"": (0.2, 1.0), "overlapped": (-1.0, 0.5)}
+COLLAR_S = 0.25
+NUMBERS = ("found", "given")
+METHODS = ("agglomerative", "spectral", "stream")
+SPEECH = ("known", "silero")
+COLUMNS = (
+    Column("people", "people"),
+    Column("corpus", "recordings of"),
+    Column("count", "recordings"),
+    Column("minutes", "minutes", digits=1),
+    Column("speech", "speech"),
+    Column("method", "method"),
+    Column("number", "number of speakers"),
+    Column("der", "DER", digits=2, scale=100, unit="%"),
+    Column("der_collar", "DER with collar", digits=2, scale=100, unit="%"),
+    Column("confusion", "of it confusion", digits=2, scale=100, unit="%"),
+    Column("jer", "JER", digits=2, scale=100, unit="%"),
+    Column("right", "number right"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One way to diarize some recordings. Rates are fractions, pooled over the recordings."""
+
+    people: str
+    corpus: str
+    count: int
+    minutes: float
+    speech: str
+    method: str
+    number: str
+    der: float
+    der_collar: float
+    confusion: float
+    jer: float
+    right: str
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """A recording of so many people."""
+
+    samples: Waveform
+    known: Joined
+    people: int
+
+
+def meeting(speakers: dict[str, list[Part]], people: int, pauses_s: tuple[float, float]) -> Meeting:
+    """Utterances of some of the speakers, in random turns; nobody twice in a row where somebody else is left."""
+    generator = np.random.default_rng(people)
+    names = generator.choice(sorted(speakers), people, replace=False).tolist()
+    left = {name: [speakers[name][index] for index in generator.permutation(len(speakers[name]))] for name in names}
+    parts: list[Part] = []
+    while len(parts) < UTTERANCES and any(left.values()):
+        able = [name for name in names if left[name]]
+        others = [name for name in able if not parts or name != parts[-1].speaker]
+        parts.append(left[str(generator.choice(others or able))].pop())
+    samples, known = join(parts, sample_rate=RATE, options=JoinOptions(pauses_s=pauses_s, seed=people))
+    return Meeting(samples, known, people)
+
+
+class Cached:
+    """The embedder, with what it has embedded: methods share windows."""
+
+    def __init__(self, bundle: str) -> None:
+        self._embedder = tritone.load_embedder(bundle)
+        self._known: dict[bytes, Floats] = {}
+
+    def __call__(self, waveforms: Sequence[Waveform]) -> Floats:
+        keys = [sha256(each.tobytes()).digest() for each in waveforms]
+        new = {key: each for key, each in zip(keys, waveforms, strict=True) if key not in self._known}
+        if new:
+            self._known.update(zip(new, self._embedder.embed(list(new.values()), RATE), strict=True))
+        return np.stack([self._known[key] for key in keys])
+
+
+def turns_of(each: Meeting, embed: Cached, speech: Sequence[SpeechSegment], method: str, number: str) -> list[Turn]:
+    """The turns that are found in a meeting."""
+    options = SpeakerOptions(
+        num_speakers=each.people if number == "given" else None,
+        method="spectral" if method == "spectral" else "agglomerative",
+    )
+    diarizer = Diarizer(embed, sample_rate=RATE, listen=lambda: ToldStream(speech, RATE), options=options)
+    if method == "stream":
+        return list(diarizer.play(each.samples))
+    return list(diarizer.diarize(each.samples, speech=speech).turns)
+
+
+def heard(each: Meeting, detector: tritone.Detector) -> Sequence[SpeechSegment]:
+    """The speech that the detector finds in a meeting, as a stream."""
+    with detector.stream(RATE) as stream:
+        return (*stream.accept(each.samples).segments, *stream.finish().segments)
+
+
+def rows_of(data: Path, vad: Path, bundle: str) -> Iterator[Row]:
+    """All conditions."""
+    embed, detector = Cached(bundle), tritone.load_detector(vad)
+    people = {corpus: recordings(data, corpus, {"split": "test"}) for corpus in CORPORA}
+    people["both"] = {name: parts for found in list(people.values()) for name, parts in found.items()}
+    for half in ("chosen", "held out"):
+        for corpus, counts in MEETINGS.items():
+            speakers = {name: parts for name, parts in people[corpus].items() if (name in CHOSEN) == (half == "chosen")}
+            for pauses, pauses_s in PAUSES_S.items():
+                if pauses and (corpus != "both" or half == "chosen"):
+                    continue
+                meetings = [meeting(speakers, count, pauses_s) for count in counts]
+                minutes = sum(len(each.samples) for each in meetings) / RATE / 60
+                print(f"{half}, {corpus} {pauses}: {minutes:.1f} minutes", file=sys.stderr, flush=True)
+                for speech in SPEECH:
+                    where = [each.known.speech if speech == "known" else heard(each, detector) for each in meetings]
+                    for method in METHODS:
+                        for number in NUMBERS:
+                            if method == "stream" and (speech == "known" or number == "given"):
+                                continue
+                            found = [
+                                turns_of(each, embed, segments, method, number)
+                                for each, segments in zip(meetings, where, strict=True)
+                            ]
+                            yield row(
+                                half, f"{corpus} {pauses}".strip(), minutes, speech, method, number, meetings, found
+                            )
+
+
+def row(
+    half: str,
+    corpus: str,
+    minutes: float,
+    speech: str,
+    method: str,
+    given: str,
+    meetings: Sequence[Meeting],
+    found: Sequence[Sequence[Turn]],
+) -> Row:
+    """The errors of one way to diarize."""
+    pairs = [(each.known.turns(""), turns) for each, turns in zip(meetings, found, strict=True)]
+    plain = sum_errors(score_turns(*pair) for pair in pairs)
+    forgiving = sum_errors(score_turns(*pair, collar_s=COLLAR_S) for pair in pairs)
+    right = sum(
+        len({turn.speaker for turn in turns}) == each.people for each, turns in zip(meetings, found, strict=True)
+    )
+    return Row(
+        people=half,
+        corpus=corpus,
+        count=len(meetings),
+        minutes=minutes,
+        speech=speech,
+        method=method,
+        number=given,
+        der=plain.der,
+        der_collar=forgiving.der,
+        confusion=forgiving.confusion_s / forgiving.total_s,
+        jer=plain.jer,
+        right=f"{right} of {len(meetings)}",
+    )
+
+
+def page(rows: Sequence[Row], stamp: Stamp) -> str:
+    """The figures as a page."""
+    table = Table("", COLUMNS, [asdict(each) for each in rows])
+    return (
+        "# Who speaks when\n\n"
+        "`chosen`: people whose recordings were used to choose defaults; `held out`: the others. Speech is known (from "
+        "the clean utterances), or found by silero's model. `stream`: labels as the audio goes on. DER and JER without "
+        f"a collar, and DER without {COLLAR_S:g} s before and after every boundary of the truth; "
+        "overlapped speech is scored. Number right: recordings in which as many speakers were found as there are. "
+        f"What follows from it is in [diarization.md](../diarization.md).\n\n{table.to_markdown().strip()}\n\n"
+        f"{stamp.summary()}\n"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--vad", type=Path, required=True, help="bundle of `tritone export silero`")
+    parser.add_argument("--bundle", default="demo-speaker")
+    parser.add_argument("--output", type=Path, default=Path("docs/performance/diarization"))
+    given = parser.parse_args()
+    rows = list(rows_of(given.data, given.vad, given.bundle))
+    stamp = Stamp.here(f"python -m benchmarks.diarization --data DIR --vad vad --bundle {Path(given.bundle).name}")
+    held = {"stamp": asdict(stamp), "rows": [asdict(each) for each in rows]}
+    given.output.with_suffix(".json").write_text(json.dumps(held, indent=1) + "\n", encoding="utf-8")
+    given.output.with_suffix(".md").write_text(page(rows, stamp), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

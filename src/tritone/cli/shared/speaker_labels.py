@@ -1,0 +1,123 @@
+"""Options that give words their speakers, whatever transcribes."""
+
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, with_store
+from tritone.errors import InputError, TritoneError
+from tritone.paths import stored
+
+if TYPE_CHECKING:
+    from tritone.cli.shared.where import Where
+    from tritone.diarization import Diarizer
+    from tritone.result import TranscriptResult
+    from tritone.systems import System
+    from tritone.systems.streams import PartialListener
+    from tritone.systems.system import Mode
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeakerLabels:
+    """Whether words get speakers, and how these are told apart; None is not given."""
+
+    speakers: Annotated[
+        bool, typer.Option("--speakers", help="Say who speaks: a line for each turn, words with their speakers.")
+    ] = False
+    speaker_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help=f"With --speakers: a bundle ({DEFAULT_BUNDLE} if not given), or with --url a served model for "
+            "embeddings.",
+        ),
+    ] = None
+    num_speakers: Annotated[
+        int | None, typer.Option(min=1, help="With --speakers: how many there are, if that is known.")
+    ] = None
+    store: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="With --speakers: enrolled speakers, called by their names.")
+    ] = None
+    speaker_threshold: Annotated[
+        float | None,
+        typer.Option(min=-1, max=1, help="With --store: cosine from which a voice is an enrolled one; the bundle's."),
+    ] = None
+
+    def check(self, *, streaming: bool, ray: bool) -> None:
+        """Raise `typer.BadParameter` if options do not belong together."""
+        given = [each.name for each in fields(self) if getattr(self, each.name) not in (None, False)]
+        if given and not self.speakers:
+            raise typer.BadParameter(f"--{given[0].replace('_', '-')} goes with --speakers")
+        if self.speaker_threshold is not None and self.store is None:
+            raise typer.BadParameter("--speaker-threshold goes with --store")
+        if self.speakers and (streaming or ray):
+            raise typer.BadParameter(
+                f"--speakers is for whole files; leave {'--streaming' if streaming else '--ray'} out"
+            )
+
+    @contextmanager
+    def added_to(self, system: "System[TranscriptResult]", where: "Where") -> "Iterator[System[TranscriptResult]]":
+        """The system with speakers in its transcripts, whose words need their times."""
+        from tritone.diarization import Diarizer, SpeakerOptions
+
+        url = where.url
+        if url is not None and where.protocol is not None and "://" not in url:
+            url = f"{where.protocol}://{url}"
+        local = {"bundle": self.speaker_model, "device": where.device}
+        served = {"url": url, "model": self.speaker_model, "connection": where.connection}
+        model = VoiceModel(threshold=self.speaker_threshold, **(local if url is None else served))
+        with with_store(model, self.store) as (opened, voices):
+            diarizer = Diarizer(
+                opened.embed,
+                sample_rate=opened.sample_rate,
+                options=SpeakerOptions(num_speakers=self.num_speakers),
+                enrolled=voices,
+                enrolled_cosine=None if opened.limit is None else opened.limit.cosine,
+            )
+            described = {f"speakers_{key}": value for key, value in opened.made_by.items()}
+            chosen = {key: str(value) for key, value in vars(self).items() if value is not None}
+            yield _Labelled(system, diarizer, described | chosen)
+
+
+class _Labelled:
+    """A system whose transcripts get speakers: files are read a second time, where the transcript has words."""
+
+    def __init__(self, system: "System[TranscriptResult]", diarizer: "Diarizer", described: Mapping[str, str]) -> None:
+        self._system, self._diarizer, self._described = system, diarizer, described
+        self.name: str = system.name
+        self.mode: Mode = system.mode
+        self.concurrency: int = system.concurrency
+        self.batch: int = system.batch
+
+    def describe(self) -> Mapping[str, str]:
+        return {**self._system.describe(), **self._described}
+
+    def prepare(self, *, warm_up: bool = False) -> None:
+        self._system.prepare(warm_up=warm_up)
+
+    def run(
+        self, paths: Iterable[str], on_partial: "PartialListener | None" = None
+    ) -> "Generator[TranscriptResult, None, None]":
+        for result in self._system.run(paths, on_partial):
+            yield self._labelled(result)
+
+    def close(self) -> None:
+        self._system.close()
+
+    def _labelled(self, result: "TranscriptResult") -> "TranscriptResult":
+        from tritone.diarization import speech_of, with_speakers
+
+        if result.value is None:
+            return result
+        try:
+            if stored(result.source) is not None:
+                raise InputError(f"{result.source}: --speakers reads files of this machine; copy it here first")
+            found = self._diarizer.diarize(result.source, speech=speech_of(result.value))
+        except TritoneError as error:
+            return replace(result, value=None, error=error)
+        value: Any = with_speakers(result.value, found.turns)
+        return replace(result, value=value)

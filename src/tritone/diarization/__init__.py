@@ -1,0 +1,30 @@
+"""Who said what: speakers of recordings and streams from embeddings of windows, their words and names, error rates."""
+
+from tritone.diarization.diarizer import Diarization, Diarizer, Speaker, SpeakerStream
+from tritone.diarization.error_rates import Errors, score_turns, sum_errors
+from tritone.diarization.names import Name, name_speakers
+from tritone.diarization.online import OnlineSpeakers
+from tritone.diarization.options import SpeakerOptions
+from tritone.diarization.voices import label_windows
+from tritone.diarization.windows import Window, WindowCutter, turns_of
+from tritone.diarization.words import speech_of, with_speakers
+
+__all__ = [
+    "Diarization",
+    "Diarizer",
+    "Errors",
+    "Name",
+    "OnlineSpeakers",
+    "Speaker",
+    "SpeakerOptions",
+    "SpeakerStream",
+    "Window",
+    "WindowCutter",
+    "label_windows",
+    "name_speakers",
+    "score_turns",
+    "speech_of",
+    "sum_errors",
+    "turns_of",
+    "with_speakers",
+]

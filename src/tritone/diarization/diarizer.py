@@ -1,0 +1,301 @@
+"""Who speaks when in a recording or a stream, from embeddings of windows of its speech.
+
+    diarizer = Diarizer(embed, sample_rate=16000, listen=detector.stream)
+    diarizer.diarize("meeting.wav")     ->  Diarization(turns, speakers, audio_s)
+    with diarizer.stream() as stream: stream.accept(samples); stream.finish()
+
+`embed` and `listen` are functions, so that models in this process and served ones are used alike. At every moment there
+is at most one speaker: speech of several at once is given to one of them.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from types import TracebackType
+from typing import Any, Protocol
+
+import numpy as np
+
+from tritone.activity import SpeechActivity, SpeechSegment
+from tritone.audio.files import AudioBlocks
+from tritone.audio.inputs import AudioInput, load, source_of
+from tritone.audio.waveform import Waveform, widened
+from tritone.diarization.clustering import grouped
+from tritone.diarization.listening import LevelStream, ToldStream
+from tritone.diarization.names import Name, name_speakers
+from tritone.diarization.online import OnlineSpeakers, unused_labels
+from tritone.diarization.options import SpeakerOptions
+from tritone.diarization.voices import SHORT_SHARE, Floats, label_windows
+from tritone.diarization.windows import Window, WindowCutter, turns_of
+from tritone.errors import InputError
+from tritone.formats.rttm import Turn
+
+EMBEDDED_TOGETHER = 64  # windows
+STEP_S = 4.0  # audio that a detector gets at a time
+NO_SAMPLES: Waveform = np.zeros(0, np.float32)
+
+Embed = Callable[[Sequence[Waveform]], Floats]
+"""Waveforms (samples,) float32 of any length to embeddings (waveforms, dim); raises `TritoneError`."""
+
+
+class Listener(Protocol):
+    """A stream of a voice activity detector: `Detector.stream`, `Client.detect_stream`, or `LevelStream`."""
+
+    def accept(self, samples: Waveform, /) -> SpeechActivity: ...
+
+    def finish(self) -> SpeechActivity: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Speaker:
+    """A speaker of a recording: the label in its turns, seconds of speech, and the mean of the window's embeddings.
+
+    `voice` (dim,) has length 1. `name`: the enrolled speaker whose voice it is, None where none is similar enough.
+    """
+
+    label: str
+    speech_s: float
+    voice: Floats = field(repr=False, compare=False)
+    name: Name | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, without the voice."""
+        named = {} if self.name is None else {"name": self.name.name, "similarity": round(self.name.similarity, 4)}
+        return {"speaker": self.label, "speech_s": round(self.speech_s, 3), **named}
+
+
+@dataclass(frozen=True)
+class Diarization:
+    """Who speaks when. Turns are in order and do not overlap; speakers are in the order of their first turns."""
+
+    turns: tuple[Turn, ...]
+    speakers: tuple[Speaker, ...]
+    audio_s: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON form, times rounded to the millisecond."""
+        return {
+            "audio_s": round(self.audio_s, 3),
+            "speakers": [each.to_dict() for each in self.speakers],
+            "turns": [
+                {"start_s": round(each.start_s, 3), "end_s": round(each.end_s, 3), "speaker": each.speaker}
+                for each in self.turns
+            ],
+        }
+
+
+class Diarizer:
+    """Diarizes recordings and streams; holds nothing of them afterwards."""
+
+    def __init__(
+        self,
+        embed: Embed,
+        *,
+        sample_rate: int,
+        listen: Callable[[], Listener] | None = None,
+        options: SpeakerOptions | None = None,
+        enrolled: Mapping[str, Floats] | None = None,
+        enrolled_cosine: float | None = None,
+    ) -> None:
+        """Take the models.
+
+        Args:
+            embed: see `Embed`.
+            sample_rate: of what `embed` and `listen` take, in Hz.
+            listen: opens a stream of a detector; None finds speech by its level (`LevelStream`).
+            options: how to diarize.
+            enrolled: known voices (dim,) of the same speaker model, by name.
+            enrolled_cosine: cosine from which a speaker is one of them; needed with `enrolled`.
+
+        Raises:
+            ValueError: `enrolled` without `enrolled_cosine`.
+        """
+        if enrolled and enrolled_cosine is None:
+            raise ValueError("enrolled voices need enrolled_cosine, from which a speaker is one of them")
+        self.sample_rate = sample_rate
+        self.options = options or SpeakerOptions()
+        self._embed, self._listen = embed, listen
+        self._enrolled, self._enrolled_cosine = dict(enrolled or {}), enrolled_cosine
+
+    def diarize(
+        self,
+        source: AudioInput | bytes,
+        sample_rate: int | None = None,
+        *,
+        recording: str = "",
+        speech: Iterable[SpeechSegment] | None = None,
+    ) -> Diarization:
+        """Diarize a file or an array. Files are decoded as they are read; of their audio, no more than minutes is held.
+
+        Args:
+            source: a path, the bytes of a file, or (samples,) or (samples, channels) in [-1, 1].
+            sample_rate: of the array, in Hz; None means `self.sample_rate`.
+            recording: name of the recording in the turns; that of the source if not given.
+            speech: where there is speech, in order, where that is known; nobody listens then.
+
+        Raises:
+            AudioError: the audio cannot be used.
+            TritoneError: a model failed.
+        """
+        listener = self._listener() if speech is None else ToldStream(speech, self.sample_rate)
+        name = recording or source_of(source, 0)
+        with closing(listener):
+            work = _Work(self, listener)
+            for samples in self._blocks(source, sample_rate):
+                work.accept(samples)
+            work.finish()
+        return self._result(work, name)
+
+    def play(
+        self, source: AudioInput | bytes, sample_rate: int | None = None, *, recording: str = ""
+    ) -> Iterator[Turn]:
+        """Play a file or an array into a stream, and yield each turn when its segment has ended; as of `diarize`."""
+        with self.stream(recording or source_of(source, 0)) as stream:
+            for samples in self._blocks(source, sample_rate):
+                yield from stream.accept(samples)
+            yield from stream.finish()
+
+    def stream(self, recording: str = "") -> "SpeakerStream":
+        """Start a stream, whose speakers are told apart as it goes on (`OnlineSpeakers`)."""
+        if self.options.num_speakers is not None or self.options.min_speakers > 1:
+            raise InputError(
+                "streams find the number of speakers as they go on: num_speakers and min_speakers are for whole "
+                "recordings; max_speakers is possible"
+            )
+        return SpeakerStream(self, recording)
+
+    def _blocks(self, source: AudioInput | bytes, sample_rate: int | None) -> Iterator[Waveform]:
+        step = round(STEP_S * self.sample_rate)
+        if isinstance(source, np.ndarray):
+            samples = load(source, sample_rate, self.sample_rate, check=True)
+            yield from (samples[start : start + step] for start in range(0, len(samples), step))
+            return
+        with closing(AudioBlocks(source, self.sample_rate)) as blocks:
+            for block in blocks:
+                yield from (widened(block[start : start + step]) for start in range(0, len(block), step))
+
+    def _listener(self) -> Listener:
+        return LevelStream(self.sample_rate) if self._listen is None else self._listen()
+
+    def _vectors(self, windows: Sequence[Window]) -> list[Floats | None]:
+        """An embedding for each window, None where it is too short for one."""
+        long_enough = [index for index, each in enumerate(windows) if len(each.samples)]
+        vectors: list[Floats | None] = [None] * len(windows)
+        for start in range(0, len(long_enough), EMBEDDED_TOGETHER):
+            some = long_enough[start : start + EMBEDDED_TOGETHER]
+            found = self._embed([windows[index].samples for index in some])
+            for index, vector in zip(some, found, strict=True):
+                if not np.isfinite(vector).all():
+                    window = windows[index]
+                    raise InputError(
+                        f"the embedding of {window.start_s:.2f} to {window.end_s:.2f} s is not finite; try another "
+                        "speaker model"
+                    )
+                vectors[index] = vector if vector.any() else None
+        return vectors
+
+    def _result(self, work: "_Work", recording: str) -> Diarization:
+        windows = work.windows
+        vectors = work.matrix()
+        lengths = np.array([each.end_s - each.start_s for each in windows])
+        numbers = label_windows(vectors, lengths, self.options) if vectors.any() else np.zeros(len(windows), np.int64)
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        sums = grouped(vectors / np.where(norms > 0, norms, 1), numbers).astype(np.float32)
+        sums /= np.maximum(np.linalg.norm(sums, axis=1, keepdims=True), 1e-12)
+        names = name_speakers(sums, self._enrolled, cosine=self._enrolled_cosine or 0.0)
+        free = iter(unused_labels(self._enrolled))
+        labels = [next(free) if name is None else name.name for name in names]
+        spans = turns_of(windows, [labels[number] for number in numbers])
+        turns = tuple(Turn(recording, *span) for span in spans)
+        speakers = tuple(
+            Speaker(label, sum(each.duration_s for each in turns if each.speaker == label), sums[number], names[number])
+            for number, label in enumerate(labels)
+        )
+        return Diarization(turns, tuple(each for each in speakers if each.speech_s > 0), work.audio_s)
+
+
+class _Work:
+    """The windows of one recording and their embeddings, as its audio comes."""
+
+    def __init__(self, diarizer: Diarizer, listener: Listener) -> None:
+        self._diarizer, self._listener = diarizer, listener
+        options = diarizer.options
+        self.cutter = WindowCutter(diarizer.sample_rate, window_s=options.window_s, shift_s=options.shift_s)
+        self.windows: list[Window] = []
+        """Without their samples."""
+        self._vectors: list[Floats | None] = []
+        self._waiting: list[Window] = []
+        self.audio_s = 0.0
+
+    def accept(self, samples: Waveform) -> None:
+        self.audio_s += len(samples) / self._diarizer.sample_rate
+        self._waiting += self.cutter.accept(samples, self._listener.accept(samples))
+        if len(self._waiting) >= EMBEDDED_TOGETHER:
+            self.embed()
+
+    def finish(self) -> None:
+        self._waiting += self.cutter.accept(np.zeros(0, np.float32), self._listener.finish())
+        self.embed()
+
+    def embed(self) -> list[tuple[Window, Floats | None]]:
+        """Embed what waits; returns it."""
+        vectors = self._diarizer._vectors(self._waiting)
+        done = [replace(each, samples=NO_SAMPLES) for each in self._waiting]
+        self._waiting = []
+        self.windows += done
+        self._vectors += vectors
+        return list(zip(done, vectors, strict=True))
+
+    def matrix(self) -> Floats:
+        """(windows, dim) float32, zeros where a window has no embedding."""
+        dim = next((len(each) for each in self._vectors if each is not None), 1)
+        rows = [np.zeros(dim, np.float32) if each is None else each for each in self._vectors]
+        return np.stack(rows) if rows else np.zeros((0, dim), np.float32)
+
+
+class SpeakerStream:
+    """One stream: audio going in, turns coming out as speech segments end. Memory is bounded for any length."""
+
+    def __init__(self, diarizer: Diarizer, recording: str) -> None:
+        options = diarizer.options
+        self._diarizer, self._recording = diarizer, recording
+        self._listener = diarizer._listener()
+        self._cutter = WindowCutter(diarizer.sample_rate, window_s=options.window_s, shift_s=options.shift_s)
+        self._least_s = SHORT_SHARE * options.window_s
+        self.speakers = OnlineSpeakers(
+            merge_cosine=options.merge_cosine,
+            max_speakers=options.max_speakers,
+            enrolled=diarizer._enrolled,
+            enrolled_cosine=diarizer._enrolled_cosine,
+        )
+        self._last = ""
+
+    def __enter__(self) -> "SpeakerStream":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def accept(self, samples: Waveform) -> list[Turn]:
+        """Take the next samples (samples,) float32 and return the turns of segments that ended with them."""
+        return self._turns(self._cutter.accept(samples, self._listener.accept(samples)))
+
+    def finish(self) -> list[Turn]:
+        """End the stream and return its last turns."""
+        return self._turns(self._cutter.accept(NO_SAMPLES, self._listener.finish()))
+
+    def close(self) -> None:
+        """Give the stream up; does nothing if it has ended."""
+        self._listener.close()
+
+    def _turns(self, windows: Sequence[Window]) -> list[Turn]:
+        labels = []
+        for window, vector in zip(windows, self._diarizer._vectors(windows), strict=True):
+            if vector is not None:
+                self._last = self.speakers.add(vector, whole=window.end_s - window.start_s >= self._least_s)
+            labels.append(self._last)
+        return [Turn(self._recording, *span) for span in turns_of(windows, labels)]

@@ -1,0 +1,92 @@
+"""Embeddings of windows to speakers.
+
+label_windows(vectors, lengths_s, options)  ->  labels (windows,) numbered by their first windows
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from tritone.diarization.clustering import (
+    Doubles,
+    Labels,
+    agglomerate,
+    condense,
+    counted,
+    cut,
+    grouped,
+    groups_at,
+    in_order,
+    mean_cosines,
+    merge_means,
+)
+from tritone.diarization.options import SpeakerOptions
+from tritone.diarization.spectral import spectral
+
+Floats = npt.NDArray[np.float32]
+
+# Points that are clustered at once; matrices have their square. More windows (of 19 minutes; of 8 for spectral
+# clustering) are merged with those like them first, so that memory and time do not grow with the recording's square.
+MAX_POINTS = {"agglomerative": 1500, "spectral": 600}
+SHORT_SHARE = 0.5  # windows shorter than this share of a whole one make no speaker; they get that of the nearest voice
+WINDOW_SHARE = 0.8  # of `merge_cosine`: mean cosine down to which windows are merged, whose voices vary more than means
+LEAST_WINDOWS = 2  # fewer make no speaker, unless so many speakers are asked for
+
+
+def label_windows(vectors: Floats, lengths_s: Doubles, options: SpeakerOptions) -> Labels:
+    """Tell the speakers of windows apart.
+
+    Args:
+        vectors: (windows, dim), embeddings in the order of time; zeros where there is none.
+        lengths_s: (windows,), in seconds.
+
+    Returns:
+        (windows,), numbered by their first windows; windows without an embedding have the label of the one before, or
+        else of the next one.
+    """
+    lengths = np.linalg.norm(vectors.astype(np.float64), axis=1)
+    heard = np.flatnonzero(lengths > 0)
+    if not len(heard):
+        return np.zeros(len(vectors), dtype=np.int64)
+    units = vectors[heard] / lengths[heard, None]
+    whole = lengths_s[heard] >= SHORT_SHARE * options.window_s
+    if not whole.any():
+        whole[:] = True
+    labels = nearest(units, _centres(units[whole], options))
+    before = np.searchsorted(heard, np.arange(len(vectors)), side="right") - 1
+    return in_order(labels[np.maximum(before, 0)])
+
+
+def nearest(units: Doubles, centres: Doubles) -> Labels:
+    """For each of the unit vectors (windows, dim) the centre (centres, dim) with the greatest cosine."""
+    lengths = np.linalg.norm(centres, axis=1, keepdims=True)
+    result: Labels = np.argmax(units @ (centres / np.maximum(lengths, 1e-12)).T, axis=1)
+    return result
+
+
+def _centres(units: Doubles, options: SpeakerOptions) -> Doubles:
+    """The sums of the windows of each speaker, (speakers, dim)."""
+    least, most = options.bounds
+    sums, counts = _condensed(units, MAX_POINTS[options.method])
+    if options.method == "spectral":
+        return grouped(sums, spectral(mean_cosines(sums, counts), least=least, most=most))
+    merges = agglomerate(sums, counts)
+    labels = cut(merges, min(len(sums), max(least, groups_at(merges, WINDOW_SHARE * options.merge_cosine))))
+    sums, counts = grouped(sums, labels), counted(counts, labels)
+    sums, counts = merge_means(sums, counts, cosine=options.merge_cosine, least=least, most=len(sums))
+    largest = np.argsort(-counts, kind="stable")
+    kept = np.sort(largest[(counts[largest] >= LEAST_WINDOWS) | (np.arange(len(largest)) < least)])
+    return merge_means(sums[kept], counts[kept], cosine=options.merge_cosine, least=least, most=most)[0]
+
+
+def _condensed(units: Doubles, most: int) -> tuple[Doubles, Doubles]:
+    """Points that stand for the windows, at most so many, as sums and counts.
+
+    Windows that follow each other are merged in blocks, down to half as many, until all fit.
+    """
+    sums, counts = units, np.ones(len(units))
+    while len(sums) > most:
+        parts = [
+            condense(sums[start : start + most], counts[start : start + most]) for start in range(0, len(sums), most)
+        ]
+        sums, counts = (np.concatenate([part[side] for part in parts]) for side in (0, 1))
+    return sums, counts
