@@ -12,8 +12,8 @@ from tritone.gateway.doors.riva.messages import RecognitionConfig, RecognizeRequ
 from tritone.gateway.doors.riva.results import Results
 from tritone.transcript import Alternative, Span, Transcript
 
-GREEDY = ModelInfo(name="ctc", kind="offline", has_search=True, search="greedy")
-BEAM = ModelInfo(name="ctc", kind="offline", has_search=True, search="prefix-beam")
+GREEDY = ModelInfo(name="ctc", kind="offline", has_search=True)
+BEAM = ModelInfo(name="ctc", kind="offline", has_search=True, has_beam=True)
 WHISPER = ModelInfo(name="whisper", kind="offline", has_search=True, has_prompt=True)
 
 

@@ -81,7 +81,7 @@ class FakeLive:
             level = round(float(self._samples[0]))
             self._samples = self._samples[block:]
             if level:
-                self._words.append((str(level), self._position_s))
+                self._words.append((f"{level}{self._speech.suffix}", self._position_s))
             self._position_s = round(self._position_s + 0.1, 3)
             if not level and self._words:
                 events.append(self._end())
@@ -119,14 +119,15 @@ class FakeLive:
 class FakeSpeech:
     """`asked`: what was asked for, in order. `error`: what audio fails with. `delay_s`: how long audio takes.
 
-    `search`: of the model."""
+    `has_beam`: the model. `suffix`: of every word."""
 
     def __init__(self) -> None:
         self.asked: list[Ask] = []
         self.open_ones: set[FakeLive] = set()
         self.error: BaseException | None = None
         self.delay_s = 0.0
-        self.search = "prefix-beam"
+        self.has_beam = True
+        self.suffix = ""
 
     @property
     def open_streams(self) -> int:
@@ -139,7 +140,7 @@ class FakeSpeech:
         return live
 
     async def model(self, name: str, kind: Kind) -> ModelInfo:
-        return ModelInfo(name=name, kind=kind, search=self.search)
+        return ModelInfo(name=name, kind=kind, has_beam=self.has_beam)
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
         self.asked.append(ask)

@@ -24,6 +24,8 @@ FOR: Mapping[str, str] = {
 }
 """How models that write no text are called."""
 
+GREEDY = "greedy"  # the mode of search without a beam
+
 DEFAULT_SAMPLE_RATE = 16000
 """What the wire contract means when a model's configuration has no parameter `sample_rate`, in Hz."""
 
@@ -47,8 +49,8 @@ class ModelInfo:
     max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
-    search: str = ""  # how it searches unless a request says otherwise, if it tells
     has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
+    has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
@@ -167,8 +169,8 @@ class ModelInfo:
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,
-            search=parameters.get("search", {}).get("string_value", ""),
             has_prompt="decoding" in parameters,  # of Whisper models
+            has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",

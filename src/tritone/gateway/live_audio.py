@@ -109,7 +109,7 @@ class OpusPackets:
     rate = DECODED_RATE
 
     def __init__(self) -> None:
-        av = import_av()
+        av = _import_av()
         self._av = av
         self._codec = av.CodecContext.create("libopus" if "libopus" in av.codecs_available else "opus", "r")
         self._codec.sample_rate = 48000  # what every Opus packet decodes to
@@ -141,7 +141,7 @@ class ContainerStream:
 
     def __init__(self, form: str) -> None:
         self._form = form
-        self._av = import_av()
+        self._av = _import_av()
         self._changed = threading.Condition()  # over what follows
         self._unread = bytearray()
         self._ended = False  # no more bytes come
@@ -275,7 +275,7 @@ def _joined(parts: list[npt.NDArray[np.int16]]) -> npt.NDArray[np.int16]:
     return np.concatenate(parts) if parts else _NOTHING
 
 
-def import_av() -> ModuleType:
+def _import_av() -> ModuleType:
     try:
         import av
     except ImportError as error:

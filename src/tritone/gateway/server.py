@@ -25,6 +25,7 @@ try:
 
     from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.doors import all_doors
+    from tritone.gateway.keepalive import ClientProtocol
 except ImportError as error:
     raise MissingDependencyError(
         f"the gateway needs packages that are not installed ({error.name}): pip install 'tritone[gateway]'"
@@ -204,7 +205,7 @@ class GatewayServer:
         return uvicorn.Config(
             app,
             http="httptools",
-            ws="websockets-sansio",
+            ws=ClientProtocol,
             lifespan="on" if lifespan else "off",
             log_config=None,
             log_level="warning",
@@ -213,6 +214,8 @@ class GatewayServer:
             proxy_headers=False,
             ws_max_size=limits.max_message_bytes,
             ws_per_message_deflate=False,
+            ws_ping_interval=self.options.ping_s,
+            ws_ping_timeout=self.options.ping_s,
             timeout_graceful_shutdown=LINGER_S,
             ssl_context_factory=None if certificates is None else lambda config, default: certificates.context,
         )

@@ -21,7 +21,6 @@ from tritone.gateway.live import Live
 from tritone.gateway.live_audio import samples_of
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, converse, read_json
-from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.transcript import Span, Transcript, joined
 
 if TYPE_CHECKING:
@@ -51,13 +50,13 @@ class Config:
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f'"config" has a value that cannot be used: {error}') from error
 
-    def ask(self, mode: str) -> Ask:
-        """What is asked of a model with this mode of search."""
+    def ask(self, *, has_beam: bool) -> Ask:
+        """What is asked of a model, which has a beam or searches greedily."""
         search: dict[str, Any] = {}
         if self.phrase_list:
             search["hotwords"] = {phrase: PHRASE_WEIGHT for phrase in self.phrase_list}
-        if self.max_alternatives > 1 and mode in BEAM_MODES:  # it is the most there may be, and greedy search has one
-            search["nbest"] = min(self.max_alternatives, MAX_BEAM)
+        if self.max_alternatives > 1 and has_beam:  # it is the most there may be, and greedy search has one
+            search["nbest"] = self.max_alternatives
         return Ask(model=self.model, search=search)
 
 
@@ -115,8 +114,9 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
                 partial_text = ""
                 continue
             if live is None:
-                mode = (await gateway.speech.model(config.model, "streaming")).search
-                opened = await gateway.speech.open(config.ask(mode), config.sample_rate, socket.caller)
+                model = await gateway.speech.model(config.model, "streaming")
+                ask = config.ask(has_beam=model.has_beam)
+                opened = await gateway.speech.open(ask, config.sample_rate, socket.caller)
                 live = await stack.enter_async_context(opened)
             events = await live.accept(samples_of(message, "<i2"))
             for event in events:

@@ -22,7 +22,6 @@ from tritone.gateway.ask import Ask
 from tritone.gateway.live_audio import samples_of
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, converse, read_json
-from tritone.search.options import BEAM_MODES, MAX_BEAM
 from tritone.transcript import Alternative, Span, Transcript
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     nbest, is_continuous = await _start(socket)
     model = await gateway.speech.model(socket.query.get("model", ""), "streaming")
     # It is the most there may be, and greedy search has one.
-    search = {"nbest": min(nbest, MAX_BEAM)} if nbest > 1 and model.search in BEAM_MODES else {}
+    search = {"nbest": nbest} if nbest > 1 and model.has_beam else {}
     ask = Ask(model=model.name, search=search)
     async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
         await socket.send({"status": "ok", "type": "server_ready"})

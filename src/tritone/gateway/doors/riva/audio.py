@@ -12,13 +12,14 @@ from typing import Any, Protocol
 import numpy as np
 
 from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
+from tritone.audio.flac_stream import NOTHING, FlacStream
 from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.inputs import mono
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError, InputError
-from tritone.gateway.doors.riva.flac import NOTHING, FlacStream
+from tritone.errors import AudioError, InputError, MissingDependencyError
 from tritone.gateway.doors.riva.messages import ENCODINGS
 from tritone.gateway.live_audio import ContainerStream
+from tritone.gateway.refusal import GatewayRefusal
 
 MAX_CHANNELS = 8
 MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chunks of text there
@@ -193,7 +194,10 @@ class StreamAudio:
         if magic == "OggS":
             self._ogg = ContainerStream("ogg")
         elif magic == "fLaC":
-            self._decoder = FlacStream()
+            try:
+                self._decoder = FlacStream()
+            except MissingDependencyError as error:
+                raise GatewayRefusal(415, f"this gateway takes no such audio: {error}") from error
         elif magic == "RIFF":
             self._decoder = _Wav()
         else:

@@ -54,7 +54,8 @@ class Asked:
     def fitted(self, info: ModelInfo, language_code: str) -> Ask:
         """What is asked of this model: several readings if its search has them, a language if it knows several."""
         search = dict(self.ask.search)
-        if self.max_alternatives > 1 and search.get("search", info.search) in BEAM_MODES:
+        has_beam = search["search"] in BEAM_MODES if "search" in search else info.has_beam
+        if self.max_alternatives > 1 and has_beam:
             search["nbest"] = min(self.max_alternatives, MAX_BEAM)
         language = language_code.partition("-")[0].lower()
         if info.has_prompt and language not in ("", "multi"):

@@ -13,25 +13,35 @@ import numpy as np
 
 from tritone.audio.inputs import mono
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError
-from tritone.gateway.live_audio import MAX_MESSAGE_S, import_av
+from tritone.errors import AudioError, MissingDependencyError
 
 MAX_METADATA = 1 << 20  # bytes of tags and pictures before the audio
+MAX_PIECE_S = 300.0  # of audio; silence takes a few bytes a second
 STREAMINFO = 0  # type of the metadata block that libav needs, section 8.2
 
 NOTHING: Samples = np.zeros(0, np.int16)
 
 
 class FlacStream:
-    """A FLAC file."""
+    """A FLAC file; `sample_rate` (Hz) and `channels` are 0 while its header has not come.
+
+    Raises:
+        MissingDependencyError: PyAV is not installed.
+    """
 
     def __init__(self) -> None:
-        self._av = import_av()
+        try:
+            import av
+            import av.error
+        except ImportError as error:
+            raise MissingDependencyError("streams of FLAC need PyAV: pip install 'tritone[video]'") from error
+        self._av: Any = av
         self._seen = b""
         self._codec: Any = None
         self.sample_rate = self.channels = 0
 
     def push(self, data: bytes) -> Samples:
+        """Take some bytes and return what they complete; raises `AudioError` if they are no FLAC."""
         if self._codec is None:
             self._seen += data
             frames = self._read_metadata()
@@ -42,6 +52,7 @@ class FlacStream:
         return _samples(self._frames(self._codec.parse(data)), self.sample_rate) if data else NOTHING
 
     def finish(self) -> Samples:
+        """The rest, after the last bytes."""
         if self._codec is None:
             raise AudioError("the audio ends in the middle of its FLAC header")
         return _samples(self._frames(self._rest()), self.sample_rate)
@@ -95,8 +106,8 @@ def _samples(frames: Iterable[Any], sample_rate: int) -> Samples:
         if frame.sample_rate != sample_rate:
             raise AudioError(f"the audio changes from {sample_rate} to {frame.sample_rate} Hz on its way")
         length += frame.samples
-        if length > MAX_MESSAGE_S * sample_rate:  # silence takes a few bytes a second
-            raise AudioError(f"a message has more than {MAX_MESSAGE_S:g} s of audio; send it in smaller ones")
+        if length > MAX_PIECE_S * sample_rate:
+            raise AudioError(f"a message has more than {MAX_PIECE_S:g} s of audio; send it in smaller ones")
         array = frame.to_ndarray()
         shaped = array.T if frame.format.is_planar else array.reshape(-1, frame.layout.nb_channels)
         parts.append(mono(shaped.astype(np.float32) * 2**-31 if shaped.dtype == np.int32 else shaped))
