@@ -111,5 +111,6 @@ def test_the_detection_error_is_that_of_pyannote() -> None:
                     annotation[core.Segment(start, end)] = "speech"
             whole = core.Timeline([core.Segment(0, 60)])
             theirs = detection.DetectionErrorRate(collar=2 * collar_s)(*marked, uem=whole)
-            ours = score_activity(*(speech(*map(tuple, spans)) for spans in times), 60, collar_s=collar_s)
+            true, found = (speech(*map(tuple, spans)) for spans in times)
+            ours = score_activity(true, found, 60, collar_s=collar_s)
             assert ours.detection_error == pytest.approx(theirs, abs=1e-9)

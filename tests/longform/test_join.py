@@ -1,5 +1,7 @@
 """Joining transcripts: every word once, at its time in the recording."""
 
+from random import Random
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -56,7 +58,7 @@ def speech(draw: st.DrawFn) -> list[Span]:
 @settings(max_examples=60, deadline=None)
 @given(speech(), st.randoms(use_true_random=False), st.booleans())
 def test_words_of_overlapping_pieces_come_once_each_and_in_order(
-    spoken: list[Span], random: object, details: bool
+    spoken: list[Span], random: Random, details: bool
 ) -> None:
     length = round((spoken[-1].end_s if spoken else 1.0) * RATE) + 1
     recording = np.random.default_rng(1).normal(size=length).astype(np.float32)

@@ -301,7 +301,6 @@ def _decoded(
     if not file.seekable():
         yield from pipes.decoded(file, name, max_audio_s, pcm_rate, _decoded)
         return
-    start = file.tell()
     _refuse_damaged(file, name)
     rate = promised = decoded = 0  # samples, by the header
     unread = ""  # why libsndfile does not read it
@@ -335,7 +334,6 @@ def _decoded(
             raise AudioError(f"{name} is damaged or cut off ({reason}). Copy or download it again.") from error
         unread = reason or "it is of no known format"
     if unread:
-        file.seek(start)
         yield from libav.decoded(file, name, max_audio_s, unread)
     elif decoded < promised:
         raise cut_off(name, f"its header promises {promised / rate:.3f} s, it holds {decoded / rate:.3f} s")

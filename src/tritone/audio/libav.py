@@ -48,6 +48,8 @@ def decoded(file: BinaryIO, name: str, max_audio_s: float | None, reason: str) -
         AudioError: not audio, without audio, damaged or cut off; `AudioTooLongError` as soon as the length is known.
         MissingDependencyError: PyAV is not installed, and it looks like a file that needs it.
     """
+    # libsndfile may have moved the descriptor, which the buffer of the file does not know.
+    file.seek(0, os.SEEK_END)
     file.seek(0)
     try:
         import av

@@ -27,7 +27,7 @@ from tritone.longform.pieces import OpenActivity, Pieces, pieces
 from tritone.result import TranscriptResult
 from tritone.transcript import Transcript
 
-AHEAD_PIECES = 6  # of a recording, cut before they are wanted: 12 MB
+AHEAD_S = 300.0  # of a recording, cut before it is wanted, in seconds: 19 MB; models get so much together
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class LongForm:
         job = _Job(recording.index, recording.source, Joiner(details=self._details))
         try:
             cut = self._cut(recording.value)
-            with closing(ahead(cut, AHEAD_PIECES, cut.close)) as found:
+            with closing(ahead(cut, AHEAD_S, lambda piece: piece.duration_s, cut.close)) as found:
                 for piece in found:
                     if job.error is not None:
                         break
