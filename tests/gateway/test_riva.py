@@ -468,3 +468,15 @@ def test_the_example_of_the_document_runs(served: GatewayServer, tmp_path: Path,
     names["service"].auth.channel.close()
     lines = capsys.readouterr().out.splitlines()
     assert (lines[0], lines[-1]) == ("Hello world. ", "final   Hello world. ")
+
+
+def test_words_have_speakers_by_number_in_recordings_and_streams(client: Any) -> None:
+    config = recognition()
+    riva.client.add_speaker_diarization_to_config(config, True, 2)
+    # Long enough for an embedding; the toy's voices are all alike.
+    audio = pcm(np.concatenate([said("hello"), said("one"), toy_waveform("neo", 8)]))
+    (result,) = client.offline_recognize(audio, config).results
+    assert {word.speaker_tag for word in result.alternatives[0].words} == {1}
+    spoken = [each for each in streamed(client, config, audio) if each.is_final]
+    assert {word.speaker_tag for each in spoken for word in each.alternatives[0].words} <= {0, 1}
+    assert all(each.alternatives[0].words for each in spoken if each.alternatives[0].transcript)
