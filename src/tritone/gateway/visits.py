@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ACCESS = logging.getLogger("tritone.gateway.access")
 MAX_PATH = 200  # characters of it in the log
+LEFT = 499  # of a gRPC call that its client has cancelled, or whose connection is gone; no error
 UNCOUNTED = ("/health/", "/metrics")
 AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again later", "internal error" of RFC 6455
 
@@ -87,7 +88,16 @@ class Visits:
                 raise  # the server breaks the connection off, by which the client knows
         finally:
             VISIT.reset(token)
-            self._leave(scope, visit, time.monotonic() - begun)
+            client = scope.get("client")
+            left(
+                self._gateway,
+                visit,
+                client=client[0] if client else "",
+                method=scope.get("method", "WEBSOCKET"),
+                path=scope["path"],
+                took_s=time.monotonic() - begun,
+                timed=is_http,
+            )
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         limits = self._limits
@@ -149,27 +159,28 @@ class Visits:
     def _too_large(self) -> GatewayRefusal:
         return GatewayRefusal(413, f"the body has more than {self._limits.max_body_mb:g} MB, the largest size")
 
-    def _leave(self, scope: Scope, visit: Visit, took_s: float) -> None:
-        failed = visit.status >= 400 or bool(visit.code)
-        outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
-        self._gateway.metrics.requests.labels(visit.door, outcome).inc()
-        if visit.refused:
-            self._gateway.metrics.refusals.labels(visit.door, visit.code).inc()
-        if scope["type"] == "http":
-            self._gateway.metrics.seconds.labels(visit.door).observe(took_s)
-        if ACCESS.isEnabledFor(logging.INFO):
-            client = scope.get("client")
-            line = {
-                "client": client[0] if client else "",
-                "caller": visit.name,
-                "door": visit.door,
-                "method": scope.get("method", "WEBSOCKET"),
-                "path": scope["path"][:MAX_PATH],
-                "status": visit.status,
-                "error": visit.code,
-                "seconds": round(took_s, 4),
-            }
-            ACCESS.info("%s", json.dumps(line))
+
+def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, took_s: float, timed: bool) -> None:
+    """Count a visit that is over, and write its line to the log. `timed`: whether its time tells anything."""
+    failed = (visit.status >= 400 and visit.status != LEFT) or bool(visit.code)
+    outcome = "ok" if not failed else "refused" if visit.refused or 400 <= visit.status < 500 else "failed"
+    gateway.metrics.requests.labels(visit.door, outcome).inc()
+    if visit.refused:
+        gateway.metrics.refusals.labels(visit.door, visit.code).inc()
+    if timed:
+        gateway.metrics.seconds.labels(visit.door).observe(took_s)
+    if ACCESS.isEnabledFor(logging.INFO):
+        line = {
+            "client": client,
+            "caller": visit.name,
+            "door": visit.door,
+            "method": method,
+            "path": path[:MAX_PATH],
+            "status": visit.status,
+            "error": visit.code,
+            "seconds": round(took_s, 4),
+        }
+        ACCESS.info("%s", json.dumps(line))
 
 
 async def _closed(send: Send, answer: ErrorAnswer) -> None:

@@ -1,0 +1,306 @@
+"""The audio of Riva's requests: what the configuration says of it, and the bytes themselves.
+
+AudioFormat.of(config)                         what the client announced
+recording(format, bytes)  ->  bytes of a file  for whole recordings, which are decoded elsewhere
+await StreamAudio(format).push(bytes)  ->  samples   for streams, as they come
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
+from tritone.audio.flac_stream import NOTHING, FlacStream
+from tritone.audio.g711 import decode_alaw, decode_mulaw
+from tritone.audio.inputs import mono
+from tritone.audio.waveform import Samples
+from tritone.errors import AudioError, InputError, MissingDependencyError
+from tritone.gateway.doors.riva.messages import ENCODINGS
+from tritone.gateway.live_audio import ContainerStream
+from tritone.gateway.refusal import GatewayRefusal
+
+MAX_CHANNELS = 8
+MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chunks of text there
+UNKNOWN_SIZES = {0, 0x7FFFFFFF, 0xFFFFFFFF}  # of samples, in headers that were written before the audio
+NAMES = {number: name for name, number in ENCODINGS.items()}
+PCM, FLAC, MULAW, OGG_OPUS, ALAW = (ENCODINGS[name] for name in ("LINEAR_PCM", "FLAC", "MULAW", "OGGOPUS", "ALAW"))
+G711 = {MULAW: decode_mulaw, ALAW: decode_alaw}
+RAW = {PCM: 2, MULAW: 1, ALAW: 1}  # bytes of a sample
+MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg"}
+WAV_TAGS = {1: PCM, 6: ALAW, 7: MULAW}  # format tags of RIFF/WAVE
+TAG_OF = {encoding: tag for tag, encoding in WAV_TAGS.items()}
+EXTENSIBLE = 0xFFFE  # the tag proper is the start of the sub-format then
+
+
+@dataclass(frozen=True, kw_only=True)
+class AudioFormat:
+    """What a configuration says of the audio; 0 where it leaves something to the header of the audio."""
+
+    encoding: int = 0  # of ENCODINGS
+    sample_rate: int = 0  # in Hz
+    channels: int = 0
+
+    @classmethod
+    def of(cls, config: Any) -> "AudioFormat":
+        """Read a RecognitionConfig.
+
+        Raises:
+            InputError: no audio is like that.
+        """
+        if config.encoding not in NAMES:
+            raise InputError(f"encoding {config.encoding} is not known; send one of {', '.join(ENCODINGS)}")
+        rate, channels = config.sample_rate_hertz, config.audio_channel_count
+        if rate and not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
+            raise InputError(f"sample_rate_hertz is {rate}; {MIN_SAMPLE_RATE} to {MAX_SAMPLE_RATE} are possible")
+        if not 0 <= channels <= MAX_CHANNELS:
+            raise InputError(f"audio_channel_count is {channels}; 1 to {MAX_CHANNELS} are possible")
+        return cls(encoding=config.encoding, sample_rate=rate, channels=channels)
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.encoding]
+
+    def check_header(self, sample_rate: int, channels: int) -> None:
+        """Compare with what the audio itself says; raises `AudioError` where they differ."""
+        for told, found, field in (
+            (self.sample_rate, sample_rate, "sample_rate_hertz"),
+            (self.channels, channels, "audio_channel_count"),
+        ):
+            if told and told != found:
+                raise AudioError(
+                    f"{field} is {told}, but the audio's own header says {found}. Leave {field} out, or correct it."
+                )
+
+    def check_start(self, start: bytes) -> str:
+        """What the first four bytes are: "RIFF", "fLaC", "OggS", or "" for samples without a header.
+
+        Raises:
+            AudioError: they are not of this encoding, or it is not known of what.
+        """
+        found = start[:4] if start[:4] in MAGIC else b""
+        fits = {0: {b"RIFF", b"fLaC", b"OggS"}, FLAC: {b"fLaC"}, OGG_OPUS: {b"OggS"}}
+        if found not in fits.get(self.encoding, {b"RIFF", b""}):
+            seen = MAGIC.get(found, "no WAV, FLAC or Ogg")
+            advice = (
+                "Name the encoding of samples without a header, and their sample_rate_hertz."
+                if self.encoding == 0
+                else "Send what the encoding says, or ENCODING_UNSPECIFIED for audio with a header."
+            )
+            raise AudioError(f"the encoding is {self.name}, but the audio begins like {seen}. {advice}")
+        if not found and not self.sample_rate:
+            raise AudioError(f"{self.name} without a header needs sample_rate_hertz, such as 16000")
+        return found.decode("ascii")
+
+
+def recording(told: AudioFormat, audio: bytes) -> bytes:
+    """A whole recording as a file: samples without a header get one of WAV, everything else stays as it is.
+
+    Raises:
+        AudioError: the audio is not what `told` says.
+    """
+    if not audio:
+        raise AudioError("the request has no audio: its field 'audio' is empty")
+    magic = told.check_start(audio)
+    if magic == "RIFF":
+        wav = _WavHeader()
+        wav.push(audio[:MAX_WAV_HEADER])
+        told.check_header(wav.sample_rate, wav.channels)
+    if magic:
+        return audio
+    size, channels = RAW[told.encoding], told.channels or 1
+    width = size * channels
+    if len(audio) % width:
+        raise AudioError(f"{len(audio)} bytes are no whole number of {told.name} samples of {width} bytes")
+    tag, rate = TAG_OF[told.encoding], told.sample_rate
+    head = struct.pack("<4sIHHIIHH", b"fmt ", 16, tag, channels, rate, rate * width, width, 8 * size)
+    return b"".join(
+        (
+            struct.pack("<4sI4s", b"RIFF", 4 + len(head) + 8 + len(audio), b"WAVE"),
+            head,
+            struct.pack("<4sI", b"data", len(audio)),
+            audio,
+        )
+    )
+
+
+class _Decoder(Protocol):
+    sample_rate: int  # in Hz; 0 while it is not known
+    channels: int
+
+    def push(self, data: bytes) -> Samples: ...
+    def finish(self) -> Samples: ...
+
+
+class StreamAudio:
+    """The audio of a stream, decoded as it comes. Several channels are averaged."""
+
+    def __init__(self, told: AudioFormat) -> None:
+        self._told = told
+        self._start = b""
+        self._decoder: _Decoder | None = None
+        self._ogg: ContainerStream | None = None
+
+    @property
+    def sample_rate(self) -> int:
+        """In Hz; 0 while it is not known."""
+        if self._ogg is not None:
+            return self._ogg.rate
+        return 0 if self._decoder is None else self._decoder.sample_rate
+
+    async def push(self, data: bytes) -> Samples:
+        """Take some bytes, cut anywhere, and return what they complete: (samples,), mono.
+
+        Raises:
+            AudioError: they are not what was announced.
+            GatewayRefusal: they are compressed, and PyAV is not installed.
+        """
+        if self._decoder is None and self._ogg is None:
+            self._start += data
+            if len(self._start) < 4:
+                return NOTHING
+            data, self._start = self._start, b""
+            self._choose(self._told.check_start(data))
+        if self._ogg is not None:
+            return await self._ogg.push(data)
+        assert self._decoder is not None
+        known = self._decoder.sample_rate
+        samples = self._decoder.push(data)
+        if not known and self._decoder.sample_rate:
+            self._told.check_header(self._decoder.sample_rate, self._decoder.channels)
+        return samples
+
+    async def finish(self) -> Samples:
+        """The rest, after the last bytes.
+
+        Raises:
+            AudioError: the audio ends in the middle of a sample or of its header.
+        """
+        if self._start:
+            raise AudioError(f"the audio has {len(self._start)} bytes; send more, or none at all")
+        if self._ogg is not None:
+            return await self._ogg.finish()
+        return NOTHING if self._decoder is None else self._decoder.finish()
+
+    async def __aenter__(self) -> "StreamAudio":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._ogg is not None:
+            self._ogg.close()
+
+    def _choose(self, magic: str) -> None:
+        if magic == "OggS":
+            self._ogg = ContainerStream("ogg")
+        elif magic == "fLaC":
+            try:
+                self._decoder = FlacStream()
+            except MissingDependencyError as error:
+                raise GatewayRefusal(415, f"this gateway takes no such audio: {error}") from error
+        elif magic == "RIFF":
+            self._decoder = _Wav()
+        else:
+            self._decoder = _Samples(self._told)
+
+
+class _Samples:
+    """PCM, mu-law or A-law without a header."""
+
+    def __init__(self, told: AudioFormat) -> None:
+        self.sample_rate, self.channels = told.sample_rate, told.channels or 1
+        self._decode = G711.get(told.encoding)
+        self._width = RAW[told.encoding] * self.channels
+        self._rest = b""
+
+    def push(self, data: bytes) -> Samples:
+        data = self._rest + data if self._rest else data
+        whole = len(data) // self._width * self._width
+        self._rest = data[whole:]
+        samples = np.frombuffer(data, "<i2", whole // 2) if self._decode is None else self._decode(data[:whole])
+        return mono(samples.reshape(-1, self.channels))
+
+    def finish(self) -> Samples:
+        if self._rest:
+            raise AudioError(f"the audio ends {len(self._rest)} bytes into a sample of {self._width}")
+        return NOTHING
+
+
+class _Wav:
+    """A WAV file as it is sent; whatever follows its samples is left out."""
+
+    def __init__(self) -> None:
+        self._header: _WavHeader | None = _WavHeader()
+        self._left = 0
+        self._samples: _Samples | None = None
+        self.sample_rate, self.channels = 0, 1
+
+    def push(self, data: bytes) -> Samples:
+        if self._header is not None:
+            rest = self._header.push(data)
+            if rest is None:
+                return NOTHING
+            header, self._header, data = self._header, None, rest
+            self.sample_rate, self.channels, self._left = header.sample_rate, header.channels, header.num_bytes
+            self._samples = _Samples(
+                AudioFormat(encoding=header.encoding, sample_rate=header.sample_rate, channels=header.channels)
+            )
+        assert self._samples is not None
+        data, self._left = data[: self._left], max(self._left - len(data), 0)
+        return self._samples.push(data)
+
+    def finish(self) -> Samples:
+        if self._samples is None:
+            raise AudioError("the audio ends in the middle of its WAV header")
+        return self._samples.finish()
+
+
+class _WavHeader:
+    """What precedes the samples of a WAV file: chunks, one of which says of what form they are."""
+
+    def __init__(self) -> None:
+        self._seen = b""
+        self.encoding = self.sample_rate = self.channels = 0
+        self.num_bytes = 0
+
+    def push(self, data: bytes) -> bytes | None:
+        """Take bytes; return those behind the header when it is complete, None before.
+
+        Raises:
+            AudioError: it is no WAV file, or one of another kind than can be streamed.
+        """
+        self._seen += data
+        if len(self._seen) >= 12 and self._seen[8:12] != b"WAVE":
+            raise AudioError("the audio begins like RIFF, but is no WAV file")
+        at = 12
+        while len(self._seen) >= at + 8:
+            name, size = struct.unpack_from("<4sI", self._seen, at)
+            if name == b"data":
+                if not self.sample_rate:
+                    raise AudioError("the WAV header has no format before its samples")
+                self.num_bytes = 1 << 62 if size in UNKNOWN_SIZES else size
+                rest, self._seen = self._seen[at + 8 :], b""
+                return rest
+            if name == b"fmt ":
+                if len(self._seen) < at + 8 + min(size, 40):
+                    return None
+                self._read_format(self._seen[at + 8 : at + 8 + size])
+            at += 8 + size + size % 2
+            if at > MAX_WAV_HEADER:
+                raise AudioError(f"the WAV header has more than {MAX_WAV_HEADER} bytes before its samples")
+        return None
+
+    def _read_format(self, chunk: bytes) -> None:
+        if len(chunk) < 16:
+            raise AudioError(f"the format of the WAV header has {len(chunk)} bytes, at least 16 are needed")
+        tag, channels, rate, _, _, bits = struct.unpack_from("<HHIIHH", chunk)
+        if tag == EXTENSIBLE and len(chunk) >= 26:
+            tag = struct.unpack_from("<H", chunk, 24)[0]
+        encoding = WAV_TAGS.get(tag)
+        if encoding is None or bits != 8 * RAW[encoding]:
+            raise AudioError(
+                f"the WAV has samples of {bits} bits in format {tag}; 16-bit PCM, or mu-law or A-law is needed here"
+            )
+        if not 1 <= channels <= MAX_CHANNELS or not MIN_SAMPLE_RATE <= rate <= MAX_SAMPLE_RATE:
+            raise AudioError(f"the WAV header claims {channels} channels at {rate} Hz")
+        self.encoding, self.channels, self.sample_rate = encoding, channels, rate

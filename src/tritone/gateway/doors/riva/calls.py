@@ -1,0 +1,80 @@
+"""What happens around every call of gRPC, as `visits.py` has it for HTTP: errors, metrics, log and trace."""
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from tritone.gateway.refusal import told
+from tritone.gateway.visit import VISIT, Visit
+from tritone.gateway.visits import LEFT, left
+from tritone.proxy.grpc import peer_of
+
+if TYPE_CHECKING:
+    from tritone.gateway.gateway import Gateway
+
+HEALTH = "/grpc.health.v1."  # asked all day long, and not counted
+STATUS = {
+    400: grpc.StatusCode.INVALID_ARGUMENT,
+    401: grpc.StatusCode.UNAUTHENTICATED,
+    403: grpc.StatusCode.PERMISSION_DENIED,
+    404: grpc.StatusCode.NOT_FOUND,
+    408: grpc.StatusCode.DEADLINE_EXCEEDED,
+    413: grpc.StatusCode.OUT_OF_RANGE,
+    415: grpc.StatusCode.INVALID_ARGUMENT,
+    429: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    502: grpc.StatusCode.UNAVAILABLE,
+    503: grpc.StatusCode.UNAVAILABLE,
+    504: grpc.StatusCode.DEADLINE_EXCEEDED,
+}
+"""What statuses of HTTP are called in gRPC; all others are INTERNAL."""
+
+Context = Any  # grpc.aio.ServicerContext
+Handler = Callable[[Any, Context], Awaitable[Any]]
+
+
+def headers_of(context: Context) -> dict[str, str]:
+    """The metadata of a call that is text, by names in lower case."""
+    return {key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)}
+
+
+class Calls:
+    """The calls of one gateway."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+
+    def visit(self, path: str, handler: Handler, *, is_unary: bool = True) -> Handler:
+        """The handler of calls to `path`, whose errors end the call with a status and a sentence."""
+
+        async def handled(request: Any, context: Context) -> Any:
+            visit, begun = Visit(status=200), time.monotonic()
+            token = VISIT.set(visit)
+            try:
+                with self._gateway.traces.span(path, headers_of(context)):
+                    return await handler(request, context)
+            except asyncio.CancelledError:
+                visit.status = LEFT
+                raise
+            except Exception as error:
+                answer = told(error)
+                visit.status = answer.status
+                again = answer.retry_after_s
+                hints = () if again is None else (("retry-after-ms", str(max(1, round(1000 * again)))),)
+                await context.abort(STATUS.get(answer.status, grpc.StatusCode.INTERNAL), answer.message, hints)
+            finally:
+                VISIT.reset(token)
+                if not path.startswith(HEALTH):
+                    left(
+                        self._gateway,
+                        visit,
+                        client=peer_of(context)[0],
+                        method="GRPC",
+                        path=path,
+                        took_s=time.monotonic() - begun,
+                        timed=is_unary,
+                    )
+
+        return handled

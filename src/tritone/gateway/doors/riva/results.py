@@ -1,0 +1,64 @@
+"""Transcripts as Riva's messages have them.
+
+transcript  ->  result.alternatives: text, confidence, words with times in milliseconds and speakers as numbers
+"""
+
+import re
+from typing import Any
+
+from tritone.transcript import IDEOGRAPH, Span, Transcript
+
+UNSPACED = re.compile(f"{IDEOGRAPH}.?$")  # texts of scripts that have no spaces, maybe with a mark at their end
+CHANNEL = 1
+
+
+class Results:
+    """Fills the results of one call; speakers keep their numbers over all of them.
+
+    Args:
+        words: whether results have words, with their times.
+        speakers: whether words have speakers, from 1 by their first word; 0 where it is not known who spoke.
+    """
+
+    def __init__(self, *, words: bool, speakers: bool) -> None:
+        self._words = words or speakers
+        self._speakers: dict[str, int] | None = {} if speakers else None
+
+    def fill(self, result: Any, transcript: Transcript, audio_s: float, *, is_final: bool) -> None:
+        """Write a transcript into a SpeechRecognitionResult or StreamingRecognitionResult.
+
+        Args:
+            audio_s: seconds of audio that were heard by now.
+        """
+        result.channel_tag, result.audio_processed = CHANNEL, audio_s
+        best = result.alternatives.add(transcript=_ended(transcript.text) if is_final else transcript.text)
+        if transcript.language:
+            best.language_code.append(transcript.language)
+        if not is_final:
+            return
+        best.confidence = transcript.confidence
+        if self._words:
+            for word in transcript.words:
+                self._add_word(best, word, transcript.language)
+        for each in transcript.alternatives[1:]:
+            result.alternatives.add(transcript=_ended(each.text), confidence=each.confidence)
+
+    def _add_word(self, alternative: Any, word: Span, language: str) -> None:
+        alternative.words.add(
+            word=word.text,
+            start_time=round(1000 * word.start_s),
+            end_time=round(1000 * word.end_s),
+            confidence=word.confidence,
+            speaker_tag=self._tag(word.speaker),
+            language_code=language,
+        )
+
+    def _tag(self, speaker: str) -> int:
+        if self._speakers is None or not speaker:
+            return 0
+        return self._speakers.setdefault(speaker, len(self._speakers) + 1)
+
+
+def _ended(text: str) -> str:
+    """Final texts end with a space, as Riva's do: its clients put them behind each other as they come."""
+    return text if not text or UNSPACED.search(text) else f"{text} "

@@ -1,0 +1,282 @@
+"""Riva's speech recognition service: its three calls, and the health of gRPC servers.
+
+bytes of a request  ->  Ask, audio  ->  the gateway's Speech  ->  bytes of responses
+"""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, Any
+
+import grpc
+
+from tritone.errors import InputError
+from tritone.gateway.ask import Event
+from tritone.gateway.doors.riva import messages
+from tritone.gateway.doors.riva.audio import AudioFormat, StreamAudio, recording
+from tritone.gateway.doors.riva.calls import Calls, Context, headers_of
+from tritone.gateway.doors.riva.config import Asked, asked
+from tritone.gateway.doors.riva.messages import HEALTH, SERVICE, read
+from tritone.gateway.doors.riva.results import Results
+from tritone.gateway.live import Live
+from tritone.gateway.refusal import GatewayRefusal
+from tritone.transcript import Transcript
+
+if TYPE_CHECKING:
+    from tritone.gateway.callers import Caller
+    from tritone.gateway.gateway import Gateway
+
+DOOR = "riva"
+COMPRESSED = (b"\x1f\x8b", b"\x78")  # gzip and deflate; no message of this service begins so
+STABLE = 1.0  # of a partial result that nothing follows
+WATCH_S = 5.0  # between two looks at the health, for those who watch it
+HEALTH_S = 1.0  # for which an answer about it holds
+FORCE_END = "force_eou"  # the one key of `runtime_config`
+
+
+class RivaService(grpc.GenericRpcHandler):
+    """Answers the calls of Riva's clients. Messages are read here, since gRPC's own errors about them say little."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        self._limits = gateway.options.limits
+        self._calls = Calls(gateway)
+        self._in_flight = 0  # recordings
+        self._looked_at, self._why_not_ready = float("-inf"), "nobody has asked yet"
+
+    def service(self, handler_call_details: Any) -> Any:
+        """gRPC's interface: who handles a call; None for calls that there are not."""
+        name = handler_call_details.method
+        calls = self._calls
+        # With one message on either side. As streams of requests they ask for a key before the message is read.
+        unary: dict[str, Callable[[AsyncIterator[bytes], Context], Awaitable[bytes]]] = {
+            f"/{SERVICE}/Recognize": self.recognize,
+            f"/{SERVICE}/GetRivaSpeechRecognitionConfig": self.list_models,
+            f"/{HEALTH}/Check": self.check_health,
+        }
+        if name in unary:
+            return grpc.stream_unary_rpc_method_handler(calls.visit(name, unary[name]))
+        if name == f"/{SERVICE}/StreamingRecognize":
+            return grpc.stream_stream_rpc_method_handler(calls.visit(name, self.streaming_recognize, is_unary=False))
+        if name == f"/{HEALTH}/Watch":
+            return grpc.unary_stream_rpc_method_handler(calls.visit(name, self.watch_health))
+        return None
+
+    async def recognize(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Transcribe a whole recording, of any length."""
+        caller = await self._admit(context)
+        if self._in_flight >= self._limits.max_requests:
+            raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
+        request = read(messages.RecognizeRequest, await self._only(requests))
+        wanted = asked(request.config, streams=False)
+        audio = recording(AudioFormat.of(request.config), request.audio)
+        info = await self._gateway.speech.model(wanted.ask.model, "offline")
+        ask = wanted.fitted(info, request.config.language_code)
+        found = await self._in_time(self._gateway.speech.transcribe(audio, ask, caller))
+        response = messages.RecognizeResponse()
+        if request.HasField("id"):
+            response.id.value = request.id.value
+        _results(request.config).fill(response.results.add(), found, found.audio_s, is_final=True)
+        return _bytes(response)
+
+    async def streaming_recognize(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        """Recognise audio while it comes; leaving the call, in whatever way, frees its stream."""
+        caller = await self._admit(context)
+        async with AsyncExitStack() as held:
+            stream: _Stream | None = None
+            while (message := await self._next(requests, self._limits.idle_s)) is not None:
+                if len(message) > self._limits.max_message_bytes:
+                    raise GatewayRefusal(
+                        413,
+                        f"a message has {len(message)} bytes, {self._limits.max_message_bytes} are allowed; send the "
+                        "audio in smaller ones",
+                    )
+                request = read(messages.StreamingRecognizeRequest, _plain(message))
+                if stream is None:
+                    stream = _Stream(self._gateway, request, caller, context, held)
+                else:
+                    await stream.take(request)
+            if stream is None:
+                raise InputError("the call ended without a message; the first one has streaming_config")
+            await stream.finish()
+
+    async def list_models(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """The served models, by the names that requests may use."""
+        await self._admit(context)
+        wanted = read(messages.ConfigRequest, await self._only(requests)).model_name
+        response = messages.ConfigResponse()
+        for info in await self._gateway.speech.models():
+            if wanted in ("", info.name):
+                streams = info.kind == "streaming"
+                entry = response.model_config.add(model_name=info.name)
+                entry.parameters.update(
+                    type="online" if streams else "offline", streaming=str(streams), sample_rate=str(info.sample_rate)
+                )
+        if wanted and not response.model_config:
+            raise GatewayRefusal(404, f"there is no ready model {wanted[:200]!r}", code="model_not_found")
+        return _bytes(response)
+
+    async def check_health(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
+        """Whether requests can be answered now; needs no key."""
+        _require_service(read(messages.HealthCheckRequest, await self._only(requests)).service)
+        return await self._health()
+
+    async def watch_health(self, message: bytes, context: Context) -> None:
+        """The health now and whenever it changes, until the client leaves."""
+        _require_service(read(messages.HealthCheckRequest, _plain(message)).service)
+        before = b""
+        while True:
+            if (now := await self._health()) != before:
+                await context.write(now)
+                before = now
+            await asyncio.sleep(WATCH_S)
+
+    async def _health(self) -> bytes:
+        """As it was a moment ago, however many ask."""
+        if time.monotonic() - self._looked_at > HEALTH_S:
+            self._why_not_ready = await self._gateway.why_not_ready()
+            self._looked_at = time.monotonic()
+        status = messages.NOT_SERVING if self._why_not_ready else messages.SERVING
+        return _bytes(messages.HealthCheckResponse(status=status))
+
+    async def _admit(self, context: Context) -> "Caller":
+        return await self._gateway.admit(headers_of(context), {}, door=DOOR)
+
+    async def _in_time(self, answer: Awaitable[Transcript]) -> Transcript:
+        limit = self._limits.request_s
+        self._in_flight += 1
+        try:
+            return await asyncio.wait_for(answer, limit)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            raise GatewayRefusal(408, f"the request took more than {limit:g} s, the longest time") from error
+        finally:
+            self._in_flight -= 1
+
+    async def _only(self, requests: AsyncIterator[bytes]) -> bytes:
+        """The message of a call that has one."""
+        message = await self._next(requests, self._limits.request_s)
+        if message is None:
+            raise InputError("the call has no message")
+        return _plain(message)
+
+    async def _next(self, requests: AsyncIterator[bytes], limit_s: float) -> bytes | None:
+        """The next message of a call, None at its end."""
+        try:
+            return await asyncio.wait_for(anext(requests, None), limit_s)
+        except (asyncio.TimeoutError, TimeoutError) as error:
+            message = f"nothing came for {limit_s:g} s, so the call was ended; make another one"
+            raise GatewayRefusal(408, message) from error
+
+
+class _Stream:
+    """One call of StreamingRecognize: its first message has the configuration, the others have audio."""
+
+    def __init__(
+        self, gateway: "Gateway", first: Any, caller: "Caller", context: Context, held: AsyncExitStack
+    ) -> None:
+        if first.WhichOneof("streaming_request") != "streaming_config":
+            raise InputError("the first message of a stream must have streaming_config, and no audio")
+        config = first.streaming_config.config
+        self._gateway = gateway
+        self._wanted: Asked = asked(config, streams=True, detects=bool(gateway.options.vad_model))
+        self._language_code = config.language_code
+        self._interim = first.streaming_config.interim_results
+        self._audio = StreamAudio(AudioFormat.of(config))
+        held.push_async_exit(self._audio)
+        self._results = _results(config)
+        self._id = first.id.value if first.HasField("id") else None
+        self._caller = caller
+        self._context = context
+        self._held = held
+        self._live: Live | None = None
+        self._partial: Transcript | None = None  # the latest, while it was not called stable
+        self._changed_s = 0.0  # seconds of audio that were heard when it came
+
+    async def start(self) -> None:
+        """Open the stream, unless its sample rate is yet to come."""
+        if self._live is None and self._audio.sample_rate:
+            info = await self._gateway.speech.model(self._wanted.ask.model, "streaming")
+            ask = self._wanted.fitted(info, self._language_code)
+            live = await self._gateway.speech.open(ask, self._audio.sample_rate, self._caller)
+            self._live = await self._held.enter_async_context(live)
+
+    async def take(self, request: Any) -> None:
+        if request.WhichOneof("streaming_request") == "streaming_config":
+            raise InputError("streaming_config comes once, in the first message; open another stream for another one")
+        ends = _forced_end(dict(request.runtime_config))
+        samples = await self._audio.push(request.audio_content)
+        await self.start()
+        if self._live is not None and samples.size:
+            await self._answer(await self._live.accept(samples))
+            await self._answer_early()
+        if ends and self._live is not None:
+            await self._answer(await self._live.commit())
+
+    async def finish(self) -> None:
+        rest = await self._audio.finish()
+        await self.start()
+        if self._live is None:
+            raise InputError("the stream ended without audio")
+        if rest.size:
+            await self._answer(await self._live.accept(rest))
+        await self._answer(await self._live.finish())
+
+    async def _answer(self, events: list[Event]) -> None:
+        for event in events:
+            if event.transcript is None or event.kind not in ("partial", "final"):
+                continue
+            is_final = event.kind == "final"
+            self._partial, self._changed_s = None if is_final else event.transcript, self._heard_s
+            if is_final or self._interim:
+                await self._write(event.transcript, is_final=is_final)
+
+    async def _answer_early(self) -> None:
+        """Call a partial result stable when no token has followed it for long enough; once, until it changes."""
+        found, early_s = self._partial, self._wanted.early_end_s
+        if found is not None and early_s and self._interim and self._heard_s - self._changed_s >= early_s:
+            self._partial = None
+            await self._write(found, is_final=False, stability=STABLE)
+
+    async def _write(self, found: Transcript, *, is_final: bool, stability: float = 0.0) -> None:
+        response = messages.StreamingRecognizeResponse()
+        if self._id is not None:
+            response.id.value = self._id
+        result = response.results.add(is_final=is_final, stability=stability)
+        self._results.fill(result, found, self._heard_s, is_final=is_final)
+        await self._context.write(_bytes(response))
+
+    @property
+    def _heard_s(self) -> float:
+        return 0.0 if self._live is None else self._live.heard_s
+
+
+def _results(config: Any) -> Results:
+    speakers = config.diarization_config.enable_speaker_diarization
+    return Results(words=config.enable_word_time_offsets, speakers=speakers)
+
+
+def _forced_end(runtime: dict[str, str]) -> bool:
+    text = runtime.pop(FORCE_END, "false").lower()
+    if runtime or text not in ("true", "false"):
+        raise InputError(f"runtime_config knows {FORCE_END}, which is true or false; got {str(runtime or text)[:200]}")
+    return text == "true"
+
+
+def _require_service(name: str) -> None:
+    if name not in ("", SERVICE):
+        raise GatewayRefusal(404, f"there is no service {name[:200]!r} here; there is {SERVICE}")
+
+
+def _plain(message: bytes) -> bytes:
+    """A message that is not compressed: unpacking is switched off, since gRPC's knows no limit."""
+    if message.startswith(COMPRESSED):
+        raise InputError(
+            "compressed messages are not read here, for audio is hardly smaller then; send them as they are"
+        )
+    return message
+
+
+def _bytes(message: Any) -> bytes:
+    data: bytes = message.SerializeToString()
+    return data
