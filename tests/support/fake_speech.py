@@ -18,6 +18,7 @@ import soundfile
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
+from tritone.client.models import Kind, ModelInfo
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
 from tritone.transcript import Alternative, Span, Transcript
@@ -53,6 +54,8 @@ def transcript(words: Sequence[tuple[str, float]], segment: int = 0, *, is_final
 
 
 class FakeLive:
+    model = "fake"
+
     def __init__(self, speech: "FakeSpeech", sample_rate: int) -> None:
         self._speech = speech
         self._rate = sample_rate
@@ -78,7 +81,7 @@ class FakeLive:
             level = round(float(self._samples[0]))
             self._samples = self._samples[block:]
             if level:
-                self._words.append((str(level), self._position_s))
+                self._words.append((f"{level}{self._speech.suffix}", self._position_s))
             self._position_s = round(self._position_s + 0.1, 3)
             if not level and self._words:
                 events.append(self._end())
@@ -114,13 +117,17 @@ class FakeLive:
 
 
 class FakeSpeech:
-    """`asked`: what was asked for, in order. `error`: what audio fails with. `delay_s`: how long audio takes."""
+    """`asked`: what was asked for, in order. `error`: what audio fails with. `delay_s`: how long audio takes.
+
+    `has_beam`: the model. `suffix`: of every word."""
 
     def __init__(self) -> None:
         self.asked: list[Ask] = []
         self.open_ones: set[FakeLive] = set()
         self.error: BaseException | None = None
         self.delay_s = 0.0
+        self.has_beam = True
+        self.suffix = ""
 
     @property
     def open_streams(self) -> int:
@@ -131,6 +138,9 @@ class FakeSpeech:
         live = FakeLive(self, sample_rate)
         self.open_ones.add(live)
         return live
+
+    async def model(self, name: str, kind: Kind) -> ModelInfo:
+        return ModelInfo(name=name, kind=kind, has_beam=self.has_beam)
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
         self.asked.append(ask)

@@ -22,6 +22,14 @@ def gateway(
     riva_port: Annotated[
         int | None, typer.Option(help="Port of Riva's gRPC; none if not given. 0: any that is free.")
     ] = None,
+    vosk_port: Annotated[int | None, typer.Option(help="Port for clients of Vosk's server, such as 2700.")] = None,
+    wenet_port: Annotated[int | None, typer.Option(help="Port for clients of WeNet's server, such as 10086.")] = None,
+    sherpa_onnx_port: Annotated[
+        int | None, typer.Option(help="Port for clients of sherpa-onnx's online WebSocket server, such as 6006.")
+    ] = None,
+    sherpa_onnx_offline_port: Annotated[
+        int | None, typer.Option(help="Port for clients of sherpa-onnx's offline WebSocket server.")
+    ] = None,
     cors: Annotated[
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Pages of this origin may ask, like https://app.example; may be repeated."),
@@ -57,7 +65,13 @@ def gateway(
         logging.getLogger("tritone.gateway.access").setLevel(logging.INFO)
     if (tls_certificate is None) != (tls_key is None) or (tls_client_ca and not tls_key):
         raise typer.BadParameter("--tls-certificate and --tls-key go together; --tls-client-ca needs both")
-    ports = {"riva": riva_port}
+    ports = {
+        "riva": riva_port,
+        "vosk": vosk_port,
+        "wenet": wenet_port,
+        "sherpa_onnx": sherpa_onnx_port,
+        "sherpa_onnx_offline": sherpa_onnx_offline_port,
+    }
     try:
         tls = None
         if tls_certificate is not None and tls_key is not None:

@@ -24,6 +24,8 @@ FOR: Mapping[str, str] = {
 }
 """How models that write no text are called."""
 
+GREEDY = "greedy"  # the mode of search without a beam
+
 DEFAULT_SAMPLE_RATE = 16000
 """What the wire contract means when a model's configuration has no parameter `sample_rate`, in Hz."""
 
@@ -47,6 +49,7 @@ class ModelInfo:
     max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
+    has_beam: bool = False  # whether it keeps several hypotheses unless a request says otherwise
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
@@ -165,6 +168,7 @@ class ModelInfo:
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
             has_search="search" in parameters or "decoding" in parameters,  # the latter of Whisper models
+            has_beam=parameters.get("search", {}).get("string_value", GREEDY) != GREEDY,
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",

@@ -59,6 +59,12 @@ class GatewayOptions:
     stream_model: str = field(default="", metadata={"help": "Model for live streams; not needed if there is only one."})
     vad_model: str = field(default="", metadata={"help": "Model that finds speech in live streams."})
     chunk_ms: float = field(default=160.0, metadata={"help": "Audio of a live stream that is sent at a time, in ms."})
+    ping_s: float = field(
+        default=10.0,
+        metadata={
+            "help": "Seconds between pings of WebSockets, and for their answer; clients without one are given up."
+        },
+    )
     drain_s: float = field(
         default=10.0, metadata={"help": "How long live streams may go on after SIGTERM, in seconds."}
     )
@@ -84,6 +90,6 @@ class GatewayOptions:
         for name, port in {"port": self.port, "metrics": self.metrics_port or 0, **self.ports}.items():
             if not 0 <= port <= 65535:
                 raise ValueError(f"the port of {name} must be 1 to 65535, or 0 for any, got {port}")
-        for name in ("chunk_ms", "drain_s"):
+        for name in ("chunk_ms", "drain_s", "ping_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)}")

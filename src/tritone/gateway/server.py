@@ -25,6 +25,7 @@ try:
 
     from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.doors import all_doors
+    from tritone.gateway.keepalive import ClientProtocol
 except ImportError as error:
     raise MissingDependencyError(
         f"the gateway needs packages that are not installed ({error.name}): pip install 'tritone[gateway]'"
@@ -138,7 +139,7 @@ class GatewayServer:
         watching = asyncio.ensure_future(self.gateway.watch())
         try:
             for name, listener in sockets.items():
-                serves = apps.get(name) or _at(app, f"/{name}")
+                serves = apps.get(name) or _at(app, "/" + name.replace("_", "-"))
                 servers.append(_Server(self._config(serves, lifespan=name == "http")))
                 tasks.append(asyncio.ensure_future(servers[-1].serve([listener])))
                 self.ports[name] = listener.getsockname()[1]
@@ -204,7 +205,7 @@ class GatewayServer:
         return uvicorn.Config(
             app,
             http="httptools",
-            ws="websockets-sansio",
+            ws=ClientProtocol,
             lifespan="on" if lifespan else "off",
             log_config=None,
             log_level="warning",
@@ -213,6 +214,8 @@ class GatewayServer:
             proxy_headers=False,
             ws_max_size=limits.max_message_bytes,
             ws_per_message_deflate=False,
+            ws_ping_interval=self.options.ping_s,
+            ws_ping_timeout=self.options.ping_s,
             timeout_graceful_shutdown=LINGER_S,
             ssl_context_factory=None if certificates is None else lambda config, default: certificates.context,
         )

@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from starlette.responses import JSONResponse
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from tritone.errors import InputError
 from tritone.gateway.callers import Caller
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.refusal import ErrorAnswer, told
+from tritone.gateway.visits import VISIT, close_code
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -26,11 +26,8 @@ MAX_WAITING = 1 << 14  # messages: the end of a client that sent many small ones
 MAX_TEXT = 64 << 10  # characters of a message of text: options and hotwords, for audio is binary
 BREATH = 64  # messages after which the reader lets others go on, however fast they come
 GOODBYE_S = 2.0  # to tell a client why it is left
-MAX_REASON = 120  # bytes of a close frame's reason (RFC 6455, section 5.5: 125 with the code)
-
-# What a client that is left is told by number (RFC 6455, section 7.4.1, and IANA's registry).
-CLOSE_CODES: Mapping[int, int] = {400: 1007, 413: 1009, 415: 1003, 500: 1011, 502: 1013, 503: 1013, 504: 1013}
-DONE, REFUSED = 1000, 1008
+UNREAD_S = 30.0  # for a client to make room for a message, by reading earlier ones
+DONE = 1000  # close code (RFC 6455, section 7.4.1)
 
 
 class Socket:
@@ -39,33 +36,23 @@ class Socket:
     `query`: parameters of the address. `caller`: who it is.
     """
 
-    def __init__(self, websocket: WebSocket, caller: Caller, idle_s: float) -> None:
-        """`idle_s`: how long a client may be silent."""
+    def __init__(self, websocket: WebSocket, caller: Caller) -> None:
         self.query: Mapping[str, str] = websocket.query_params
         self.caller = caller
         self._websocket = websocket
-        self._idle_s = idle_s
         self._waiting: deque[str | bytes] = deque()
         self._num_bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
+        self.stuck: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        """Done when the client has not read for too long."""
 
     async def receive(self) -> str | bytes:
-        """The next message: text, or bytes of audio.
-
-        Raises:
-            GatewayRefusal: the client was silent for too long.
-            InputError: it sent more text than options need.
-        """
+        """The next message: text, or bytes of audio. `InputError` if it has more text than options need."""
         while not self._waiting:
             self._arrived.clear()
-            try:
-                await asyncio.wait_for(self._arrived.wait(), self._idle_s)
-            except asyncio.TimeoutError as error:
-                raise GatewayRefusal(
-                    408, f"no message came for {self._idle_s:g} s; send audio, silence too, or end the stream"
-                ) from error
+            await self._arrived.wait()
         message = self._waiting.popleft()
         self._num_bytes -= len(message)
         if self._num_bytes < MAX_WAITING_BYTES and len(self._waiting) < MAX_WAITING:
@@ -76,7 +63,15 @@ class Socket:
 
     async def send(self, message: Mapping[str, Any] | str) -> None:
         """Send text, or an object as JSON; waits for a client that reads slowly."""
-        await self._websocket.send_text(message if isinstance(message, str) else as_json(message))
+        timer = asyncio.get_running_loop().call_later(UNREAD_S, self._give_up)
+        try:
+            await self._websocket.send_text(message if isinstance(message, str) else as_json(message))
+        finally:
+            timer.cancel()
+
+    def _give_up(self) -> None:
+        if not self.stuck.done():
+            self.stuck.set_result(None)
 
     async def read(self) -> None:
         """Take messages until the client is gone."""
@@ -116,17 +111,10 @@ async def converse(
         talk: holds the conversation; it is cancelled where the client is gone.
         complain: words an error as the protocol has it; the message goes before the end of the connection.
     """
-    try:
-        caller = await gateway.admit(websocket.headers, websocket.query_params, door=door)
-    except Exception as error:
-        answer = told(error)
-        await websocket.send_denial_response(
-            JSONResponse(answer.body, status_code=answer.status, headers=answer.headers)
-        )
-        return
+    caller = await gateway.admit(websocket.headers, websocket.query_params, door=door)
     with suppress(WebSocketDisconnect, RuntimeError):  # starlette's words for a client that is gone
         await websocket.accept(subprotocol=_subprotocol(websocket))
-        await _hold(websocket, Socket(websocket, caller, gateway.options.limits.idle_s), talk, complain)
+        await _hold(websocket, Socket(websocket, caller), talk, complain)
 
 
 async def _hold(
@@ -135,15 +123,17 @@ async def _hold(
     reader = asyncio.ensure_future(socket.read())
     work = asyncio.ensure_future(talk(socket))
     try:
-        await asyncio.wait((reader, work), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((reader, work, socket.stuck), return_when=asyncio.FIRST_COMPLETED)
         if not work.done():
-            return  # the client is gone
+            return  # the client is gone, or might as well be
         error = work.exception()
         if error is None or isinstance(error, WebSocketDisconnect):
             code, reason = DONE, ""
         else:
             answer = told(error)
-            code, reason = CLOSE_CODES.get(answer.status, REFUSED), answer.code
+            code, reason = close_code(answer), answer.code
+            if (visit := VISIT.get()) is not None:
+                visit.status, visit.code = answer.status, answer.code
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(socket.send(complain(answer)), GOODBYE_S)
         await websocket.close(code, reason)

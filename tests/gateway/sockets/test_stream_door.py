@@ -14,6 +14,7 @@ from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.doors.stream import read_start
 from tritone.gateway.server import GatewayServer
+from tritone.texts import TextOptions
 
 Connect = Callable[..., ClientConnection]
 
@@ -30,7 +31,12 @@ def wait_until(true: Callable[[], bool]) -> None:
 
 def test_samples_become_partial_and_final_texts(connect: Connect) -> None:
     with connect("/v1/stream") as client:
-        assert start(client, words=True) == {"type": "ready", "format": "pcm_s16le", "sample_rate": 16000}
+        assert start(client, words=True) == {
+            "type": "ready",
+            "model": "fake",
+            "format": "pcm_s16le",
+            "sample_rate": 16000,
+        }
         client.send(speech(7, 9).tobytes())
         words = [
             {"text": "7", "start_s": 0.0, "end_s": 0.1, "confidence": 0.5},
@@ -94,12 +100,14 @@ def test_options_become_what_is_asked(connect: Connect, fake: FakeSpeech) -> Non
             speakers=True,
             final_model="big",
             words=True,
+            texts={"numbers": True, "profanity": "mask"},
         )
     asked = fake.asked[0]
     assert (asked.model, asked.final_model, asked.details) == ("m", "big", True)
     assert asked.search == {"search": "prefix-beam", "nbest": 3, "hotwords": {"anna": 8.5}}
     assert asked.vad == VadOptions(parameters={"threshold": 0.7}, prefix_s=0.5)
     assert asked.speakers == SpeakerOptions()
+    assert asked.texts == TextOptions(numbers=True, profanity="mask")
     assert read_start({}, {}).ask.vad is None
 
 
@@ -112,6 +120,7 @@ WRONG_OPTIONS: list[tuple[dict[str, Any], str]] = [
     ({"search": {"beam": []}}, "search"),
     ({"search": {"sequence_id": 5}}, "sequence_id is a parameter of Triton"),
     ({"vad": {"prefix_s": 1e9}}, "vad"),
+    ({"texts": {"profanity": "shout"}}, "profanity"),
     ({"format": "mp3"}, "format must be one of pcm_s16le, pcm_f32le, opus, ogg, webm, mp4"),
 ]
 
@@ -122,7 +131,7 @@ def test_wrong_options_are_named(connect: Connect, options: dict[str, Any], said
         answer = start(client, **options)
         assert answer["type"] == "error"
         assert said in answer["message"]
-        assert heard(client) == ([], 1007)
+        assert heard(client) == ([], 1008)
 
 
 def test_a_rate_in_the_address_is_a_number() -> None:
@@ -130,34 +139,34 @@ def test_a_rate_in_the_address_is_a_number() -> None:
         read_start({}, {"sample_rate": "fast"})
 
 
-WRONG_MESSAGES: list[tuple[str | bytes, str, int]] = [
-    (b"\0\0\0", "no whole number of samples of 2 bytes", 1007),
-    ("hello", "JSON object", 1007),
-    ('{"type": "start"}', "expected audio", 1007),
-    ('{"type": ["end"]}', "expected audio", 1007),
-    ("[" * 60_000, "JSON object", 1007),
-    ('{"a":' * 10_000, "JSON object", 1007),
-    ("9" * 60_000, "JSON object", 1007),
+WRONG_MESSAGES: list[tuple[str | bytes, str]] = [
+    (b"\0\0\0", "no whole number of samples of 2 bytes"),
+    ("hello", "JSON object"),
+    ('{"type": "start"}', "expected audio"),
+    ('{"type": ["end"]}', "expected audio"),
+    ("[" * 60_000, "JSON object"),
+    ('{"a":' * 10_000, "JSON object"),
+    ("9" * 60_000, "JSON object"),
 ]
 
 
-@pytest.mark.parametrize(("message", "said", "code"), WRONG_MESSAGES)
+@pytest.mark.parametrize(("message", "said"), WRONG_MESSAGES)
 def test_a_wrong_message_is_told_and_ends_the_stream(
-    connect: Connect, fake: FakeSpeech, message: str | bytes, said: str, code: int
+    connect: Connect, fake: FakeSpeech, message: str | bytes, said: str
 ) -> None:
     with connect("/v1/stream") as client:
         start(client)
         client.send(message)
         found, ended = heard(client)
     assert said in found[0]["message"]
-    assert ended == code
+    assert ended == 1008
     assert not fake.open_ones
 
 
 def test_errors_of_the_models_say_what_to_do(connect: Connect, fake: FakeSpeech) -> None:
     busy = ServerBusyError("grpc://10.0.0.1:8001: all 4 slots are taken")
     busy.retry_after_s = 1.5
-    for error, code in ((busy, 1013), (AudioError("too loud"), 1007), (RuntimeError("a secret"), 1011)):
+    for error, code in ((busy, 1013), (AudioError("too loud"), 1008), (RuntimeError("a secret"), 1011)):
         fake.error = error
         with connect("/v1/stream") as client:
             start(client)

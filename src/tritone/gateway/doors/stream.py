@@ -19,6 +19,7 @@ from tritone.gateway.live import Live
 from tritone.gateway.live_audio import LiveAudio, live_audio
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, converse, read_json
+from tritone.texts import TextOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -62,14 +63,14 @@ class Start(_Options):
     words: bool = False
     partials: bool = True
     search: dict[str, str | int | Number | bool | dict[str, Number]] = {}
-    texts: dict[str, Any] | None = None
+    texts: dict[str, str | bool] = {}
     vad: Vad | bool = False
     speakers: Speakers | bool = False
     final_model: str = ""
 
     @property
     def ask(self) -> Ask:
-        """What is asked of the models; `InputError` if a search option cannot travel."""
+        """What is asked of the models; `InputError` if an option of the search or of texts is unfit."""
         try:
             request_parameters(self.search)
         except ValueError as error:
@@ -80,6 +81,7 @@ class Start(_Options):
             model=self.model,
             search=self.search,
             details=self.words,
+            texts=TextOptions().changed(self.texts),
             vad=VadOptions(**vad.model_dump()) if vad else None,
             speakers=SpeakerOptions(**speakers.model_dump()) if speakers else None,
             final_model=self.final_model,
@@ -106,7 +108,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     start = read_start(read_json(message) if isinstance(message, str) else {}, socket.query)
     with closing(_audio(start)) as audio:
         async with await gateway.speech.open(start.ask, audio.rate, socket.caller) as live:
-            await socket.send({"type": "ready", "format": start.format, "sample_rate": audio.rate})
+            await socket.send({"type": "ready", "model": live.model, "format": start.format, "sample_rate": audio.rate})
             goes_on = isinstance(message, str) or await _take(message, socket, audio, live, start)
             while goes_on:
                 goes_on = await _take(await socket.receive(), socket, audio, live, start)

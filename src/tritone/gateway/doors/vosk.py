@@ -50,14 +50,14 @@ class Config:
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f'"config" has a value that cannot be used: {error}') from error
 
-    @property
-    def ask(self) -> Ask:
+    def ask(self, *, has_beam: bool) -> Ask:
+        """What is asked of a model, which has a beam or searches greedily."""
         search: dict[str, Any] = {}
         if self.phrase_list:
             search["hotwords"] = {phrase: PHRASE_WEIGHT for phrase in self.phrase_list}
-        if self.max_alternatives > 1:
+        if self.max_alternatives > 1 and has_beam:  # it is the most there may be, and greedy search has one
             search["nbest"] = self.max_alternatives
-        return Ask(model=self.model, search=search, details=True)
+        return Ask(model=self.model, search=search)
 
 
 def _phrases(value: Any) -> tuple[str, ...]:
@@ -114,7 +114,9 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
                 partial_text = ""
                 continue
             if live is None:
-                opened = await gateway.speech.open(config.ask, config.sample_rate, socket.caller)
+                model = await gateway.speech.model(config.model, "streaming")
+                ask = config.ask(has_beam=model.has_beam)
+                opened = await gateway.speech.open(ask, config.sample_rate, socket.caller)
                 live = await stack.enter_async_context(opened)
             events = await live.accept(samples_of(message, "<i2"))
             for event in events:

@@ -46,7 +46,10 @@ def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     nbest, is_continuous = await _start(socket)
-    ask = Ask(model=socket.query.get("model", ""), search={"nbest": nbest} if nbest > 1 else {})
+    model = await gateway.speech.model(socket.query.get("model", ""), "streaming")
+    # It is the most there may be, and greedy search has one.
+    search = {"nbest": nbest} if nbest > 1 and model.has_beam else {}
+    ask = Ask(model=model.name, search=search)
     async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
         await socket.send({"status": "ok", "type": "server_ready"})
         is_over = False
