@@ -31,7 +31,7 @@ OWNERS = {
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
-    "av": {"audio"},
+    "av": {"audio", "gateway"},
     "jinja2": {"report"},
     "rapidfuzz": {"evaluate"},
     "obstore": {"storage"},

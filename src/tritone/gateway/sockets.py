@@ -28,6 +28,7 @@ BREATH = 64  # messages after which the reader lets others go on, however fast t
 GOODBYE_S = 2.0  # to tell a client why it is left
 UNREAD_S = 30.0  # for a client to make room for a message, by reading earlier ones
 DONE = 1000  # close code (RFC 6455, section 7.4.1)
+SUBPROTOCOL = "tritone"
 
 
 class Socket:
@@ -149,9 +150,6 @@ def _subprotocol(websocket: WebSocket) -> str | None:
     return SUBPROTOCOL if SUBPROTOCOL in offered else None
 
 
-SUBPROTOCOL = "tritone"
-
-
 def as_json(message: Mapping[str, Any]) -> str:
     return json.dumps(message, ensure_ascii=False, separators=(",", ":"))
 
@@ -160,6 +158,7 @@ def read_json(message: str) -> dict[str, Any]:
     """The object in a message of text; `InputError` if there is none."""
     try:
         found = json.loads(message)
+        json.dumps(found, ensure_ascii=False).encode()  # half of a surrogate pair could not be sent on
     except (ValueError, RecursionError) as error:
         raise InputError(f"a message of text must be a JSON object, got {message[:80]!r} ({error})") from error
     if not isinstance(found, dict):

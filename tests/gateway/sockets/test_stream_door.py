@@ -147,6 +147,7 @@ WRONG_MESSAGES: list[tuple[str | bytes, str]] = [
     ("[" * 60_000, "JSON object"),
     ('{"a":' * 10_000, "JSON object"),
     ("9" * 60_000, "JSON object"),
+    ('{"type": "\\ud800"}', "JSON object"),
 ]
 
 

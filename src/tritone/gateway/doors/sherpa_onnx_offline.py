@@ -7,14 +7,11 @@ Source: k2-fsa/sherpa-onnx, sherpa-onnx/csrc/offline-websocket-server-impl.cc an
 python-api-examples/offline-websocket-client-*.py.
 """
 
-import io
 import struct
 from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import soundfile
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
@@ -31,6 +28,7 @@ if TYPE_CHECKING:
 DOOR = "sherpa-onnx-offline"
 HEADER = struct.Struct("<ii")  # rate in Hz, number of bytes
 SAMPLE = 4  # bytes
+FLOAT = 3  # WAV's number of that type
 MAX_RECORDING_S = 300.0  # as that server has it, for a recording is held in memory
 END = "Done"
 
@@ -88,10 +86,15 @@ def _header(received: bytearray) -> tuple[int, int]:
 
 
 def _wave(received: bytearray, rate: int) -> bytes:
-    file = io.BytesIO()
-    samples = np.frombuffer(received, "<f4", offset=HEADER.size)
-    soundfile.write(file, samples, rate, format="WAV", subtype="FLOAT")
-    return file.getvalue()
+    """The recording as a WAV file of 32-bit floats, one channel."""
+    size = len(received) - HEADER.size
+    about = struct.pack("<4sIHHIIHH", b"fmt ", 16, FLOAT, 1, rate, rate * SAMPLE, SAMPLE, 8 * SAMPLE)
+    return (
+        struct.pack("<4sI4s", b"RIFF", 4 + len(about) + 8 + size, b"WAVE")
+        + about
+        + struct.pack("<4sI", b"data", size)
+        + memoryview(received)[HEADER.size :]
+    )
 
 
 def _result(transcript: Transcript) -> Mapping[str, Any]:
