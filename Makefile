@@ -1,7 +1,8 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
+# make page    a page for microphone and files at http://localhost:9000: Triton with the shipped models, and the gateway
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, helm and schemas of
-#                Kubernetes are fetched for it
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, helm, schemas of
+#                Kubernetes and playwright are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
 # make venv    everything that demo and tests need, in .venv
@@ -25,16 +26,20 @@ FIND_PYTHON = for python in $(CANDIDATES); do \
 	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo test test-all test-gpu test-images venv lint clean same-python
+.PHONY: demo page test test-all test-gpu test-images venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
+
+page: $(VENV)/.page
+	$(BIN)/tritone demo --page
 
 test: $(VENV)/.full
 	$(PYTEST) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.pyannote $(BIN)/helm $(VENV)/.kubernetes
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.pyannote $(BIN)/helm \
+		$(VENV)/.kubernetes $(VENV)/.playwright
 	$(PYTEST)
 	$(MAKE) --no-print-directory lint
 
@@ -60,6 +65,13 @@ clean:
 $(VENV)/.light: pyproject.toml constraints.txt | $(BIN)/python same-python
 	$(PIP) --editable .
 	@touch $@
+
+# The network for voice activity is in a package that names torch, which nobody needs who reads the file alone.
+# Where it cannot be had the page does without voice activity, and says so.
+$(VENV)/.page: pyproject.toml constraints.txt | $(BIN)/python same-python
+	$(PIP) --editable '.[gateway,import]'
+	@$(PIP) --no-deps 'silero-vad>=6.2.3' || echo "silero-vad was not fetched: pauses are found by the models' own rules." >&2
+	@touch $@ $(VENV)/.light
 
 $(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python same-python
 	$(PIP) --editable '.[export,dev]'
@@ -105,6 +117,12 @@ $(BIN)/helm: | $(BIN)/python
 $(VENV)/.kubernetes: | $(VENV)/.full
 	@$(PIP) kubernetes-validate==1.37.0 && touch $@ || \
 	echo "kubernetes-validate was not fetched: manifests will not be compared with Kubernetes' schemas." >&2
+
+# Drives a Chromium of the system, and axe looks at the page: 50 MB. Without them, or without a Chromium, these tests are
+# skipped, and say so.
+$(VENV)/.playwright: | $(VENV)/.full
+	@$(PIP) 'playwright==1.65.*' && $(PIP) --no-deps axe-playwright-python==0.1.8 && touch $@ || \
+	echo "playwright was not fetched: the tests of the page in a browser will be skipped." >&2
 
 # Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
 $(NEWMAN): | $(BIN)/python

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Makes the environment /opt/tritone: Tritone and, in the same resolution, packages of the user's.
 #
-# Arguments: what to install, "tritone[EXTRAS]" or "client"; the name of a requirements file in /requirements, or "";
+# Arguments: what to install, "tritone[EXTRAS]", "client" or "gateway"; the name of a requirements file in /requirements, or "";
 # further packages. WITHOUT: a package to take out again. ONNXRUNTIME: what takes the place of onnxruntime, same version.
 set -eu
 what=$1
@@ -22,8 +22,9 @@ if [ "$extras" = "[]" ]; then extras=""; fi
 
 set -- --only-binary :all: "$@"
 if [ -n "$requirements" ]; then set -- "$@" --requirement "/requirements/$requirements"; fi
-if [ "$what" = client ]; then
-    # A client has no use for the engine, onnxruntime and compilers, which are most of what Tritone depends on.
+if [ "$what" = gateway ]; then set -- --requirement /source/images/gateway.txt "$@"; fi
+if [ "$what" = client ] || [ "$what" = gateway ]; then
+    # Neither has a use for the engine, onnxruntime and compilers, which are most of what Tritone depends on.
     $pip install --progress-bar off --requirement /source/images/client.txt "$@"
     $pip install --progress-bar off --no-deps "$wheel"
     rm -r /opt/tritone/lib/python3.*/site-packages/tritone/bundles  # models to serve or to run in process

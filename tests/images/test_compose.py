@@ -9,15 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 
+from tritone.cli.main import app
 from tritone.images import TARGETS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose"
 FILES = ("compose.yaml", "compose.gpu.yaml")
 VARIABLE = re.compile(r"\$\{(\w+)(:[^}]*)?\}")
-OURS = ("models", "server", "client")
+OURS = ("models", "server", "gateway", "client")
 
 
 @pytest.fixture(scope="module")
@@ -51,9 +53,17 @@ def test_all_are_on_one_network_and_published_on_this_machine_alone(services: di
 
 
 def test_a_drain_may_end_before_the_container_is_killed(services: dict[str, dict[str, Any]]) -> None:
-    server = services["server"]
-    drain = int(server["command"][server["command"].index("--drain-s") + 1])
-    assert int(server["stop_grace_period"].removesuffix("s")) > drain
+    for name in ("server", "gateway"):
+        command = services[name]["command"]
+        drain = int(command[command.index("--drain-s") + 1])
+        assert int(services[name]["stop_grace_period"].removesuffix("s")) > drain
+
+
+def test_the_gateways_arguments_are_those_of_its_command(services: dict[str, dict[str, Any]]) -> None:
+    commands: Any = typer.main.get_command(app)
+    command = commands.get_command(None, "gateway")
+    command.make_context("gateway", list(services["gateway"]["command"]))
+    assert services["gateway"]["environment"] == {"TRITON": "server:8001"}
 
 
 def test_every_variable_is_in_the_example_and_secrets_have_no_default() -> None:

@@ -1,6 +1,8 @@
 """`tritone demo`: a real Triton answers, on this machine, from the bundles and clips that come with the package."""
 
+import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
 from typing import Annotated
@@ -20,6 +22,9 @@ from tritone.demo import SHIPPED_CLIPS, Clip, Measured, Run, VoiceRun, read_clip
 from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError
 from tritone.evaluate.score import pool
+from tritone.gateway.options import DEFAULT_PORT
+
+PAGE_COMMAND = "make page, or: pip install 'tritone[gateway]' and tritone demo --page"
 
 
 def demo(
@@ -34,12 +39,20 @@ def demo(
         Path, typer.Option(help="Folder with clips.jsonl and its files.", show_default="the shipped ones")
     ] = SHIPPED_CLIPS,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
+    page: Annotated[
+        bool, typer.Option("--page", help="Serve a page for microphone and files instead, until Ctrl-C.")
+    ] = False,
+    port: Annotated[int, typer.Option(help="Of the page; 0: any that is free.", min=0, max=65535)] = DEFAULT_PORT,
 ) -> None:
-    """See a real Triton transcribe clips and compare voices.
+    """See a real Triton transcribe clips and compare voices, or speak to it.
 
     Serves the shipped models, transcribes the shipped clips offline and streaming, compares their voices, prints tables
-    and stops the server.
+    and stops the server. With --page it is you who speaks: in a browser, to the same models behind a gateway.
     """
+    if page:
+        with interrupts():
+            _serve_page(bundle, port)
+        return
     # A pipe has no width of its own, and a narrow table would cut the texts.
     screen = Console(stderr=True)
     output = Console() if Console().is_terminal else Console(width=200)
@@ -66,6 +79,37 @@ def demo(
             problems.append(f"{len(unheard)} of {len(run.voices)} clips have no embeddings:\n{told}")
     if problems:
         raise OperatorError("\n".join(problems))
+    screen.print(f"To speak to these models yourself: {PAGE_COMMAND}", highlight=False)
+
+
+def _serve_page(bundles: list[str] | None, port: int) -> None:
+    from tritone.demo.page import serve_page
+
+    def stage(text: str) -> None:
+        typer.echo(f"{text} ...", err=True)
+
+    def told(address: str) -> None:
+        typer.echo(f"The page: {address}   (Ctrl-C ends it)")
+
+    with tempfile.TemporaryDirectory(prefix="tritone-vad-") as folder:
+        chosen = bundles or [*shipped_bundles(), *_voice_activity(Path(folder) / "silero")]
+        with serve_page(chosen, stage, port=port, told=told) as server:
+            server.run()
+
+
+def _voice_activity(output: Path) -> list[str]:
+    """A bundle of silero-vad's network, where its package and onnx are installed."""
+    if find_spec("silero_vad") is None or find_spec("onnx") is None:
+        typer.echo(
+            "no voice activity: pauses end segments by the models' own rules. For silero-vad's: "
+            "pip install 'tritone[import]', then pip install --no-deps silero-vad",
+            err=True,
+        )
+        return []
+    from tritone.families.silero.export import export_silero
+
+    export_silero(output=output)
+    return [str(output)]
 
 
 def _fits(output: Console, table: Table) -> bool:

@@ -43,7 +43,7 @@ def build(
     engine: Wanted = None,
     dry_run: DryRun = False,
 ) -> None:
-    """Build an image from a checkout: server (for GPUs), server-slim (for CPUs), client or export."""
+    """Build an image from a checkout: server (for GPUs), server-slim (for CPUs), client, gateway or export."""
     checkout = find_checkout(context)
     _run(engine, dry_run, lambda each: options.command(each, target, checkout, extra or ()))
 

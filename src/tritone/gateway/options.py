@@ -83,6 +83,7 @@ class GatewayOptions:
     metrics_port: int | None = field(
         default=None, metadata={"help": "Port of metrics and health; if not given, metrics are on --port, too."}
     )
+    page: bool = field(default=True, metadata={"help": "Serve the page for people at /."})
     traces: str = field(
         default="",
         metadata={"help": "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", "metavar": "URL"},

@@ -1,0 +1,67 @@
+"""The page on this machine: bundles on a Triton, and a gateway in front of it that serves the page.
+
+with serve_page(["demo-asr"], print) as server:
+    server.run()  # until Ctrl-C; or: with server.background(): ...
+"""
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tritone.bundle import Bundle
+from tritone.demo.run import DRAIN_S
+from tritone.gateway.options import DEFAULT_PORT, GatewayOptions
+from tritone.gateway.server import GatewayServer
+from tritone.repository import ModelOptions, build_repository
+from tritone.server import ServerOptions, TritonServer
+
+MODELS = ModelOptions(max_batch_size=8, max_streams=16)
+PAUSE_S = 0.8  # that ends a segment where no voice activity is served
+HOST = "localhost"  # the name by which browsers give a page without TLS the microphone
+
+
+@contextmanager
+def serve_page(
+    bundles: Sequence[str | Path],
+    stage: Callable[[str], None],
+    *,
+    port: int = DEFAULT_PORT,
+    told: Callable[[str], None] = lambda address: None,
+) -> Iterator[GatewayServer]:
+    """Serve bundles behind a gateway on loopback; both are gone afterwards.
+
+    Args:
+        bundles: folders, or names of shipped bundles. The first that writes texts is the page's choice.
+        stage: is called with what takes a moment.
+        port: of the page; 0 takes any that is free.
+        told: is called with the address of the page when it can be opened.
+
+    Returns:
+        A gateway that is not running yet.
+
+    Raises:
+        BundleError: a bundle is not one.
+        OperatorError: a bundle cannot be served.
+    """
+    with tempfile.TemporaryDirectory(prefix="tritone-page-") as folder:
+        repository = Path(folder) / "repository"
+        stage(f"building a model repository from {', '.join(map(str, bundles))}")
+        chosen: dict[str, str] = {}
+        for bundle in bundles:
+            writes = Bundle.open(bundle).manifest.vocabulary is not None
+            built = replace(MODELS, endpoint_silence_after_speech_s=PAUSE_S) if writes else MODELS
+            for model in build_repository([bundle], repository, options=built):
+                if writes:
+                    chosen.setdefault(model.mode, model.name)
+        stage("starting Triton")
+        with TritonServer(repository, ServerOptions.on_free_ports(drain_s=DRAIN_S)) as triton:
+            options = GatewayOptions(
+                triton=triton.grpc_address,
+                port=port,
+                model=chosen.get("offline", ""),
+                stream_model=chosen.get("streaming", ""),
+            )
+            yield GatewayServer(options, told=lambda server: told(f"http://{HOST}:{server.port}/"))
+            stage("stopping Triton")

@@ -1,0 +1,51 @@
+// The settings: which models there are, and what was chosen.
+
+const NO_MODEL = "none";
+
+export class Settings {
+  constructor(find) {
+    this.find = find;
+  }
+
+  // Fills the choices with what the gateway has, and keeps what was chosen before.
+  fill({ models, live, files, vad }) {
+    const of = (kind) => models.filter((model) => model.kind === kind).map((model) => model.name);
+    this.choices("live-model", of("streaming"), live);
+    this.choices("file-model", of("offline"), files);
+    this.choices("final-model", of("offline"), "", "none");
+    this.choices("vad-model", of("activity-streaming"), vad || (of("activity-streaming")[0] ?? ""), "the rules of the model");
+    this.find("speakers").disabled = !models.some((model) => model.kind === "embedding");
+    return { live: of("streaming").length > 0, files: of("offline").length > 0 };
+  }
+
+  choices(id, names, first, without) {
+    const select = this.find(id);
+    const before = select.value;
+    const options = names.map((name) => new Option(name, name));
+    if (without) options.unshift(new Option(without, ""));
+    if (!options.length) options.push(new Option(NO_MODEL, ""));
+    select.replaceChildren(...options);
+    select.value = names.includes(before) ? before : first;
+    if (select.selectedIndex < 0) select.selectedIndex = 0;
+    select.disabled = !names.length;
+  }
+
+  // What is asked for, by the gateway's names; what is not set is left out.
+  get asked() {
+    const value = (id) => this.find(id).value.trim();
+    const checked = (id) => this.find(id).checked && !this.find(id).disabled;
+    return {
+      live: value("live-model"),
+      files: value("file-model"),
+      finalModel: value("final-model"),
+      vad: value("vad-model"),
+      search: value("search"),
+      hotwords: value("hotwords"),
+      punctuate: checked("punctuate"),
+      numbers: checked("numbers"),
+      speakers: checked("speakers"),
+      profanity: value("profanity"),
+      clean: checked("clean"),
+    };
+  }
+}

@@ -1,0 +1,139 @@
+// The transcript on the page: final segments with their words, the text under way, and the word that is played.
+
+const PAUSE_S = 1; // between words, that begins a new row
+const SURE = [[0.9, "high"], [0.6, "some"], [0, "low"]];
+const SAID = { some: "less sure", low: "doubtful" };
+
+export const clock = (seconds, digits = 0) => {
+  const minutes = Math.floor(seconds / 60);
+  const rest = (seconds - 60 * minutes).toFixed(digits).padStart(digits ? 3 + digits : 2, "0");
+  return minutes < 60 ? `${minutes}:${rest}` : `${Math.floor(minutes / 60)}:${String(minutes % 60).padStart(2, "0")}:${rest}`;
+};
+
+function made(name, properties = {}, ...children) {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+}
+
+export class TranscriptView {
+  constructor({ list, partial, nothing, announcer, onPlay }) {
+    Object.assign(this, { list, underWay: partial, nothing, announcer, onPlay });
+    list.addEventListener("click", ({ target }) => {
+      const word = target.closest("[data-start]");
+      if (word) onPlay(Number(word.dataset.start));
+    });
+    this.clear();
+  }
+
+  clear() {
+    this.parts = []; // transcripts, as the gateway sent them
+    this.words = []; // {text, start_s, end_s, element}
+    this.voices = [];
+    this.current = null;
+    this.list.replaceChildren();
+    this.announcer.textContent = "";
+    this.partial("");
+  }
+
+  partial(text) {
+    this.underWay.textContent = text;
+    this.underWay.hidden = !text;
+    this.nothing.hidden = Boolean(text || this.words.length);
+  }
+
+  // A final part: one row, or several where the speaker changes or somebody pauses.
+  add(part) {
+    const words = part.words?.length
+      ? part.words
+      : (part.segments ?? []).filter((each) => each.text.trim()).map((each) => ({ ...each, confidence: null }));
+    this.partial("");
+    if (!part.text && !words.length) return;
+    this.parts.push(part);
+    let cursor = 0;
+    let row = null;
+    for (const word of words) {
+      if (row === null || (word.speaker ?? "") !== row.speaker || word.start_s > row.end_s + PAUSE_S) row = this.row(word);
+      row.end_s = word.end_s;
+      const found = part.text.indexOf(word.text, cursor);
+      const between = found < 0 ? " " : part.text.slice(cursor, found);
+      if (found >= 0) cursor = found + word.text.length;
+      row.words.append(row.words.childElementCount ? between : between.trimStart(), this.word(word));
+    }
+    if (row === null) this.row({ start_s: 0 }).words.append(part.text);
+    else row.words.append(part.text.slice(cursor));
+    this.nothing.hidden = true;
+    this.announcer.append(made("span", {}, `${part.text} `));
+    while (this.announcer.childElementCount > 5) this.announcer.firstChild.remove();
+  }
+
+  row({ start_s, speaker = "" }) {
+    const words = made("span", { className: "words" });
+    const when = made("button", { type: "button", className: "plain at", textContent: clock(start_s) });
+    when.setAttribute("aria-label", `Play from ${clock(start_s)}`);
+    when.dataset.start = start_s;
+    const side = made("span", { className: "when" }, when);
+    if (speaker) {
+      if (!this.voices.includes(speaker)) this.voices.push(speaker);
+      const name = made("span", { className: "speaker", textContent: speaker });
+      name.dataset.voice = this.voices.indexOf(speaker) % 4;
+      side.prepend(name);
+    }
+    this.list.append(made("li", {}, side, words));
+    return { speaker, words, end_s: start_s };
+  }
+
+  word(word) {
+    const element = made("span", { className: "word", textContent: word.text });
+    element.dataset.start = word.start_s;
+    if (typeof word.confidence === "number") {
+      const [, sure] = SURE.find(([least]) => word.confidence >= least) ?? SURE.at(-1);
+      element.dataset.sure = sure;
+      element.title = `${Math.round(100 * word.confidence)} % sure, ${clock(word.start_s, 1)}`;
+      if (SAID[sure]) element.append(made("span", { className: "unseen", textContent: ` (${SAID[sure]})` }));
+    }
+    this.words.push({ text: word.text, start_s: word.start_s, end_s: word.end_s, element });
+    return element;
+  }
+
+  // Marks the word at a position; null marks none. Returns it.
+  mark(position_s) {
+    const word = position_s === null ? undefined : this.words.findLast((each) => each.start_s <= position_s + 1e-3);
+    const now = word && position_s < word.end_s + 0.05 ? word : null;
+    if (this.current !== now) {
+      this.current?.element.classList.remove("now");
+      now?.element.classList.add("now");
+      this.current = now;
+    }
+    return now;
+  }
+
+  // The start of the word after a position, or of the one before it; undefined at the ends.
+  beside(position_s, forward) {
+    if (forward) return this.words.find((each) => each.start_s > position_s + 1e-3)?.start_s;
+    return this.words.findLast((each) => each.start_s < position_s - 1e-3)?.start_s;
+  }
+
+  get text() {
+    return this.parts.map((part) => part.text).join("\n");
+  }
+
+  // One transcript of the whole recording, with the gateway's names.
+  whole(audio_s) {
+    const words = this.parts.flatMap((part) => part.words ?? []);
+    const segments = this.parts.map((part) => ({
+      text: part.text,
+      start_s: part.words?.[0]?.start_s ?? part.segments?.[0]?.start_s ?? 0,
+      end_s: part.words?.at(-1)?.end_s ?? part.segments?.at(-1)?.end_s ?? audio_s,
+      ...(part.words?.[0]?.speaker ? { speaker: part.words[0].speaker } : {}),
+    }));
+    const sum = words.reduce((total, word) => total + word.confidence, 0);
+    return {
+      text: this.parts.map((part) => part.text).join(" "),
+      words,
+      segments,
+      confidence: words.length ? sum / words.length : 1,
+      audio_s,
+    };
+  }
+}
