@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from toy_speaker import write_toy_speaker
+from tritone.gateway import GatewayOptions
+from tritone.gateway.server import GatewayServer
 from tritone.repository import build_repository
 from tritone.search.ctc.prefix_beam import compile_search
 from tritone.server import TritonServer
@@ -26,3 +28,10 @@ def served_toy(
     build_repository([toy_bundle, toy_speaker, silero_bundle], repository)
     with running_server(repository) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def served_gateway(served_toy: TritonServer) -> Iterator[GatewayServer]:
+    """A gateway in front of it."""
+    with GatewayServer(GatewayOptions(triton=served_toy.grpc_address, port=0)).background() as running:
+        yield running

@@ -13,6 +13,7 @@ import typer
 from toy import SAMPLE_RATE, toy_waveform
 from toy_speaker import DIM
 from tritone.cli.main import app
+from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
@@ -71,6 +72,7 @@ def test_every_python_example_in_the_documents_runs(
     document: str,
     code: str,
     served_toy: TritonServer,
+    served_gateway: GatewayServer,
     toy_bundle: Path,
     toy_speaker: Path,
     silero_bundle: Path,
@@ -93,6 +95,7 @@ def test_every_python_example_in_the_documents_runs(
         ("localhost:8000", served_toy.http_address),
     ):
         code = code.replace(f'"{written}"', f'"{real}"').replace(f'"http://{written}"', f'"http://{real}"')
+    code = code.replace("localhost:9000", f"127.0.0.1:{served_gateway.port}")
     # The toy bundle is served under its own name.
     exec(compile(code.replace("my-model", "toy"), document, "exec"), {"__name__": "example"})
     expected = "hello world" if "speech.wav" in code else "toy 16000"

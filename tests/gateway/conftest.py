@@ -13,7 +13,7 @@ import pytest
 
 from serving import quiet_options
 from toy_speaker import write_toy_speaker
-from tritone.gateway import GatewayOptions
+from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
@@ -42,7 +42,8 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 @pytest.fixture(scope="session")
 def gateway(triton: TritonServer) -> Iterator[GatewayServer]:
     """A gateway with all doors, on free ports; `gateway.port` is that of HTTP and WebSockets."""
-    with GatewayServer(GatewayOptions(triton=triton.grpc_address, port=0)).background() as running:
+    limits = GatewayLimits(second_pass_s=60)  # which no slow machine needs
+    with GatewayServer(GatewayOptions(triton=triton.grpc_address, port=0, limits=limits)).background() as running:
         yield running
 
 

@@ -26,6 +26,10 @@ def gateway(
         list[str] | None,
         typer.Option(metavar="ORIGIN", help="Pages of this origin may ask, like https://app.example; may be repeated."),
     ] = None,
+    alias: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Another name for its own models, like whisper-1; may be repeated."),
+    ] = None,
     tls_certificate: Annotated[
         Path | None, typer.Option(help="Certificate chain in PEM format: listen with TLS.")
     ] = None,
@@ -66,6 +70,7 @@ def gateway(
             options,
             ports={name: port for name, port in ports.items() if port is not None},
             cors=tuple(cors or ()),
+            aliases=tuple(alias or ()),
             tls=tls,
         )
         server = GatewayServer(options, told=_show)

@@ -47,6 +47,7 @@ class ModelInfo:
     max_audio_s: float | None = None  # longest audio of a request, in seconds; None where the server does not tell
     has_details: bool = False  # whether it returns tokens, words and times
     has_search: bool = False  # whether requests may choose how to search
+    has_prompt: bool = False  # whether requests may give a language, a prompt and temperatures, as to Whisper models
     has_windows: bool = False  # whether requests may choose in which windows audio is embedded
     has_lengths: bool = True  # whether it takes `WAV_LENS`, as all of ours do
     has_pcm: bool = False  # whether it takes `PCM` in place of `WAV`
@@ -164,7 +165,8 @@ class ModelInfo:
             batched=int(config.get("max_batch_size", 0)) > 0,
             max_audio_s=_max_audio_s(config),
             has_details=DETAILS in outputs,
-            has_search="search" in parameters or "decoding" in parameters,  # the latter of Whisper models
+            has_search="search" in parameters or "decoding" in parameters,
+            has_prompt="decoding" in parameters,  # of Whisper models
             # Ours tell their rate; the stages of an ensemble embed all of the audio at once.
             has_windows=kind == "embedding" and "sample_rate" in parameters and "ensemble_scheduling" not in config,
             has_pcm=WAVEFORM in inputs and PCM in inputs and inputs[PCM].dtype == "INT16",

@@ -78,7 +78,7 @@ class Joined:
 
 @dataclass(frozen=True, kw_only=True)
 class JoinOptions:
-    """How parts are joined. By default their samples stay as they are."""
+    """How parts are joined. By default their samples stay as they are, but for the noise of a quiet microphone."""
 
     pauses_s: tuple[float, float] = (0.4, 1.6)  # between parts, drawn uniformly; below 0 the parts overlap
     edges_s: float = 0.5  # before the first part and after the last

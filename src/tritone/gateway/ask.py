@@ -8,6 +8,7 @@ from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
 EventKind = Literal["speech_started", "speech_stopped", "partial", "final"]
+SecondPassOutcome = Literal["done", "failed", "timeout", "too_long"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +40,7 @@ class Ask:
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
     contract. `details`: words with times and confidences. `texts`: how they are written. `vad`: for streams; None
     leaves segments to the recogniser's endpoint rules. `final_model`: a model for whole recordings that writes the
-    final text of each segment; "" is none.
+    final text of each segment, with `final_search` as its request parameters; "" is none.
     """
 
     model: str = ""
@@ -49,6 +50,7 @@ class Ask:
     speakers: SpeakerOptions | None = None
     vad: VadOptions | None = None
     final_model: str = ""
+    final_search: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,10 +59,12 @@ class Event:
 
     `segment`: its number from 0. `time_s`: where in the audio of the stream, in seconds; of a partial text how much was
     heard, of a final one the end of its segment. `transcript`: of the segment, for texts; times count from the start of
-    the stream.
+    the stream. `second_pass`: of a final text where two passes were asked for; all but "done" say that the text is that
+    of the first pass, because the second failed, took too long, or is not made of so long a segment. "" otherwise.
     """
 
     kind: EventKind
     segment: int
     time_s: float
     transcript: Transcript | None = None
+    second_pass: SecondPassOutcome | Literal[""] = ""

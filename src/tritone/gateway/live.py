@@ -25,6 +25,7 @@ from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
 from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 RECENT_S = 3.0  # audio that is kept for speech that is found after it began
-SECOND_PASS_S = 600.0  # the same where each segment is heard again
+SPEAKERS_S = 600.0  # the same where speakers are told apart by the audio of each segment
 
 
 class Live:
@@ -53,10 +54,13 @@ class Live:
         self._stream: AsyncClientStream | None = None
         self._vad: AsyncActivityStream | None = None
         self._speakers = None if ask.speakers is None else LiveSpeakers(speech, ask.speakers, caller)
-        again = ask.final_model or ask.speakers is not None
-        self._recent = RecentAudio(sample_rate, SECOND_PASS_S if again else RECENT_S)
+        kept_s = SPEAKERS_S if ask.speakers is not None else MAX_SEGMENT_S if ask.final_model else RECENT_S
+        self._recent = RecentAudio(sample_rate, kept_s)
         self._arrivals = Arrivals()
         self._events: list[Event] = []
+        self._second = (
+            SecondPass(self._rewritten, speech.limits.second_pass_s, self._final) if ask.final_model else None
+        )
         self._begins = 0  # where in the stream its leg begins, in samples
         self._sent = 0  # where the audio ends that legs have heard, in samples
         self._since = 0  # where the audio of the segment under way begins, in samples
@@ -108,14 +112,14 @@ class Live:
             await self._follow(activity)
         else:
             await self._follow(await self._vad.accept(found))
-        return self._taken()
+        return await self._taken()
 
     async def commit(self) -> list[Event]:
         """End the segment under way now, and return its final text among the events; the stream goes on."""
         self._require_open()
         await self._end_leg()
         self._begin_leg(self._recent.end)
-        return self._taken()
+        return await self._taken(settled=True)
 
     async def finish(self) -> list[Event]:
         """End the stream, and return the rest of its events.
@@ -128,11 +132,25 @@ class Live:
         self._over = True
         if self._vad is None or self._speaking or self._segment == 0:
             await self._end_leg(even_empty=self._segment == 0)
-        return self._taken()
+        return await self._taken(settled=True)
+
+    async def late(self) -> bool:
+        """Wait for a final text that a second model is writing; False at once if there is none.
+
+        It is for doors that send events while no audio comes, and may be awaited beside the other methods. Then `news`
+        has the event.
+        """
+        return self._second is not None and await self._second.late()
+
+    async def news(self) -> list[Event]:
+        """The events that came without audio, as `late` told."""
+        return await self._taken()
 
     async def close(self) -> None:
         """Free the stream; the second call does nothing."""
         self._over = True
+        if self._second is not None:
+            await self._second.close()
         stream, vad, self._stream, self._vad = self._stream, self._vad, None, None
         try:
             if stream is not None:
@@ -167,7 +185,10 @@ class Live:
         self._recent.add(samples)
         self._arrivals.add(self.heard_s)
 
-    def _taken(self) -> list[Event]:
+    async def _taken(self, *, settled: bool = False) -> list[Event]:
+        """The events that can be told now; `settled` waits for texts that a second model writes."""
+        if self._second is not None:
+            return await (self._second.settled() if settled else self._second.ready())
         events, self._events = self._events, []
         return events
 
@@ -250,17 +271,37 @@ class Live:
             self._say("speech_stopped", end_s)
         end = min(self._sent, round(placed.audio_s * self.sample_rate)) or self._sent
         samples, begin = self._recent.between(self._since, end)
-        audio = (samples, self.sample_rate, begin / self.sample_rate)
-        final = await self._speech.finished(placed, self._ask, self.caller, audio, self._speakers)
-        self._say("final", end_s, replace(final, is_final=True))
-        if (came := self._arrivals.at(end_s)) is not None and placed.text:
-            self._speech.observe("end_of_speech", self, time.monotonic() - came)
+        begin_s = begin / self.sample_rate
+        audio = (samples, self.sample_rate, begin_s)
+        final = await self._speech.finished(placed, self._ask, audio, self._speakers)
+        event = Event(kind="final", segment=self._segment, time_s=end_s, transcript=replace(final, is_final=True))
+        if self._second is None:
+            self._events.append(event)
+            self._final(event)
+        else:
+            whole = begin <= self._since and len(samples) <= MAX_SEGMENT_S * self.sample_rate
+            self._second.begin(event, samples, begin_s, whole=whole)
         self._since = end
         self._segment += 1
         self._text = ""
 
     def _say(self, kind: Any, time_s: float, transcript: Transcript | None = None) -> None:
-        self._events.append(Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript))
+        event = Event(kind=kind, segment=self._segment, time_s=time_s, transcript=transcript)
+        if self._second is None:
+            self._events.append(event)
+        else:
+            self._second.add(event)
+
+    def _final(self, event: Event) -> None:
+        """Count a final text that is known."""
+        came = self._arrivals.at(event.time_s)
+        if came is not None and event.transcript is not None and event.transcript.text:
+            self._speech.observe("end_of_speech", self, time.monotonic() - came)
+        if event.second_pass:
+            self._speech.count_second_pass(self, event.second_pass)
+
+    async def _rewritten(self, samples: Samples) -> Transcript:
+        return await self._speech.rewritten(samples, self.sample_rate, self._ask, self.caller)
 
 
 async def _both(first: Any, second: Any) -> tuple[Any, Any]:

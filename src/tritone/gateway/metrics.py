@@ -39,6 +39,12 @@ class Metrics:
         self.streams = Gauge("streams_open", "Live streams.", ["door"], **own)  # type: ignore[arg-type]
         self.opened = Counter("streams", "Live streams that were opened.", ["door"], **own)  # type: ignore[arg-type]
         self.audio = Counter("audio_seconds", "Audio that was taken.", where, **own)  # type: ignore[arg-type]
+        self.second_passes = Counter(
+            "second_passes",
+            "Segments whose text a second model was to write.",
+            [*where, "outcome"],
+            **own,  # type: ignore[arg-type]
+        )
         self.draining = Gauge("draining", "Whether the gateway is ending.", **own)  # type: ignore[arg-type]
 
     def text(self) -> bytes:

@@ -23,6 +23,9 @@ class GatewayLimits:
     max_requests: int = field(default=256, metadata={"help": "Requests in flight at once."})
     request_s: float = field(default=600, metadata={"help": "Longest time of a request, in seconds."})
     triton_s: float = field(default=60, metadata={"help": "Longest time that Triton may take to answer, in seconds."})
+    second_pass_s: float = field(
+        default=10, metadata={"help": "Longest time of a segment's second pass, in seconds; then its first text stays."}
+    )
     idle_s: float = field(default=60, metadata={"help": "A live stream without audio is ended after so many seconds."})
 
     def __post_init__(self) -> None:
@@ -45,7 +48,7 @@ class GatewayOptions:
 
     `ports`: doors that have a port of their own beside `port`, by name: one that serves another protocol (riva), or one
     whose clients cannot name a path. 0 is any free port. `cors`: origins of pages elsewhere that may ask, such as
-    "https://app.example"; none by default.
+    "https://app.example"; none by default. `aliases`: names that clients may use for the gateway's own models.
     """
 
     triton: str = field(
@@ -63,6 +66,7 @@ class GatewayOptions:
         default=10.0, metadata={"help": "How long live streams may go on after SIGTERM, in seconds."}
     )
     cors: tuple[str, ...] = ()
+    aliases: tuple[str, ...] = ()
     keys: Path | None = field(
         default=None,
         metadata={"help": "File that says who may ask: hashes of keys, OpenID, limits. Everybody if not given."},

@@ -18,14 +18,13 @@ from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo
 from tritone.errors import InputError
-from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
+from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
 from tritone.gateway.options import GatewayLimits, GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
-from tritone.gateway.second_pass import revised
 from tritone.gateway.speakers import LiveSpeakers, labelled
 from tritone.longform import OpenActivity
 from tritone.texts import tidy
@@ -56,7 +55,7 @@ class Speech:
         return [each for each in await self._client.models() if each.kind in ("offline", "streaming")]
 
     async def model(self, name: str, kind: Kind) -> ModelInfo:
-        """The served model of that name, or the gateway's own of that kind for "".
+        """The served model of that name, or the gateway's own of that kind for "" and its aliases.
 
         Raises:
             GatewayRefusal: there is no such model.
@@ -67,6 +66,8 @@ class Speech:
             "streaming": self._options.stream_model,
             "activity-streaming": self._options.vad_model,
         }
+        if name in self._options.aliases:
+            name = ""
         try:
             return await self._client.model(name or own.get(kind) or None, kind=kind)
         except InputError as error:
@@ -184,23 +185,21 @@ class Speech:
         """The embedding (dim,) of the voice in samples (samples,) at `sample_rate` Hz."""
         return await self._client.embed(samples, model, sample_rate=sample_rate, headers=caller.headers)
 
+    async def rewritten(self, samples: Samples, sample_rate: int, ask: Ask, caller: Caller) -> Transcript:
+        """The text that `ask.final_model` writes of a segment of a live stream; times count from its start."""
+        second = replace(ask, search=ask.final_search)
+        return tidy(await self.once(samples, sample_rate, ask.final_model, second, caller), ask.texts)
+
     async def finished(
-        self,
-        found: Transcript,
-        ask: Ask,
-        caller: Caller,
-        audio: tuple[Samples, int, float] | None,
-        speakers: LiveSpeakers | None = None,
+        self, found: Transcript, ask: Ask, audio: tuple[Samples, int, float], speakers: LiveSpeakers | None
     ) -> Transcript:
-        """A final transcript as the client wants it.
+        """The final transcript of a segment of a live stream as the client wants it.
 
         Args:
-            audio: of a segment of a live stream: its samples, their rate in Hz, and where they begin in seconds.
+            audio: samples of the segment, their rate in Hz, and where they begin in the stream, in seconds.
             speakers: of the stream, where words get speakers.
         """
-        if ask.final_model and audio is not None:
-            found = await revised(self, found, ask, caller, audio)
-        if speakers is not None and audio is not None:
+        if speakers is not None:
             found = await speakers.labelled(found, audio)
         return tidy(found, ask.texts)
 
@@ -212,3 +211,7 @@ class Speech:
     def observe(self, what: str, live: Live, seconds: float) -> None:
         """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
         self._metrics.latencies[what].labels(live.caller.door, live.model).observe(seconds)
+
+    def count_second_pass(self, live: Live, outcome: SecondPassOutcome) -> None:
+        """Count how the second pass of a segment ended."""
+        self._metrics.second_passes.labels(live.caller.door, live.model, outcome).inc()

@@ -1,7 +1,14 @@
 """One request or connection as the log and the metrics see it; known to whatever runs for it, and to nobody else."""
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starlette.responses import Response
+
+    from tritone.gateway.refusal import ErrorAnswer
 
 
 @dataclass(kw_only=True)
@@ -9,7 +16,8 @@ class Visit:
     """What is known of it by now.
 
     `door` and `name`, of the caller, are known when it is admitted; `code` is of the last error that was told to the
-    client, `refused` whether the gateway itself refused.
+    client, `refused` whether the gateway itself refused. `wording`: how its door words errors of HTTP; None is as the
+    gateway's own doors do.
     """
 
     door: str = ""
@@ -17,6 +25,7 @@ class Visit:
     status: int = 0
     code: str = ""
     refused: bool = False
+    wording: "Callable[[Exception, ErrorAnswer], Response] | None" = None
 
 
 VISIT: ContextVar[Visit | None] = ContextVar("visit", default=None)

@@ -79,7 +79,8 @@ class Visits:
             answer = told(error)
             visit.status = answer.status
             if not started and (is_http or DENIAL in scope.get("extensions", {})):
-                await error_response(answer)(scope, receive, sending)
+                response = visit.wording(error, answer) if visit.wording else error_response(answer)
+                await response(scope, receive, sending)
             elif not is_http:
                 await _closed(sending, answer)
             else:

@@ -1,0 +1,56 @@
+"""Errors in OpenAI's form: {"error": {"message", "type", "param", "code"}}, for HTTP and for events of a session.
+
+The client package makes its classes of the status: 400 BadRequestError, 401 AuthenticationError, 404 NotFoundError, 429
+RateLimitError, from 500 on InternalServerError, which it sends again.
+"""
+
+from typing import Any
+
+from starlette.requests import HTTPConnection
+from starlette.responses import JSONResponse
+
+from tritone.errors import InputError
+from tritone.gateway.callers import Caller
+from tritone.gateway.gateway import Gateway
+from tritone.gateway.refusal import ErrorAnswer
+from tritone.gateway.visit import VISIT
+
+CODES = {"unauthorized": "invalid_api_key", "rate_limited": "rate_limit_exceeded"}
+"""The gateway's code words that OpenAI has others for."""
+
+
+class FieldError(InputError):
+    """A field of a request or event that cannot be used. `param`: its path, such as `session.audio.input.format`."""
+
+    def __init__(self, param: str, message: str) -> None:
+        super().__init__(f"{param}: {message}")
+        self.param = param
+
+
+def error_object(error: BaseException, answer: ErrorAnswer) -> dict[str, Any]:
+    """What a client is told about an error, in OpenAI's fields."""
+    return {
+        "message": answer.message,
+        "type": _kind(answer.status),
+        "param": error.param if isinstance(error, FieldError) else None,
+        "code": CODES.get(answer.code, answer.code),
+    }
+
+
+def error_response(error: BaseException, answer: ErrorAnswer) -> JSONResponse:
+    """The HTTP answer about an error."""
+    return JSONResponse({"error": error_object(error, answer)}, answer.status, answer.headers)
+
+
+async def admitted(gateway: Gateway, connection: HTTPConnection, door: str) -> Caller:
+    """Who asks; errors of the request are worded as OpenAI words them. Raises `GatewayRefusal` if it may not ask."""
+    visit = VISIT.get()
+    if visit is not None:
+        visit.wording = error_response
+    return await gateway.admit(connection.headers, connection.query_params, door=door)
+
+
+def _kind(status: int) -> str:
+    if status == 429:
+        return "rate_limit_error"
+    return "server_error" if status >= 500 else "invalid_request_error"

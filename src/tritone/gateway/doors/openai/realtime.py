@@ -1,0 +1,425 @@
+"""OpenAI Realtime: transcription sessions over WebSocket, `/v1/realtime?intent=transcription`.
+
+    session.update, input_audio_buffer.append ...  ->  speech_started, committed, deltas, completed
+
+The events are those of OpenAI's documentation, for clients of GA and of the beta (`OpenAI-Beta: realtime=v1`, or
+`transcription_session.update`). With turn detection, every segment of the stream is an item; without, the audio between
+two commits is. Times in events are milliseconds from the first audio of the session.
+"""
+
+import asyncio
+import base64
+import binascii
+import json
+import secrets
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, NoReturn
+
+from starlette.routing import BaseRoute, WebSocketRoute
+from starlette.websockets import WebSocket, WebSocketDisconnect
+
+from tritone.errors import InputError, TritoneError
+from tritone.gateway.ask import Ask, Event, VadOptions
+from tritone.gateway.callers import Caller
+from tritone.gateway.doors.openai.answers import log_probs, usage
+from tritone.gateway.doors.openai.deltas import Deltas
+from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.doors.openai.request import hotwords
+from tritone.gateway.doors.openai.session import Dialect, SessionConfig, TurnDetection
+from tritone.gateway.gateway import Gateway
+from tritone.gateway.live import Live
+from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.visits import close_code
+from tritone.transcript import Span, joined
+
+LEAST_COMMIT_MS = 100  # OpenAI's
+LEAST_THRESHOLD = 0.01  # of our models for voice activity
+EARLY = ("minimal", "low", "medium")  # delays with which deltas come before the text is final
+CREATED = {"ga": "session.created", "beta": "transcription_session.created"}
+UPDATED = {"ga": "session.updated", "beta": "transcription_session.updated"}
+UPDATES: Mapping[str, Dialect] = {"session.update": "ga", "transcription_session.update": "beta"}
+PROTOCOL, BETA_PROTOCOL = "realtime", "openai-beta.realtime-v1"  # of browsers, which cannot set headers
+NOT_HERE = "response.", "conversation.", "output_audio_buffer."  # events of sessions that answer
+
+
+def realtime_routes(gateway: Gateway) -> list[BaseRoute]:
+    """The route of sessions."""
+
+    async def realtime(websocket: WebSocket) -> None:
+        caller = await admitted(gateway, websocket, "openai-realtime")
+        offered = websocket.scope["subprotocols"]
+        is_beta = websocket.headers.get("openai-beta", "") == "realtime=v1" or BETA_PROTOCOL in offered
+        await websocket.accept(PROTOCOL if PROTOCOL in offered else None)
+        query = websocket.query_params
+        config = SessionConfig(model=query.get("model", ""), final_model=query.get("final_model", ""))
+        await RealtimeSession(gateway, websocket, caller, "beta" if is_beta else "ga", config).run()
+
+    return [WebSocketRoute("/v1/realtime", realtime)]
+
+
+class _EndedError(Exception):
+    """The connection was closed by this side."""
+
+
+@dataclass
+class _Item:
+    """A stretch of audio that becomes one transcript."""
+
+    deltas: Deltas
+    id: str = field(default_factory=lambda: _new_id("item"))
+    committed: bool = False
+    text: str = ""  # of its segments that are final
+    tokens: list[Span] = field(default_factory=list)
+    from_s: float = 0.0
+    second_pass: str = ""  # the outcome; of several segments the first that is not "done"
+
+
+class RealtimeSession:
+    """One connection.
+
+    Without turn detection (`manual`), a live stream is opened for every item, and all its segments are that item's.
+    With it, there is one live stream, until the audio is cleared or the configuration changes.
+    """
+
+    def __init__(
+        self, gateway: Gateway, websocket: WebSocket, caller: Caller, dialect: Dialect, config: SessionConfig
+    ) -> None:
+        self._gateway = gateway
+        self._speech = gateway.speech
+        self._socket = websocket
+        self._caller = caller
+        self._dialect = dialect
+        self._config = config
+        self._id = _new_id("sess")
+        self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
+        self._live: Live | None = None
+        self._late: asyncio.Task[None] | None = None
+        self._telling = asyncio.Lock()  # held while events are made and sent, so that they are sent in order
+        self._items: dict[int, _Item] = {}  # by segment; without turn detection there is one, 0
+        self._base_s = 0.0  # audio of the session before the live stream
+        self._heard_s = 0.0  # audio of the session
+        self._pending_s = 0.0  # since the last commit
+        self._previous: str | None = None  # item
+
+    @property
+    def _manual(self) -> bool:
+        return self._config.turn_detection is None
+
+    async def run(self) -> None:
+        """Serve the connection until either side ends it."""
+        try:
+            try:
+                self._has_vad = await self._finds_speech()
+                await self._check(self._config)
+            except TritoneError as error:
+                await self._refuse(error)
+            await self._send(CREATED[self._dialect], session=self._session())
+            while True:
+                await self._handle(await self._socket.receive())
+        except (WebSocketDisconnect, _EndedError):
+            pass
+        finally:
+            await self._close_live()
+
+    async def _refuse(self, error: TritoneError) -> NoReturn:
+        """Tell an error that ends the session."""
+        answer = await self._tell_error(error, {})
+        await self._socket.close(close_code(answer))
+        raise _EndedError from error
+
+    async def _finds_speech(self) -> bool:
+        try:
+            await self._speech.model("", "activity-streaming")
+        except GatewayRefusal:
+            if self._gateway.options.vad_model:
+                raise
+            return False
+        return True
+
+    async def _check(self, config: SessionConfig) -> None:
+        """Find out what the configuration asks for and is not there, before any audio comes."""
+        await self._speech.model(config.model, "streaming")
+        if config.final_model:
+            await self._speech.model(config.final_model, "offline")
+        if config.prompt:
+            raise FieldError("prompt", "has no meaning for streaming models here; give words that may come as keywords")
+        turns = config.turn_detection
+        if turns is not None and turns != TurnDetection() and not self._has_vad:
+            raise FieldError(
+                "turn_detection",
+                "has values, and no model for voice activity is served: the endpoint rules of the recogniser end "
+                "segments here. Leave them out, or send null and commit the audio yourself",
+            )
+
+    def _session(self) -> dict[str, Any]:
+        return self._config.to_dict(self._dialect, self._id, has_vad=self._has_vad)
+
+    def _ask(self) -> Ask:
+        turns, vad = self._config.turn_detection, None
+        if turns is not None and self._has_vad:
+            silence_s = turns.silence_duration_ms / 1000
+            parameters = {"threshold": max(LEAST_THRESHOLD, turns.threshold), "min_silence_s": silence_s}
+            vad = VadOptions(parameters=parameters, prefix_s=self._prefix_s)
+        return Ask(
+            model=self._config.model,
+            search=hotwords(self._config.keywords) | dict(self._config.search),
+            texts=self._config.texts,
+            vad=vad,
+            final_model=self._config.final_model,
+            final_search=self._config.final_search,
+        )
+
+    @property
+    def _prefix_s(self) -> float:
+        turns = self._config.turn_detection
+        return turns.prefix_padding_ms / 1000 if turns is not None and self._has_vad else 0.0
+
+    async def _tell_late(self, live: Live) -> None:
+        """Tell final texts of a second model when they are written, also while no audio comes."""
+        with suppress(WebSocketDisconnect):
+            while await live.late():
+                async with self._telling:
+                    if self._live is live:
+                        await self._tell(await live.news())
+        self._late = None
+
+    async def _handle(self, message: Mapping[str, Any]) -> None:
+        if message["type"] == "websocket.disconnect":
+            raise WebSocketDisconnect(message.get("code", 1000))
+        async with self._telling:
+            await self._handled(message)
+
+    async def _handled(self, message: Mapping[str, Any]) -> None:
+        event: dict[str, Any] = {}
+        try:
+            event = _read(message.get("text"))
+            await self._act(event)
+        except InputError as error:  # the session goes on without the event
+            await self._tell_error(error, event)
+        except TritoneError as error:
+            await self._lost(error, event)
+
+    async def _act(self, event: Mapping[str, Any]) -> None:
+        kind = event.get("type")
+        if not isinstance(kind, str):
+            raise FieldError("event", 'must be an object with a "type"')
+        if kind == "input_audio_buffer.append":
+            await self._append(event)
+        elif kind == "input_audio_buffer.commit":
+            await self._commit()
+        elif kind == "input_audio_buffer.clear":
+            await self._close_live()
+            self._pending_s = 0.0
+            await self._send("input_audio_buffer.cleared")
+        elif kind in UPDATES:
+            await self._update(event, UPDATES[kind])
+        elif kind.startswith(NOT_HERE):
+            raise FieldError("type", f"is '{kind}'; this server transcribes, and has no conversations and responses")
+        else:
+            raise FieldError("type", f"is unknown: '{kind[:80]}'")
+
+    async def _update(self, event: Mapping[str, Any], dialect: Dialect) -> None:
+        if "session" not in event:
+            raise FieldError("session", "is missing")
+        config = self._config.updated(event["session"], dialect)
+        try:
+            await self._check(config)
+        except TritoneError as error:  # what was before stays, and goes on
+            await self._tell_error(error, event)
+            return
+        self._dialect = dialect
+        if config != self._config:
+            # What was said so far belongs to the old configuration.
+            await self._finish_live()
+            self._config = config
+        await self._send(UPDATED[dialect], session=self._session())
+
+    async def _append(self, event: Mapping[str, Any]) -> None:
+        samples = self._config.decode(_audio(event.get("audio")))
+        live = await self._opened()
+        audio_s = samples.size / self._config.rate
+        self._heard_s += audio_s
+        self._pending_s += audio_s
+        await self._tell(await live.accept(samples))
+        if self._config.final_model and self._late is None:
+            self._late = asyncio.create_task(self._tell_late(live))
+
+    async def _commit(self) -> None:
+        if self._pending_s * 1000 < LEAST_COMMIT_MS or self._live is None:
+            raise FieldError(
+                "input_audio_buffer",
+                f"has {self._pending_s * 1000:.0f} ms of audio since the last commit, {LEAST_COMMIT_MS} ms are needed",
+            )
+        self._pending_s = 0.0
+        if self._manual:
+            await self._commit_item(self._item(0))
+            await self._finish_live()
+        else:
+            await self._tell(await self._live.commit())
+
+    # The live stream.
+
+    async def _opened(self) -> Live:
+        if self._live is None:
+            try:
+                self._live = await self._speech.open(self._ask(), self._config.rate, self._caller)
+            except TritoneError as error:
+                await self._refuse(error)
+            self._base_s = self._heard_s
+        return self._live
+
+    async def _finish_live(self) -> None:
+        """End the live stream and its items."""
+        if self._live is None:
+            return
+        await self._tell(await self._live.finish())
+        for item in list(self._items.values()):
+            await self._complete(item, None)
+        await self._close_live()
+
+    async def _close_live(self) -> None:
+        live, self._live = self._live, None
+        late, self._late = self._late, None
+        self._items.clear()
+        if late is not None:
+            late.cancel()
+            await asyncio.gather(late, return_exceptions=True)
+        if live is not None:
+            await live.close()
+
+    async def _lost(self, error: TritoneError, event: Mapping[str, Any]) -> None:
+        """Tell what became of items whose stream failed; the next audio opens another one."""
+        if not self._items:
+            await self._tell_error(error, event)
+        else:
+            answer = error_object(error, told(error))
+            for item in self._items.values():
+                await self._commit_item(item)
+                await self._send(
+                    "conversation.item.input_audio_transcription.failed", item_id=item.id, content_index=0, error=answer
+                )
+        self._pending_s = 0.0
+        await self._close_live()
+
+    # Events of the live stream become those of items.
+
+    async def _tell(self, events: Sequence[Event]) -> None:
+        for event in events:
+            item = self._item(event.segment)
+            if event.kind == "partial" and event.transcript is not None:
+                await self._send_delta(item, item.deltas.partial(joined(item.text, event.transcript.text)))
+            elif event.kind == "final":
+                await self._final(item, event)
+            elif self._manual:
+                continue  # its items begin and end as the client commits
+            elif event.kind == "speech_started":
+                item.from_s = event.time_s
+                ms = self._ms(event.time_s - self._prefix_s)
+                await self._send("input_audio_buffer.speech_started", audio_start_ms=ms, item_id=item.id)
+            else:
+                ms = self._ms(event.time_s)
+                await self._send("input_audio_buffer.speech_stopped", audio_end_ms=ms, item_id=item.id)
+                await self._commit_item(item)
+
+    async def _final(self, item: _Item, event: Event) -> None:
+        found = event.transcript
+        assert found is not None
+        item.text = joined(item.text, found.text)
+        item.tokens += found.tokens
+        if item.second_pass in ("", "done"):
+            item.second_pass = event.second_pass
+        if self._manual:
+            await self._send_delta(item, item.deltas.partial(item.text))
+        else:
+            await self._complete(item, event)
+            self._items.pop(event.segment, None)
+
+    async def _complete(self, item: _Item, event: Event | None) -> None:
+        await self._commit_item(item)
+        await self._send_delta(item, item.deltas.final(item.text))
+        fields: dict[str, Any] = {"logprobs": log_probs(item.tokens)} if self._config.logprobs else {}
+        if item.second_pass:
+            fields["second_pass"] = item.second_pass
+        await self._send(
+            "conversation.item.input_audio_transcription.completed",
+            item_id=item.id,
+            content_index=0,
+            transcript=item.text,
+            usage=usage(self._heard_s - self._base_s if event is None else max(0.0, event.time_s - item.from_s)),
+            **fields,
+        )
+
+    async def _commit_item(self, item: _Item) -> None:
+        if item.committed:
+            return
+        item.committed = True
+        self._pending_s = 0.0
+        previous, self._previous = self._previous, item.id
+        await self._send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
+        content = {"type": "input_audio", "transcript": None}
+        item_now = {"id": item.id, "object": "realtime.item", "type": "message", "role": "user", "content": [content]}
+        if self._dialect == "beta":
+            done = item_now | {"status": "completed"}
+            await self._send("conversation.item.created", previous_item_id=previous, item=done)
+        else:
+            for kind, status in (("added", "in_progress"), ("done", "completed")):
+                item_then = item_now | {"status": status}
+                await self._send(f"conversation.item.{kind}", previous_item_id=previous, item=item_then)
+
+    async def _send_delta(self, item: _Item, delta: str) -> None:
+        if delta:
+            await self._send(
+                "conversation.item.input_audio_transcription.delta", item_id=item.id, content_index=0, delta=delta
+            )
+
+    # What is sent.
+
+    def _item(self, segment: int) -> _Item:
+        key = 0 if self._manual else segment
+        if key not in self._items:
+            self._items[key] = _Item(Deltas(early=self._config.delay in EARLY))
+        return self._items[key]
+
+    def _ms(self, time_s: float) -> int:
+        return max(0, round(1000 * (self._base_s + time_s)))
+
+    async def _tell_error(self, error: BaseException, event: Mapping[str, Any]) -> ErrorAnswer:
+        answer = told(error)
+        event_id = event.get("event_id")
+        about = {"event_id": event_id if isinstance(event_id, str) else None}
+        await self._send("error", error=error_object(error, answer) | about)
+        return answer
+
+    async def _send(self, kind: str, **fields: Any) -> None:
+        event = {"type": kind, "event_id": _new_id("event"), **fields}
+        await self._socket.send_text(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
+
+
+def _new_id(kind: str) -> str:
+    return f"{kind}_{secrets.token_hex(12)}"
+
+
+def _read(text: str | None) -> dict[str, Any]:
+    """An event of the client; raises `FieldError` if it is none."""
+    if text is None:
+        raise FieldError("event", "is a binary message; events are JSON in text messages, with audio in base64")
+    try:
+        event = json.loads(text)
+    except ValueError as error:  # deep nesting is a RecursionError
+        raise FieldError("event", f"is no JSON: {error}") from error
+    except RecursionError:
+        raise FieldError("event", "is no JSON that can be read: it is nested too deeply") from None
+    if not isinstance(event, dict):
+        raise FieldError("event", 'must be an object with a "type"')
+    return event
+
+
+def _audio(value: object) -> bytes:
+    if not isinstance(value, str):
+        raise FieldError("audio", "must be base64 text")
+    try:
+        return base64.b64decode(value, validate=True)
+    except binascii.Error as error:
+        raise FieldError("audio", f"is no base64: {error}") from error

@@ -1,0 +1,197 @@
+"""The form of `/v1/audio/transcriptions`  ->  what is asked of the models, and in which shape it is answered.
+
+Fields are read as OpenAI's client packages send them: lists as `name[]`, objects as `name[key]`. What OpenAI has and
+the model has not is refused; `language` alone is accepted by every model, for clients send it unasked.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from tritone.client.models import ModelInfo
+from tritone.gateway.ask import Ask, SpeakerOptions
+from tritone.gateway.doors.openai.errors import FieldError
+from tritone.texts import TextOptions
+
+ResponseFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized_json"]
+FORMATS: tuple[ResponseFormat, ...] = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
+STREAMED: tuple[ResponseFormat, ...] = ("json", "text", "diarized_json")
+MAX_TEXT = 10_000  # characters of a field
+KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units
+
+LISTS = (
+    "timestamp_granularities",
+    "include",
+    "keywords",
+    "languages",
+    "known_speaker_names",
+    "known_speaker_references",
+)
+OBJECTS = ("chunking_strategy", "search", "speakers", "texts")
+TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TranscriptionRequest:
+    """A request. `search`, parameters of the wire contract, `texts` and `num_speakers` are extensions of ours."""
+
+    model: str = ""
+    language: str = ""
+    prompt: str = ""
+    keywords: tuple[str, ...] = ()
+    temperature: float | None = None
+    response_format: ResponseFormat = "json"
+    stream: bool = False
+    words: bool = False
+    segments: bool = False
+    logprobs: bool = False
+    num_speakers: int = 0  # 0: as many as there are
+    search: Mapping[str, str] = field(default_factory=dict)
+    texts: TextOptions = field(default_factory=TextOptions)
+
+    @classmethod
+    def read(cls, fields: Iterable[tuple[str, str]]) -> "TranscriptionRequest":
+        """Read the fields of a form, without the file.
+
+        Raises:
+            InputError: a field is unknown, comes twice, or has a value that cannot be used.
+        """
+        form = _Form(fields)
+        response_format = form.one_of("response_format", FORMATS, "json")
+        granularities = form.several("timestamp_granularities", ("word", "segment"))
+        if granularities and response_format != "verbose_json":
+            raise FieldError("timestamp_granularities", "goes with response_format verbose_json alone")
+        logprobs = bool(form.several("include", ("logprobs",)))
+        if logprobs and response_format != "json":
+            raise FieldError("include", "logprobs goes with response_format json alone")
+        stream = form.one_of("stream", ("true", "false", "True", "False", "1", "0"), "false").lower() in ("true", "1")
+        if stream and response_format not in STREAMED:
+            raise FieldError("stream", f"goes with response_format {', '.join(STREAMED)}, not {response_format}")
+        form.refuse("known_speaker_names", "known_speaker_references")
+        strategy = form.objects.get("chunking_strategy", {})
+        kind = form.texts.get("chunking_strategy") or strategy.get("type", "auto")
+        if kind not in ("auto", "server_vad") or set(strategy) - {"type"}:
+            raise FieldError(
+                "chunking_strategy", "must be 'auto': recordings are cut at pauses by the gateway's own rules"
+            )
+        languages = form.lists.get("languages", [])
+        if len(languages) > 1:
+            raise FieldError("languages", "has several; give one language, or none to have it detected")
+        speakers = form.objects.get("speakers", {})
+        if set(speakers) - {"num_speakers"} or (speakers and response_format != "diarized_json"):
+            raise FieldError("speakers", "has num_speakers alone, and goes with response_format diarized_json")
+        return cls(
+            model=form.texts.get("model", ""),
+            language=form.texts.get("language") or (languages or [""])[0],
+            prompt=form.texts.get("prompt", ""),
+            keywords=tuple(form.lists.get("keywords", ())),
+            temperature=form.number("temperature", 1.0),
+            response_format=response_format,
+            stream=stream,
+            words="word" in granularities,
+            segments="segment" in granularities or not granularities,
+            logprobs=logprobs,
+            num_speakers=_whole("speakers[num_speakers]", speakers.get("num_speakers", "0")),
+            search=form.objects.get("search", {}),
+            texts=TextOptions().changed(form.objects.get("texts", {})),
+        )
+
+    def ask(self, info: ModelInfo, *, translate: bool = False) -> Ask:
+        """What is asked of a model.
+
+        Raises:
+            FieldError: the model has no meaning for a field.
+        """
+        search: dict[str, Any] = {}
+        if info.has_prompt:
+            prompt = ", ".join([*([self.prompt] if self.prompt else []), *self.keywords])
+            given = {"language": self.language, "prompt": prompt, "temperature": self.temperature}
+            search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
+            if self.words:
+                search["word_times"] = True
+            if translate:
+                search["task"] = "translate"
+        else:
+            if translate:
+                raise FieldError("model", f"'{info.name}' does not translate; Whisper models do")
+            if self.prompt:
+                message = f"has no meaning for model '{info.name}'; give words that may come as keywords[]"
+                raise FieldError("prompt", message)
+            if self.temperature:
+                raise FieldError("temperature", f"must be 0 for model '{info.name}', which samples nothing")
+            search |= hotwords(self.keywords)
+        return Ask(
+            model=info.name,
+            search=search | dict(self.search),
+            texts=self.texts,
+            details=self.response_format != "text",  # which have the length of the audio, too
+            speakers=SpeakerOptions(num_speakers=self.num_speakers)
+            if self.response_format == "diarized_json"
+            else None,
+        )
+
+
+def hotwords(keywords: Iterable[str]) -> dict[str, Any]:
+    """Keywords as the search parameter that has them."""
+    weights = {each: KEYWORD_WEIGHT for each in keywords}
+    return {"hotwords": json.dumps(weights, ensure_ascii=False)} if weights else {}
+
+
+class _Form:
+    """The fields of a form by their names: texts, lists (`name[]`) and objects (`name[key]`)."""
+
+    def __init__(self, fields: Iterable[tuple[str, str]]) -> None:
+        self.texts: dict[str, str] = {}
+        self.lists: dict[str, list[str]] = {}
+        self.objects: dict[str, dict[str, str]] = {}
+        for whole, value in fields:
+            name, bracket, key = whole.partition("[")
+            key = key.removesuffix("]")
+            if len(value) > MAX_TEXT:
+                raise FieldError(whole[:80], f"has {len(value)} characters, {MAX_TEXT} is the most")
+            if name in LISTS and not key:
+                self.lists.setdefault(name, []).append(value)
+                continue
+            here = self.objects.setdefault(name, {}) if name in OBJECTS and key else self.texts
+            if here is self.texts and (bracket or name not in TEXTS):
+                known = ", ".join(sorted({*TEXTS, *LISTS, *OBJECTS, "file"}))
+                raise FieldError(whole[:80], f"is unknown; known are {known}")
+            at = key or name
+            if at in here:
+                raise FieldError(whole[:80], "is given twice")
+            here[at] = value
+
+    def one_of(self, name: str, known: tuple[Any, ...], default: str) -> Any:
+        value = self.texts.get(name) or default
+        if value not in known:
+            raise FieldError(name, f"must be one of {', '.join(known)}, got {value[:80]!r}")
+        return value
+
+    def several(self, name: str, known: tuple[str, ...]) -> list[str]:
+        values = self.lists.get(name, [])
+        for value in values:
+            if value not in known:
+                raise FieldError(name, f"must be one of {', '.join(known)}, got {value[:80]!r}")
+        return values
+
+    def number(self, name: str, most: float) -> float | None:
+        text = self.texts.get(name, "")
+        try:
+            value = float(text) if text else None
+        except ValueError:
+            value = -1.0
+        if value is not None and not 0 <= value <= most:
+            raise FieldError(name, f"must be a number from 0 to {most:g}, got {text[:80]!r}")
+        return value
+
+    def refuse(self, *names: str) -> None:
+        for name in names:
+            if self.lists.get(name):
+                raise FieldError(name, "is not possible here; leave it out")
+
+
+def _whole(name: str, text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 6):
+        raise FieldError(name, f"must be a whole number, got {text[:80]!r}")
+    return int(text)

@@ -1,0 +1,184 @@
+"""OpenAI REST: `/v1/audio/transcriptions`, `/v1/audio/translations` and `/v1/models`.
+
+multipart form  ->  JSON, plain text, subtitles, or server-sent events
+"""
+
+import asyncio
+import json
+import shutil
+import tempfile
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from starlette.datastructures import UploadFile
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
+
+from tritone.errors import TritoneError
+from tritone.formats import write
+from tritone.gateway.callers import Caller
+from tritone.gateway.doors.openai import answers
+from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.doors.openai.request import TranscriptionRequest
+from tritone.gateway.gateway import Gateway
+from tritone.gateway.refusal import GatewayRefusal, told
+from tritone.transcript import Transcript, joined
+
+MAX_FIELDS = 1000  # keywords are one each
+MAX_FIELD_BYTES = 64 * 1024
+IN_MEMORY = 1 << 20  # bytes of a file up to which it is not written to disk
+OWNER = "tritone"
+
+Endpoint = Callable[[Request, Caller], Awaitable[Response]]
+
+
+def rest_routes(gateway: Gateway) -> list[BaseRoute]:
+    """The routes of HTTP."""
+
+    async def models(request: Request, caller: Caller) -> Response:
+        return JSONResponse({"object": "list", "data": await _models(gateway)})
+
+    async def model(request: Request, caller: Caller) -> Response:
+        name = request.path_params["model"]
+        for each in await _models(gateway):
+            if each["id"] == name:
+                return JSONResponse(each)
+        raise GatewayRefusal(404, f"there is no model {name[:80]!r}; GET /v1/models lists them", code="model_not_found")
+
+    async def transcriptions(request: Request, caller: Caller) -> Response:
+        return await _transcribe(gateway, request, caller, translate=False)
+
+    async def translations(request: Request, caller: Caller) -> Response:
+        return await _transcribe(gateway, request, caller, translate=True)
+
+    def route(path: str, method: str, endpoint: Endpoint) -> Route:
+        async def serve(request: Request) -> Response:
+            return await endpoint(request, await admitted(gateway, request, "openai"))
+
+        return Route(path, serve, methods=[method], name=endpoint.__name__)
+
+    return [
+        route("/v1/models", "GET", models),
+        route("/v1/models/{model:path}", "GET", model),
+        route("/v1/audio/transcriptions", "POST", transcriptions),
+        route("/v1/audio/translations", "POST", translations),
+    ]
+
+
+class _EventStream(StreamingResponse):
+    """Server-sent events, with what they hold until the last of them is sent or the client has gone."""
+
+    def __init__(self, events: AsyncIterator[str], held: AsyncExitStack) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+        self._held = held
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async with self._held:
+            await super().__call__(scope, receive, send)
+
+
+async def _transcribe(gateway: Gateway, request: Request, caller: Caller, *, translate: bool) -> Response:
+    async with AsyncExitStack() as stack:
+        fields, file = await stack.enter_async_context(_form(request))
+        wanted = TranscriptionRequest.read(fields)
+        info = await gateway.speech.model(wanted.model, "offline")
+        ask = wanted.ask(info, translate=translate)
+        audio = await stack.enter_async_context(_content(file))
+        if not wanted.stream:
+            return _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
+        events = events_of(gateway.speech.parts(audio, ask, caller), wanted)
+        stack.push_async_callback(events.aclose)
+        first = await anext(events)  # what fails before the first text has a status of its own
+        return _EventStream(_sent(first, events), stack.pop_all())
+
+
+def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
+    name = wanted.response_format
+    if name == "json":
+        return JSONResponse(answers.plain(transcript, logprobs=wanted.logprobs))
+    if name == "verbose_json":
+        chosen = {"words": wanted.words, "segments": wanted.segments}
+        return JSONResponse(answers.verbose(transcript, language=wanted.language, **chosen))
+    if name == "diarized_json":
+        return JSONResponse(answers.diarized(transcript))
+    return PlainTextResponse(write(name, transcript))
+
+
+async def events_of(
+    parts: AsyncGenerator[Transcript, None], wanted: TranscriptionRequest
+) -> AsyncGenerator[dict[str, Any], None]:
+    """The events of a recording: a delta for each part of it that is finished, and the whole text at the end."""
+    text, said, log_probs = "", 0, []
+    async with aclosing(parts):
+        async for part in parts:
+            longer = joined(text, part.text)
+            event: dict[str, Any] = {"type": "transcript.text.delta", "delta": longer[len(text) :]}
+            text = longer
+            if wanted.logprobs:
+                event["logprobs"] = answers.log_probs(part.tokens)
+                log_probs += event["logprobs"]
+            if event["delta"]:
+                yield event
+            if wanted.response_format == "diarized_json":
+                segments = answers.diarized_segments(part, said)
+                said += len(segments)
+                for each in segments:
+                    yield each
+    done: dict[str, Any] = {"type": "transcript.text.done", "text": text}
+    yield done | ({"logprobs": log_probs} if wanted.logprobs else {})
+
+
+async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> AsyncIterator[str]:
+    yield _line(first)
+    try:
+        async for event in rest:
+            yield _line(event)
+    except TritoneError as error:  # the status is sent already
+        yield _line({"error": error_object(error, told(error))})
+
+
+def _line(event: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(event, ensure_ascii=False, separators=(',', ':'))}\n\n"
+
+
+@asynccontextmanager
+async def _form(request: Request) -> AsyncIterator[tuple[list[tuple[str, str]], UploadFile]]:
+    """The fields of a form and its file."""
+    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+        raise FieldError("body", "must be multipart/form-data with the audio as file")
+    try:
+        form = await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES)
+    except HTTPException as error:
+        raise FieldError("body", f"cannot be read: {error.detail}") from error
+    try:
+        file = form.get("file")
+        if not isinstance(file, UploadFile) or not file.size:
+            raise FieldError("file", "is missing or empty; send the audio as a file of the form")
+        yield [(name, value) for name, value in form.multi_items() if isinstance(value, str)], file
+    finally:
+        await form.close()
+
+
+@asynccontextmanager
+async def _content(file: UploadFile) -> AsyncIterator[bytes | Path]:
+    """The audio: its bytes, or where it is on disk while the block runs."""
+    if (file.size or 0) <= IN_MEMORY:
+        yield await file.read()
+        return
+    with tempfile.NamedTemporaryFile(prefix="tritone-") as copy:
+        await asyncio.to_thread(shutil.copyfileobj, file.file, copy)
+        copy.flush()
+        yield Path(copy.name)
+
+
+async def _models(gateway: Gateway) -> list[dict[str, Any]]:
+    """The models in OpenAI's form, and the names that clients may use for them; nobody knows when they were created."""
+    kinds = {each.name: each.kind for each in await gateway.speech.models()}
+    named = {"object": "model", "created": 0, "owned_by": OWNER}
+    own = [{"id": name, **named, "kind": kind} for name, kind in kinds.items()]
+    return own + [{"id": name, **named, "kind": "alias"} for name in gateway.options.aliases]
