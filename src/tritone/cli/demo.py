@@ -44,7 +44,7 @@ def demo(
     ] = False,
     port: Annotated[int, typer.Option(help="Of the page; 0: any that is free.", min=0, max=65535)] = DEFAULT_PORT,
 ) -> None:
-    """See a real Triton transcribe and compare voices, or speak to it.
+    """See a real Triton transcribe clips, or speak to it.
 
     Serves the shipped models, transcribes the shipped clips offline and streaming, compares their voices, prints tables
     and stops the server. With --page it is you who speaks: in a browser, to the same models behind a gateway.
