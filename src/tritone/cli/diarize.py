@@ -40,13 +40,7 @@ DETECTED_AT_ONCE_MS = 4000.0  # audio in a request to a served detector
 @takes_option_classes()
 def diarize(
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
-        ),
-    ] = None,
+    files: recordings.Files = None,
     wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,

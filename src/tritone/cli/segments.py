@@ -31,13 +31,7 @@ LINES = ("text", "rttm", "audacity")  # formats of a line for each segment, whic
 @takes_option_classes()
 def segments(
     *,
-    files: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="FILE",
-            help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
-        ),
-    ] = None,
+    files: recordings.Files = None,
     wavscp: recordings.WavScp = None,
     manifest: recordings.Manifests = None,
     data_dir: recordings.DataDir = None,

@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 STDIN = "/dev/stdin"
 
+Files = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="FILE",
+        help="Audio of any format libsndfile reads, any rate; channels averaged. For folders all audio in them.",
+    ),
+]
 WavScp = Annotated[
     Path | None,
     typer.Option(
