@@ -12,26 +12,36 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import psutil
 
 from benchmarks.gateway.model import OFFLINE, STREAMING, counting
+from benchmarks.gateway.send import SAMPLE_RATE
 from benchmarks.measure import ROOT, Bystanders, Finding, Setup, save, to_markdown
+from tritone.audio.encode import write_audio
+from tritone.client import Client
 from tritone.server import TritonServer, free_ports
 
+FILES = 40
+BOUNDARY = "the-end-of-a-part"
+FORM = {"Content-Type": f"multipart/form-data; boundary={BOUNDARY}"}
 OUTPUT = ROOT / "docs" / "performance" / "gateway.json"
 TITLE = "What the gateway costs"
 INTRODUCTION = """\
-Latencies of chunks of live streams through the gateway's WebSocket and by gRPC directly, in turn, with a model that
-does nothing: what is left is the gateway, the transports and Triton. The gateway has one core for itself. "others %" is
-how much of the cores foreign processes took during a round: above a few percent a figure is only indicative. Written by
-`python -m benchmarks.gateway`; raw rows are in [gateway.json](gateway.json)."""
+Latencies of chunks of live streams through the gateway's WebSocket and by gRPC directly, and of files through its REST
+door and by gRPC, in turn, with a model that does nothing: what is left is the gateway, the transports and Triton. The
+gateway has one core for itself. "others %" is how much of the cores foreign processes took during a round: above a few
+percent a figure is only indicative. Written by `python -m benchmarks.gateway`; raw rows are in
+[gateway.json](gateway.json)."""
 
 
 def main() -> int:
@@ -46,7 +56,7 @@ def main() -> int:
     os.sched_setaffinity(0, {cores[-1]})  # Triton inherits it
     with counting() as server, _gateway(server, cores[0], arguments.chunk_ms) as (port, process):
         run = Run(server, port, process, cores, arguments)
-        findings = [run.one_stream(), run.many_streams()]
+        findings = [run.one_stream(), run.one_file(), run.many_streams()]
     for each in findings:
         print(each, flush=True)
     arguments.output.with_suffix(".md").write_text(
@@ -78,6 +88,46 @@ class Run:
             setup=self._setup,
             rows=rows,
             notes=[self._notes],
+        )
+
+    def one_file(self) -> Finding:
+        """What the gateway adds to the median latency of a file of ten seconds, in milliseconds."""
+        rows: list[dict[str, Any]] = []
+        noise = np.random.default_rng(0).normal(0, 0.1, 10 * SAMPLE_RATE).astype(np.float32)
+        head = f'--{BOUNDARY}\r\nContent-Disposition: form-data; name="file"; filename="ten.wav"\r\n\r\n'
+        with TemporaryDirectory() as folder, Client(self._server.grpc_address) as client:
+            path = Path(folder, "ten.wav")
+            write_audio(path, [noise], SAMPLE_RATE)
+            body = head.encode() + path.read_bytes() + f"\r\n--{BOUNDARY}--\r\n".encode()
+            connection = HTTPConnection("127.0.0.1", self._port, timeout=60)
+            for _ in range(self._arguments.rounds):
+                took: dict[str, list[float]] = {"gateway": [], "direct": []}
+                with Bystanders() as others:
+                    for _ in range(FILES):
+                        begun = time.perf_counter()
+                        client.transcribe(path, OFFLINE, details=True).get()
+                        between = time.perf_counter()
+                        connection.request("POST", "/v1/audio/transcriptions", body, FORM)
+                        answer = connection.getresponse()
+                        assert json.loads(answer.read())["text"] == "chunk 1", answer.status
+                        took["gateway"].append(time.perf_counter() - between)
+                        took["direct"].append(between - begun)
+                row = {f"{how} p50 ms": 1000 * median(each) for how, each in took.items()}
+                rows.append(row | {"others %": others.percent})
+                print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
+            connection.close()
+        return Finding(
+            key="file-added-ms",
+            title="gateway's part of the p50 latency of a file of 10 s, ms",
+            value=median(row["gateway p50 ms"] - row["direct p50 ms"] for row in rows),
+            bar=10.0,
+            sense="at most",
+            setup=self._setup,
+            rows=rows,
+            notes=[
+                "A WAV file of 16 bits at 16 kHz, posted to /v1/audio/transcriptions, and sent by `Client.transcribe`, "
+                f"in turn; {FILES} of each in a round. Both decode it and ask for words."
+            ],
         )
 
     def many_streams(self) -> Finding:
