@@ -337,7 +337,8 @@ def test_a_batch_of_long_files_has_few_of_them(toy_bundle: Path, monkeypatch: py
 
     monkeypatch.setattr("tritone.pipelines.recognizer.BATCH_S", 2.5)
     monkeypatch.setattr(
-        "tritone.audio.inputs.read_audio", lambda path, rate, **_: np.zeros(int(float(path) * rate), np.float32)
+        "tritone.pipelines.sources.read_or_blocks",
+        lambda path, rate, *_, **__: np.zeros(int(float(path) * rate), np.float32),
     )
     monkeypatch.setattr(OfflinePipeline, "run", count)
     system = BundleSystem(tritone.load(toy_bundle), concurrency=4)
