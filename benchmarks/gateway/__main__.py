@@ -164,8 +164,8 @@ class Run:
             for name, found in (("grpc", direct), ("ws", through)):
                 p50, p95, p99 = np.percentile(found["latencies"], [50, 95, 99]) * 1000
                 row |= {f"{name} p50 ms": float(p50), f"{name} p95 ms": float(p95), f"{name} p99 ms": float(p99)}
-            row["gateway µs/chunk"] = 1e6 * used / len(through["latencies"])
-            row["gateway core %"] = 100 * used / (self._arguments.seconds + 1)
+            row["gateway µs/chunk"] = 1e6 * used / through["sent"]
+            row["gateway core %"] = 100 * used / through["wall_s"]
             rows.append(row | {"others %": others.percent})
             print(", ".join(f"{name} {value:.4g}" for name, value in rows[-1].items()), flush=True)
         return rows

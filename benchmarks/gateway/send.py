@@ -2,7 +2,8 @@
 
     python -m benchmarks.gateway.send ws|grpc HOST:PORT STREAMS SECONDS CHUNK_MS CORE
 
-A latency is from the moment a chunk is sent to its answer. Streams begin spread over a chunk. The WebSocket client is
+A latency is from the moment a chunk is sent to its answer. A hundred streams begin in a second, and chunks count from
+a second after the last one has begun: streams under way are measured, not handshakes. The WebSocket client is
 as small as one can be, so that it costs little of the cores that everything shares.
 """
 
@@ -21,7 +22,8 @@ from benchmarks.gateway.model import STREAMING
 from tritone.client.async_client import AsyncClient
 
 SAMPLE_RATE = 16000
-WARM_UP = 3  # chunks of each stream that are not counted
+BEGUN_PER_S = 100
+SETTLED_S = 1.0  # after the last stream has begun
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="  # of RFC 6455; any would do
 
 
@@ -76,20 +78,22 @@ class Socket(asyncio.Protocol):
         self._transport.close()
 
 
-async def by_websocket(address: str, chunk: bytes, starts: float, times: list[float], period_s: float) -> list[float]:
-    """One stream; `times`: when its chunks are due, from `starts`."""
+async def by_websocket(
+    address: str, chunk: bytes, starts: float, times: list[float], counted_s: float, period_s: float
+) -> list[float]:
+    """One stream; `times`: when its chunks are due, from `starts`; those from `counted_s` on are counted."""
     host, port = address.rsplit(":", 1)
     _, socket = await asyncio.get_running_loop().create_connection(lambda: Socket(address), host, int(port))
     took = []
     try:
-        for index, due in enumerate(times):
+        for due in times:
             await asyncio.sleep(max(0.0, starts + due - time.perf_counter()))
             sent = time.perf_counter()
             socket.send(chunk)
             while b'"partial"' not in (message := await asyncio.wait_for(socket.messages.get(), 60)):
                 if b'"error"' in message:
                     raise SystemExit(f"the gateway refused: {message.decode()}")
-            if index >= WARM_UP:
+            if starts + due >= counted_s:
                 took.append(time.perf_counter() - sent)
         socket.send(b'{"type":"end"}', 1)
         while b'"end"' not in await asyncio.wait_for(socket.messages.get(), 60):
@@ -99,7 +103,9 @@ async def by_websocket(address: str, chunk: bytes, starts: float, times: list[fl
     return took
 
 
-async def by_grpc(client: AsyncClient, chunk: bytes, starts: float, times: list[float], period_s: float) -> list[float]:
+async def by_grpc(
+    client: AsyncClient, chunk: bytes, starts: float, times: list[float], counted_s: float, period_s: float
+) -> list[float]:
     """The same stream without a gateway."""
     took, samples = [], np.frombuffer(chunk, np.int16)
     async with await client.stream(STREAMING, details=True, chunk_ms=1000 * period_s) as stream:
@@ -107,7 +113,7 @@ async def by_grpc(client: AsyncClient, chunk: bytes, starts: float, times: list[
             await asyncio.sleep(max(0.0, starts + due - time.perf_counter()))
             sent = time.perf_counter()
             assert (await stream.accept(samples)).text == f"chunk {index + 1}"
-            if index >= WARM_UP:
+            if starts + due >= counted_s:
                 took.append(time.perf_counter() - sent)
         await stream.finish()
     return took
@@ -118,20 +124,23 @@ async def main() -> None:
     os.sched_setaffinity(0, {int(core)})
     period_s, count = float(chunk_ms) / 1000, int(streams)
     chunk = np.zeros(round(period_s * SAMPLE_RATE), np.int16).tobytes()
-    times = [index * period_s for index in range(round(float(seconds) / period_s))]
     async with AsyncClient(address if how == "grpc" else "127.0.0.1:9") as client:
         begins = time.perf_counter() + 1.0
+        beginning_s = max(period_s, count / BEGUN_PER_S)
+        counted_s = begins + beginning_s + SETTLED_S
+        times = [index * period_s for index in range(round((beginning_s + SETTLED_S + float(seconds)) / period_s))]
         work = []
         for index in range(count):
-            starts = begins + index * period_s / count
+            starts = begins + index * beginning_s / count
             if how == "grpc":
-                work.append(by_grpc(client, chunk, starts, times, period_s))
+                work.append(by_grpc(client, chunk, starts, times, counted_s, period_s))
             else:
-                work.append(by_websocket(address, chunk, starts, times, period_s))
-        cpu = time.process_time()
+                work.append(by_websocket(address, chunk, starts, times, counted_s, period_s))
+        cpu, begun = time.process_time(), time.perf_counter()
         found = [each for stream in await asyncio.gather(*work) for each in stream]
-        used = time.process_time() - cpu
-    print(json.dumps({"latencies": [round(each, 6) for each in found], "cpu_s": used}))
+        used, wall_s = time.process_time() - cpu, time.perf_counter() - begun
+    counts = {"sent": count * len(times), "cpu_s": used, "wall_s": wall_s}
+    print(json.dumps({"latencies": [round(each, 6) for each in found]} | counts))
 
 
 if __name__ == "__main__":
