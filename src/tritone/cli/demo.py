@@ -79,7 +79,7 @@ def demo(
             problems.append(f"{len(unheard)} of {len(run.voices)} clips have no embeddings:\n{told}")
     if problems:
         raise OperatorError("\n".join(problems))
-    screen.print(f"To speak to these models yourself: {PAGE_COMMAND}", highlight=False)
+    screen.print(f"To speak to these models yourself: {PAGE_COMMAND}", highlight=False, markup=False)
 
 
 def _serve_page(bundles: list[str] | None, port: int) -> None:

