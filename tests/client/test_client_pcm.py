@@ -168,12 +168,13 @@ def test_what_does_not_fit_travels_in_the_message(
     with Client(url, key=either_server.options.key, shared_memory="system") as client:
         transport = client._shared
         assert transport is not None
-        transport._size, transport._room = 70_000, regions.Room(70_000)
+        transport._size, transport._room = 30_000, regions.Room(30_000)
+        cuts = [TONE, TONE[:4000]] * 4  # 32,000 and 8,000 bytes
         with caplog.at_level(logging.WARNING):
-            results = client.transcribe([TONE] * 8, "either", concurrency=8)
-        assert {result.text for result in results} == {f"PCM {total(TONE)}"}
+            results = client.transcribe(cuts, "either", concurrency=8)
+        assert [result.text for result in results] == [f"PCM {total(cut)}" for cut in cuts]
         assert len([each for each in caplog.messages if "shared memory has no room" in each]) == 1
-        assert transport._room._free == [(0, 70_000)]
+        assert transport._room._free == [(0, 30_000)]
 
 
 def test_a_machine_without_room_is_no_reason_to_fail(
