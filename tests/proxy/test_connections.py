@@ -71,6 +71,32 @@ def test_a_peer_that_is_connected_to_both_ports_is_swept_from_both(monkeypatch: 
     assert sorted(shut) == sorted((descriptor, peer) for peer, descriptor in peers.items() for _ in (1, 2))
 
 
+def test_who_connected_last_is_kept_however_late_the_loop_accepts_the_others() -> None:
+    with ExitStack() as stack:
+        listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        address = listening.getsockname()
+        connections = Connections(Limits(max_connections=2), (address[1],), only_ipv4=False)
+        clients = []
+        for _ in range(4):
+            clients.append(stack.enter_context(socket.create_connection(address, 10)))
+            wait_ticks_of_the_kernel()
+        accepted = [stack.enter_context(listening.accept()[0]) for _ in clients]
+        for each in accepted[:3]:  # of the last one the loop has not told yet
+            connections.opened(as_peer(each.getpeername()), each)
+        connections.sweep()
+        assert connections.closed == 3  # two too many, and room for another
+        clients[3].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            clients[3].recv(1)
+
+
+def wait_ticks_of_the_kernel() -> None:
+    """The kernel tells the age of connections in steps of up to 10 ms."""
+    begun = time.monotonic()
+    while time.monotonic() - begun < 0.03:
+        time.sleep(0.005)
+
+
 def test_a_connection_that_was_shut_down_counts_no_more_though_it_is_not_closed_yet() -> None:
     """Its owner closes it when it gets to it; a new connection must not be shut down in its place."""
     with ExitStack() as stack:
@@ -81,7 +107,7 @@ def test_a_connection_that_was_shut_down_counts_no_more_though_it_is_not_closed_
         def connect() -> tuple[socket.socket, socket.socket]:
             client = stack.enter_context(socket.create_connection(address, 10))
             accepted = stack.enter_context(listening.accept()[0])
-            connections.opened(as_peer(accepted.getpeername()))
+            connections.opened(as_peer(accepted.getpeername()), accepted)
             return client, accepted
 
         first = [connect() for _ in range(3)]

@@ -102,21 +102,43 @@ def test_damaged_and_large_messages_are_refused(start: Start) -> None:
             assert text(client.infer("count", inputs([0.0] * 9000), compression_algorithm=packed)) == "9000 0.0"
 
 
-def test_deadlines_are_kept_and_nobody_waits_for_what_was_cancelled(client: Any, proxy: Proxy) -> None:
+def test_deadlines_are_kept_and_nobody_waits_for_what_was_cancelled(
+    client: Any, proxy: Proxy, upstream: TritonServer
+) -> None:
+    """Triton is left to answer all the same: it may crash where a call is cancelled."""
+    before = answered(upstream, "slow")
     begun = time.monotonic()
-    status, told = refusal(client.infer, "slow", inputs([1.0]), timeout=200_000)
-    assert (status, "deadline" in told) == ("UNAVAILABLE", True)
-    # The deadline travels along: whichever of the client and the proxy sees it pass first says so.
-    status, told = refusal(client.infer, "slow", inputs([1.0]), client_timeout=0.2)
-    assert status == "DEADLINE_EXCEEDED" or (status == "UNAVAILABLE" and "deadline" in told)
     answers: queue.Queue[Any] = queue.Queue()
-    call = client.async_infer("slow", inputs([1.0]), lambda result, error: answers.put(error))
+    call = client.async_infer("slow", inputs([2.0]), lambda result, error: answers.put(error))
     while not proxy.in_flight:
         time.sleep(0.01)
     call.cancel()
     assert "CANCELLED" in str(answers.get(timeout=60).status())
-    assert proxy.wait_idle(5)
-    assert time.monotonic() - begun < 2.8  # the model sleeps for three seconds
+    status, told = refusal(client.infer, "slow", inputs([0.0]), timeout=200_000)
+    assert (status, "deadline" in told) == ("UNAVAILABLE", True)
+    # The deadline travels along: whichever of the client and the proxy sees it pass first says so.
+    status, told = refusal(client.infer, "slow", inputs([0.0]), client_timeout=0.2)
+    assert status == "DEADLINE_EXCEEDED" or (status == "UNAVAILABLE" and "deadline" in told)
+    assert time.monotonic() - begun < 2  # the model sleeps for two seconds
+    assert proxy.in_flight == 3  # they take their room until then
+    assert proxy.wait_idle(60)
+    while (answered(upstream, "slow") - before).tolist() != [3, 0]:  # it counts after it has answered
+        time.sleep(0.01)
+
+
+def answered(server: TritonServer, model: str) -> Any:
+    """How many requests Triton has answered well, and with an error."""
+    with triton.InferenceServerClient(server.grpc_address) as asking:
+        (found,) = asking.get_inference_statistics(model).model_stats
+    return np.array([found.inference_stats.success.count, found.inference_stats.fail.count])
+
+
+def test_a_stream_whose_chunk_was_given_up_may_begin_again_at_once(client: Any, proxy: Proxy) -> None:
+    status, _ = refusal(client.infer, "slow", inputs([0.5]), sequence_id=7, sequence_start=True, timeout=100_000)
+    assert status == "UNAVAILABLE"
+    assert text(client.infer("slow", inputs([0.0]), sequence_id=7, sequence_start=True, sequence_end=True))
+    assert proxy.wait_idle(60)
+    assert not proxy.open_streams
 
 
 def test_audio_in_flight_is_bounded(client: Any, proxy: Proxy) -> None:

@@ -159,19 +159,20 @@ def test_a_deadline_that_passes_in_flight_is_told_at_once(proxy: Proxy) -> None:
     begun = time.monotonic()
     status, told = infer(proxy.options.http_port, "slow", body([2.0], parameters={"timeout": 200_000}))
     assert (status, "deadline" in told) == (503, True)
-    assert time.monotonic() - begun >= 0.2
-    assert proxy.in_flight == 0
+    assert 0.2 <= time.monotonic() - begun < 2  # the model sleeps for two seconds
+    assert proxy.in_flight == 1  # it takes its room until then
 
 
-def test_who_goes_away_is_not_waited_for(proxy: Proxy) -> None:
+def test_what_nobody_waits_for_counts_until_it_is_answered(proxy: Proxy) -> None:
     connection = http.client.HTTPConnection("127.0.0.1", proxy.options.http_port)
-    connection.request("POST", "/v2/models/slow/infer", json.dumps(body([3.0])))
+    connection.request("POST", "/v2/models/slow/infer", json.dumps(body([1.0])))
     while not proxy.in_flight:
         time.sleep(0.01)
     connection.close()
-    begun = time.monotonic()
-    assert proxy.wait_idle(5)
-    assert time.monotonic() - begun < 2.8
+    while 'outcome="cancelled"} 1' not in proxy.metrics():
+        time.sleep(0.01)
+    assert proxy.in_flight == 1
+    assert proxy.wait_idle(60)
 
 
 def test_who_hangs_up_in_the_middle_leaves_no_line_in_the_log(proxy: Proxy, caplog: pytest.LogCaptureFixture) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from concurrent.futures import CancelledError
+from contextlib import suppress
 from typing import Protocol, TypeVar
 
 import grpc
@@ -10,7 +11,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from tritone.client.endpoint import Endpoint
-from tritone.client.grpc_transport import channel_options, credentials, explained, message_of
+from tritone.client.grpc_transport import CLOSE_TIMEOUT_S, channel_options, credentials, explained, message_of
 from tritone.client.transport import Call, Transport, connect
 from tritone.errors import RetryError
 
@@ -46,11 +47,30 @@ class AsyncGrpcTransport:
             else grpc.aio.secure_channel(endpoint.address, secure, options)
         )
         self._stub = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        self._calls = 0  # that are not answered
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     async def infer(self, call: Call[Answer]) -> Answer:
         metadata = (*self._metadata, *call.headers.items())
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def done(asked: object) -> None:
+            self._calls -= 1
+            if not self._calls:
+                self._idle.set()
+            if not answered.cancelled():
+                answered.set_result(None)
+
         try:
-            response = await self._stub.ModelInfer(message_of(call), timeout=call.timeout_s, metadata=metadata)
+            asked = self._stub.ModelInfer(message_of(call), timeout=call.timeout_s, metadata=metadata)
+            self._calls += 1
+            self._idle.clear()
+            asked.add_done_callback(done)
+            # A task that is cancelled leaves the call to its end. Triton 2.51 crashes now and then when a call is
+            # cancelled that it is about to answer; `proxy/gate.py` has more about it.
+            await answered
+            response = await asked
         except (grpc.RpcError, grpc.aio.UsageError) as error:
             raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
         return call.read(triton.InferResult(response), self._endpoint)
@@ -63,6 +83,8 @@ class AsyncGrpcTransport:
         return bool(answer.ready)
 
     async def close(self) -> None:
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), CLOSE_TIMEOUT_S)
         await self._channel.close()
 
 

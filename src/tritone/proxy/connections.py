@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tritone.proxy.options import Limits
 
@@ -75,9 +75,14 @@ class Connections:
             del self._busy[peer]
         self._active[peer] = time.monotonic()
 
-    def opened(self, peer: Peer) -> None:
-        """A connection was accepted. So that a burst of them cannot take all descriptors before the next sweep."""
-        self._active[peer] = time.monotonic()
+    def opened(self, peer: Peer, connection: Any) -> None:
+        """A connection was accepted. So that a burst of them cannot take all descriptors before the next sweep.
+
+        Args:
+            connection: its socket. A busy loop accepts late: by its own clock alone the first of those that waited
+                would be newer than the last, of which the kernel is asked.
+        """
+        self._active[peer] = time.monotonic() - _idle_s(connection)
         self.open += 1
         if self.open > self._sweep_at:
             self.sweep()
@@ -152,7 +157,7 @@ def _borrowed(number: int) -> Iterator[socket.socket]:
         each.detach()
 
 
-def _idle_s(each: socket.socket) -> float:
+def _idle_s(each: Any) -> float:
     """Seconds since a connection received anything, or was made; 0 where the system does not say it."""
     try:
         info = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, LAST_RECEIVED.stop)

@@ -1,17 +1,16 @@
 """What every inference request passes, whatever its protocol: state of the server, checks, admission, its stream.
 
-passage = await gate.enter(inference, owner)     raises RefusedError
-try:     ... send passage.message upstream, within passage.remaining_s() ...
-finally: gate.leave(passage, failed=...)
+passage = await gate.enter(inference, owner)                    raises RefusedError
+answer = await gate.carry(passage, upstream.request(...))       raises RefusedError when its deadline passes
 """
 
 import asyncio
 import hmac
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from tritone.proxy.admission import Admission
 from tritone.proxy.checks import ModelFacts, check_classification, check_inference
@@ -25,6 +24,9 @@ from tritone.proxy.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
 # serving: all is taken. leaving: not ready, so balancers send nothing new, but what comes is taken all the same.
 # draining: not ready, new requests and streams are refused. Open streams go on in all of them.
 STATES = ("serving", "leaving", "draining")
+LOST_S = 3600.0  # after its deadline a request that Triton has not answered counts no more
+
+Answer = TypeVar("Answer")
 
 
 @dataclass(eq=False, slots=True)
@@ -37,9 +39,16 @@ class Passage:
     stream: Stream | None
     deadline: float  # of time.monotonic()
     over: bool = field(default=False)
+    given_up: bool = field(default=False)  # nobody waits for the answer
 
     def remaining_s(self) -> float:
         return self.deadline - time.monotonic()
+
+    def give_up(self) -> None:
+        """Nobody waits for the answer any more, and nobody knows what the stream has heard."""
+        self.given_up = True
+        if self.stream is not None:
+            self.stream.broken = True
 
     def expired(self) -> RefusedError:
         """What its client is told when the deadline has passed."""
@@ -72,6 +81,7 @@ class Gate:
         self.buffered_bytes = 0
         self.outcomes: Counter[tuple[str, str]] = Counter()  # protocol, outcome -> requests
         self._changed = asyncio.Event()
+        self._carried: set[asyncio.Task[Any]] = set()
 
     @property
     def why_not_ready(self) -> str | None:
@@ -138,8 +148,54 @@ class Gate:
             raise passage.expired()
         return passage
 
+    async def carry(
+        self,
+        passage: Passage,
+        asking: Coroutine[Any, Any, Answer],
+        is_good: Callable[[Answer], bool] = lambda answer: True,
+    ) -> Answer:
+        """The answer of Triton to a request that has passed; the request leaves by itself.
+
+        Where the deadline passes, or the client goes, nobody waits any more, but Triton is left to answer, and until
+        then the request is in flight, as it takes its room there. Triton 2.51 crashes now and then when a call is
+        cancelled that it is about to answer (github.com/triton-inference-server/server/issues/7368).
+
+        Args:
+            asking: asks Triton.
+            is_good: whether an answer is none about a failure.
+
+        Raises:
+            RefusedError: the deadline has passed.
+        """
+        task = asyncio.ensure_future(asking)
+        self._carried.add(task)
+        lost = asyncio.get_running_loop().call_later(passage.remaining_s() + LOST_S, task.cancel)
+
+        def answered(done: "asyncio.Task[Answer]") -> None:
+            self._carried.discard(done)
+            lost.cancel()
+            good = not done.cancelled() and done.exception() is None and is_good(done.result())
+            self.leave(passage, failed=passage.given_up or not good)
+
+        task.add_done_callback(answered)
+        try:
+            done, _ = await asyncio.wait((task,), timeout=passage.remaining_s())
+        finally:
+            if not task.done():
+                passage.give_up()
+        if not done:
+            raise passage.expired()
+        return task.result()
+
+    async def close(self) -> None:
+        """Give up what Triton has not answered."""
+        for each in self._carried:
+            each.cancel()
+        if self._carried:
+            await asyncio.wait(self._carried)
+
     def leave(self, passage: Passage, *, failed: bool) -> None:
-        """The request was answered, refused by Triton, or given up; the second call does nothing."""
+        """The request was answered, or refused by Triton; the second call does nothing."""
         if passage.over:
             return
         passage.over = True

@@ -71,7 +71,7 @@ class GrpcUpstream:
         self.stream_infer = self._channel.stream_stream(SERVICE + "ModelStreamInfer")
         self._goodbyes: set[asyncio.Task[Any]] = set()
 
-    async def call(self, name: str, message: bytes, *, timeout_s: float, with_key: bool = False) -> bytes:
+    async def call(self, name: str, message: bytes, *, timeout_s: float | None, with_key: bool = False) -> bytes:
         """Make a call that has one answer. If the caller is cancelled, so is the call."""
         method = self._calls.get(name)
         if method is None:
@@ -183,19 +183,15 @@ class GrpcSide(grpc.GenericRpcHandler):
                 trusted=self._may_share_memory(metadata),
                 timeout_s=context.time_remaining(),
             )
-            failed = True
             try:
-                if passage.stream is not None:
-                    message = inference.renamed(passage.stream.upstream_id)
-                answer = await self._upstream.call("ModelInfer", message, timeout_s=passage.remaining_s())
-                failed = False
-                return answer
+                return await gate.carry(passage, self._ask(passage, message))
             except grpc.aio.AioRpcError as error:
-                if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
-                    raise passage.expired() from error
                 raise _UpstreamError(error, gate.options, passage) from error
-            finally:
-                gate.leave(passage, failed=failed)
+
+    async def _ask(self, passage: Passage, message: bytes) -> bytes:
+        if passage.stream is not None:
+            message = passage.inference.renamed(passage.stream.upstream_id)
+        return await self._upstream.call("ModelInfer", message, timeout_s=None)
 
     async def _other(self, name: str, metadata: Metadata, message: bytes) -> bytes:
         gate = self._gate

@@ -162,15 +162,11 @@ class HttpSide:
                 trusted=gate.may_share_memory(request.headers.get(gate.options.key_header)),
                 tail_bytes=len(body) - size,
             )
-            failed = True
-            try:
-                answer = await self._send(request, passage, body, header_length)
-                failed = answer.status != 200
-            finally:
-                gate.leave(passage, failed=failed)
+            asking = self._ask(request, passage, body, header_length)
+            answer = await gate.carry(passage, asking, lambda answer: answer.status == 200)
         return _passed(answer, passage)
 
-    async def _send(self, request: web.BaseRequest, passage: Passage, body: bytes, header_length: int | None) -> Answer:
+    async def _ask(self, request: web.BaseRequest, passage: Passage, body: bytes, header_length: int | None) -> Answer:
         inference = passage.inference
         if passage.stream is not None:
             body, length = inference.renamed(passage.stream.upstream_id)
@@ -182,11 +178,7 @@ class HttpSide:
         if ACCEPTED_ENCODING.fullmatch(accepted):
             headers["Accept-Encoding"] = accepted
         version = f"/versions/{inference.version}" if inference.version else ""
-        sending = self._upstream.request("POST", f"/v2/models/{inference.model}{version}/infer", headers, body)
-        try:
-            return await asyncio.wait_for(sending, passage.remaining_s())
-        except asyncio.TimeoutError as error:
-            raise passage.expired() from error
+        return await self._upstream.request("POST", f"/v2/models/{inference.model}{version}/infer", headers, body)
 
     @asynccontextmanager
     async def _body(self, request: web.BaseRequest) -> AsyncIterator[bytes]:
@@ -245,7 +237,7 @@ class _Connection(web.RequestHandler):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
         if address := transport.get_extra_info("peername"):
-            self._gate.connections.opened(as_peer(address))
+            self._gate.connections.opened(as_peer(address), transport.get_extra_info("socket"))
 
     def handle_error(
         self, request: web.BaseRequest, status: int = 500, exc: BaseException | None = None, message: str | None = None

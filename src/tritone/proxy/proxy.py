@@ -189,6 +189,7 @@ class _Parts:
         await self._management.stop()
         await self._http.stop()
         await self._grpc.stop()
+        await self.gate.close()
         for stream in self.gate.streams:
             self.gate.streams.end(stream)
         await self._upstream_grpc.close()

@@ -1,0 +1,89 @@
+"""`AsyncClient` beside `Client`: the same answers, from tasks that may be cancelled."""
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+
+from tritone.client import AsyncClient, Client
+from tritone.errors import InputError
+from tritone.server import TritonServer
+from wire_toys import toy_server
+
+SECOND = np.full(16_000, 0.5, np.float32)
+
+
+@pytest.fixture(params=["grpc", "http"])
+def url(request: pytest.FixtureRequest, wire_server: TritonServer) -> str:
+    return wire_server.grpc_address if request.param == "grpc" else f"http://{wire_server.http_address}"
+
+
+def with_client(url: str, work: Callable[[AsyncClient], Coroutine[Any, Any, Any]]) -> Any:
+    async def run() -> Any:
+        async with AsyncClient(url, timeout_s=60) as client:
+            return await work(client)
+
+    return asyncio.run(run())
+
+
+def test_tasks_get_what_threads_get(url: str) -> None:
+    cuts = [SECOND[: 1000 * count] for count in range(1, 17)]
+
+    async def work(client: AsyncClient) -> Any:
+        found = await asyncio.gather(*(client.transcribe(cut, "count", sample_rate=16_000) for cut in cuts))
+        return found, await client.embed(SECOND, "speaker"), await client.model("count")
+
+    found, embedding, model = with_client(url, work)
+    with Client(url) as client:
+        assert found == [client.transcribe(cut, "count", sample_rate=16_000).value for cut in cuts]
+        assert np.array_equal(embedding, client.embed(SECOND, "speaker").value)
+        assert model == client.model("count")
+
+
+def test_streams_of_tasks_do_not_mix(url: str) -> None:
+    async def work(client: AsyncClient) -> list[str]:
+        async def speak(chunks: int) -> str:
+            async with await client.stream("running", chunk_ms=100) as stream:
+                for _ in range(chunks):
+                    await stream.accept(SECOND[:1600])
+                return (await stream.finish()).text.split(" of ")[0]
+
+        return await asyncio.gather(*(speak(chunks) for chunks in range(1, 8)))
+
+    assert with_client(url, work) == [f"{chunks + 1} {1600 * chunks}" for chunks in range(1, 8)]
+
+
+def test_errors_are_those_of_the_client(url: str) -> None:
+    async def work(client: AsyncClient) -> Any:
+        return await client.transcribe(SECOND, "nothing")
+
+    with pytest.raises(InputError, match="nothing"):
+        with_client(url, work)
+
+
+def test_a_task_that_is_cancelled_leaves_its_call_to_triton(tmp_path: Path) -> None:
+    """A server may crash where calls are cancelled; closing the client waits for them."""
+
+    async def work(client: AsyncClient) -> None:
+        await client.model("slow")
+        task = asyncio.ensure_future(client.transcribe(np.full(99, 0.5, np.float32), "slow", sample_rate=16_000))
+        while not getattr(client._transport, "_calls", 0):
+            assert not task.done()
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    with toy_server(tmp_path, "slow") as server, triton.InferenceServerClient(server.grpc_address) as asking:
+        with_client(server.grpc_address, work)
+        deadline, answered = time.monotonic() + 30, 0
+        while not answered:  # Triton counts after it has answered
+            assert time.monotonic() < deadline
+            (found,) = asking.get_inference_statistics("slow").model_stats
+            answered = found.inference_stats.success.count
+            assert not found.inference_stats.fail.count
