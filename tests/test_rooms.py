@@ -31,7 +31,7 @@ OWNERS = {
     "triton_python_backend_utils": {"backend"},
     "typer": {"cli"},
     "soundfile": {"audio"},
-    "av": {"audio", "gateway"},  # the latter for Opus of live audio
+    "av": {"audio"},
     "jinja2": {"report"},
     "rapidfuzz": {"evaluate"},
     "obstore": {"storage"},

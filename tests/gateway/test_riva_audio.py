@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import sys
 from contextlib import suppress
 from typing import Any
 
@@ -11,6 +12,7 @@ import soundfile
 
 from tritone.errors import AudioError
 from tritone.gateway.doors.riva.audio import ALAW, FLAC, MULAW, PCM, AudioFormat, StreamAudio, recording
+from tritone.gateway.refusal import GatewayRefusal
 
 RATE = 16000
 SAMPLES = (np.random.default_rng(0).standard_normal(20_000) * 3000).astype(np.int16)
@@ -98,6 +100,14 @@ def test_audio_that_is_not_what_it_says_is_refused(told: AudioFormat, data: byte
     pytest.importorskip("av")
     with pytest.raises(AudioError, match=part):
         streamed(told, data, 1000)
+
+
+@pytest.mark.parametrize("data", [file_of(SAMPLES, "FLAC"), b"OggS" + bytes(100)])
+def test_a_decoder_that_is_not_installed_is_a_refusal(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    with pytest.raises(GatewayRefusal, match=r"samples \(PCM\) alone.*pip install 'tritone\[video\]'") as refusal:
+        streamed(AudioFormat(), data, 1000)
+    assert refusal.value.status == 415
 
 
 def test_a_message_that_unpacks_to_hours_is_refused() -> None:

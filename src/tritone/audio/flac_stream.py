@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from tritone.audio.inputs import mono
+from tritone.audio.libav import pyav
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError, MissingDependencyError
+from tritone.errors import AudioError
 
 MAX_METADATA = 1 << 20  # bytes of tags and pictures before the audio
 MAX_PIECE_S = 300.0  # of audio; silence takes a few bytes a second
@@ -30,12 +31,7 @@ class FlacStream:
     """
 
     def __init__(self) -> None:
-        try:
-            import av
-            import av.error
-        except ImportError as error:
-            raise MissingDependencyError("streams of FLAC need PyAV: pip install 'tritone[video]'") from error
-        self._av: Any = av
+        self._av = pyav("live audio in FLAC")
         self._seen = b""
         self._codec: Any = None
         self.sample_rate = self.channels = 0

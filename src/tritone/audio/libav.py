@@ -8,6 +8,7 @@ a file is followed.
 
 import os
 from collections.abc import Generator, Iterator
+from types import ModuleType
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -34,6 +35,22 @@ SIGNS = {
 """First bytes by their position: Matroska and WebM, ASF, FLV, MPEG, AMR, AAC; and FLAC without a length."""
 INSTALL = "pip install 'tritone[video]'"
 MISSING_S, MISSING_PART = 1.0, 0.02  # audio that may be missing at the end of what tells its length
+
+
+def pyav(what: str) -> ModuleType:
+    """PyAV, for what cannot do without.
+
+    Args:
+        what: needs it, in the message.
+
+    Raises:
+        MissingDependencyError: it is not installed.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise MissingDependencyError(f"{what} needs PyAV: {INSTALL}") from error
+    return av
 
 
 def decoded(file: BinaryIO, name: str, max_audio_s: float | None, reason: str) -> Generator[Block, None, None]:

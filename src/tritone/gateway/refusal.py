@@ -9,6 +9,8 @@ they are; about Triton and its operator's mistakes it learns no more than what i
 import logging
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tritone.errors import (
@@ -76,6 +78,20 @@ class ErrorAnswer:
     def body(self) -> dict[str, dict[str, str]]:
         """The JSON of the gateway's own doors."""
         return {"error": {"code": self.code, "message": self.message}}
+
+
+@contextmanager
+def decoders() -> Iterator[None]:
+    """Around what opens a decoder: a client can do without one that is not installed, so its answer is a refusal.
+
+    Raises:
+        GatewayRefusal: with status 415.
+    """
+    try:
+        yield
+    except MissingDependencyError as error:
+        message = f"this gateway takes samples (PCM) alone, send these or have it set up for others: {error}"
+        raise GatewayRefusal(415, message) from error
 
 
 def told(error: BaseException) -> ErrorAnswer:

@@ -12,12 +12,12 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tritone.audio.live import LiveAudio, live_audio
 from tritone.client.parameters import request_parameters
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
 from tritone.gateway.live import Live
-from tritone.gateway.live_audio import LiveAudio, live_audio
-from tritone.gateway.refusal import ErrorAnswer
+from tritone.gateway.refusal import ErrorAnswer, decoders
 from tritone.gateway.sockets import Socket, converse, read_json
 from tritone.texts import TextOptions
 
@@ -131,7 +131,8 @@ def read_start(fields: "Mapping[str, Any]", query: "Mapping[str, str]") -> Start
 
 def _audio(start: Start) -> LiveAudio:
     try:
-        return live_audio(start.format, start.sample_rate)
+        with decoders():
+            return live_audio(start.format, start.sample_rate)
     except ValueError as error:
         raise InputError(str(error)) from error
 

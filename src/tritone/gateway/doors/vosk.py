@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tritone.audio.live import samples_of
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
-from tritone.gateway.live_audio import samples_of
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, converse, read_json
 from tritone.transcript import Span, Transcript, joined

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
+from tritone.audio.live import samples_of
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
-from tritone.gateway.live_audio import samples_of
 from tritone.gateway.refusal import ErrorAnswer
 from tritone.gateway.sockets import Socket, converse, read_json
 from tritone.transcript import Alternative, Span, Transcript

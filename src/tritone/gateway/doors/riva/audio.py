@@ -15,11 +15,11 @@ from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from tritone.audio.flac_stream import NOTHING, FlacStream
 from tritone.audio.g711 import decode_alaw, decode_mulaw
 from tritone.audio.inputs import mono
+from tritone.audio.live import ContainerStream
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError, InputError, MissingDependencyError
+from tritone.errors import AudioError, InputError
 from tritone.gateway.doors.riva.messages import ENCODINGS
-from tritone.gateway.live_audio import ContainerStream
-from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.refusal import decoders
 
 MAX_CHANNELS = 8
 MAX_WAV_HEADER = 1 << 16  # bytes before the samples; recorders write a few chunks of text there
@@ -191,17 +191,15 @@ class StreamAudio:
             self._ogg.close()
 
     def _choose(self, magic: str) -> None:
-        if magic == "OggS":
-            self._ogg = ContainerStream("ogg")
-        elif magic == "fLaC":
-            try:
+        with decoders():
+            if magic == "OggS":
+                self._ogg = ContainerStream("ogg")
+            elif magic == "fLaC":
                 self._decoder = FlacStream()
-            except MissingDependencyError as error:
-                raise GatewayRefusal(415, f"this gateway takes no such audio: {error}") from error
-        elif magic == "RIFF":
-            self._decoder = _Wav()
-        else:
-            self._decoder = _Samples(self._told)
+            elif magic == "RIFF":
+                self._decoder = _Wav()
+            else:
+                self._decoder = _Samples(self._told)
 
 
 class _Samples:

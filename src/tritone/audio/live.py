@@ -16,9 +16,9 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from tritone.audio.libav import pyav
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError
-from tritone.gateway.refusal import GatewayRefusal
 
 DECODED_RATE = 16000
 """Of what was compressed, in Hz."""
@@ -28,6 +28,7 @@ SAMPLE_TYPES: Mapping[str, npt.DTypeLike] = {"pcm_s16le": "<i2", "pcm_f32le": "<
 CONTAINERS: Mapping[str, str] = {"ogg": "ogg", "webm": "matroska", "mp4": "mp4"}
 PACKETS = "opus"
 FORMATS = (*SAMPLE_TYPES, PACKETS, *CONTAINERS)
+NEEDS_IT = "live audio in Opus, Ogg, WebM or MP4"
 
 # A byte of Opus may stand for 0.12 s, so the size of a message says little of what it unpacks to.
 MAX_MESSAGE_S = 300.0
@@ -63,7 +64,7 @@ def live_audio(form: str, sample_rate: int) -> LiveAudio:
 
     Raises:
         ValueError: there is no such format.
-        GatewayRefusal: compressed audio, and PyAV is not installed.
+        MissingDependencyError: compressed audio, and PyAV is not installed.
     """
     if form in SAMPLE_TYPES:
         return PlainSamples(SAMPLE_TYPES[form], sample_rate)
@@ -109,7 +110,7 @@ class OpusPackets:
     rate = DECODED_RATE
 
     def __init__(self) -> None:
-        av = _import_av()
+        av = pyav(NEEDS_IT)
         self._av = av
         self._codec = av.CodecContext.create("libopus" if "libopus" in av.codecs_available else "opus", "r")
         self._codec.sample_rate = 48000  # what every Opus packet decodes to
@@ -141,7 +142,7 @@ class ContainerStream:
 
     def __init__(self, form: str) -> None:
         self._form = form
-        self._av = _import_av()
+        self._av = pyav(NEEDS_IT)
         self._changed = threading.Condition()  # over what follows
         self._unread = bytearray()
         self._ended = False  # no more bytes come
@@ -273,15 +274,3 @@ _NOTHING: npt.NDArray[np.int16] = np.zeros(0, np.int16)
 
 def _joined(parts: list[npt.NDArray[np.int16]]) -> npt.NDArray[np.int16]:
     return np.concatenate(parts) if parts else _NOTHING
-
-
-def _import_av() -> ModuleType:
-    try:
-        import av
-    except ImportError as error:
-        raise GatewayRefusal(
-            415,
-            "this gateway takes samples alone: PyAV, which reads Opus, Ogg, WebM and MP4, is not installed there. Send "
-            "format pcm_s16le, or have it installed: pip install 'tritone[video]'",
-        ) from error
-    return av

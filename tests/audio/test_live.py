@@ -8,10 +8,9 @@ from collections.abc import Iterable
 import numpy as np
 import pytest
 
+from tritone.audio.live import DECODED_RATE, ContainerStream, live_audio
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError
-from tritone.gateway.live_audio import DECODED_RATE, ContainerStream, live_audio
-from tritone.gateway.refusal import GatewayRefusal
+from tritone.errors import AudioError, MissingDependencyError
 
 av = pytest.importorskip("av")
 
@@ -115,16 +114,16 @@ def test_a_recording_without_audio_is_given_up_after_a_megabyte() -> None:
 
 
 def test_a_small_message_cannot_unpack_to_hours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tritone.gateway.live_audio.MAX_MESSAGE_S", 1.0)
+    monkeypatch.setattr("tritone.audio.live.MAX_MESSAGE_S", 1.0)
     with pytest.raises(AudioError, match="unpacks to more than 1 s"):
         decoded("webm", [encoded("webm")])
     decoded("webm", pieces(encoded("webm"), 1000))
 
 
-def test_a_gateway_without_pyav_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pyav_the_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "av", None)
     for form in ("opus", "ogg", "webm", "mp4"):
-        with pytest.raises(GatewayRefusal, match=r"PyAV.*pip install 'tritone\[video\]'"):
+        with pytest.raises(MissingDependencyError, match=r"PyAV.*pip install 'tritone\[video\]'"):
             live_audio(form, 0)
 
 
