@@ -7,7 +7,6 @@ they are; about Triton and its operator's mistakes it learns no more than what i
 """
 
 import logging
-import math
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from tritone.errors import (
     TritoneError,
 )
 from tritone.gateway.visit import VISIT
+from tritone.proxy.refusal import retry_hints
 
 LOG = logging.getLogger("tritone.gateway")
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
@@ -67,12 +67,7 @@ class ErrorAnswer:
     @property
     def headers(self) -> dict[str, str]:
         """Those of HTTP that say when to try again."""
-        if self.retry_after_s is None:
-            return {}
-        return {
-            "retry-after": str(max(1, math.ceil(self.retry_after_s))),  # HTTP knows whole seconds only
-            "retry-after-ms": str(max(1, round(1000 * self.retry_after_s))),
-        }
+        return retry_hints(self.retry_after_s)
 
     @property
     def body(self) -> dict[str, dict[str, str]]:

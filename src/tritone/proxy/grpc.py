@@ -23,7 +23,7 @@ from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream
 from tritone.proxy.protobuf_message import plain, read_inference
-from tritone.proxy.refusal import BAD_REQUEST, DOWN, LOCKED, NOT_PASSED, RefusedError
+from tritone.proxy.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
 
 SERVICE = "/inference.GRPCInferenceService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
@@ -378,7 +378,7 @@ class _UpstreamError(Exception):
         if self.code is grpc.StatusCode.UNAVAILABLE and CONNECTION.search(details):
             details = "the server does not answer now; it may be restarting. Try again."
         super().__init__(outward(details if passage is None else passage.told(details)))
-        self.hints = RefusedError(DOWN, "", options.retry_after_s if busy else None).hints
+        self.hints = retry_hints(options.retry_after_s if busy else None)
 
 
 async def _abort(context: Context, error: Exception, options: ProxyOptions) -> None:

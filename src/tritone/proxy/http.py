@@ -19,7 +19,7 @@ from tritone.proxy.connections import as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.json_body import read_inference, read_json, unpacked
 from tritone.proxy.owners import Owner
-from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError
+from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -273,7 +273,7 @@ def _too_large(limit: int) -> RefusedError:
 def _passed(answer: Answer, passage: Passage | None = None) -> web.Response:
     if answer.status >= 400 and (message := answer.error):
         told = outward(message if passage is None else passage.told(message))
-        busy = RefusedError(DOWN, told, 1.0).hints if answer.status in (429, 503) else {}
+        busy = retry_hints(1.0) if answer.status in (429, 503) else {}
         return error_response(answer.status, told, busy)
     headers = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
     return web.Response(status=answer.status, body=answer.body, headers=headers | WHO)

@@ -34,6 +34,16 @@ DEADLINE = Reason("deadline", 503, grpc.StatusCode.UNAVAILABLE)
 DOWN = Reason("down", 503, grpc.StatusCode.UNAVAILABLE)
 
 
+def retry_hints(retry_after_s: float | None) -> dict[str, str]:
+    """Headers of HTTP, or trailing metadata of gRPC, that say when to try again; none for None."""
+    if retry_after_s is None:
+        return {}
+    return {
+        "retry-after": str(max(1, math.ceil(retry_after_s))),  # HTTP knows whole seconds only
+        "retry-after-ms": str(max(1, round(1000 * retry_after_s))),
+    }
+
+
 class RefusedError(Exception):
     """A request that is answered by the proxy. `retry_after_s`: when to try again; None: not unchanged."""
 
@@ -44,10 +54,5 @@ class RefusedError(Exception):
 
     @property
     def hints(self) -> dict[str, str]:
-        """Headers of HTTP, or trailing metadata of gRPC, that say when to try again."""
-        if self.retry_after_s is None:
-            return {}
-        return {
-            "retry-after": str(max(1, math.ceil(self.retry_after_s))),  # HTTP knows whole seconds only
-            "retry-after-ms": str(max(1, round(1000 * self.retry_after_s))),
-        }
+        """Those of its answer."""
+        return retry_hints(self.retry_after_s)
