@@ -7,7 +7,7 @@ Source: k2-fsa/sherpa-onnx, sherpa-onnx/csrc/online-websocket-server-impl.cc, on
 python-api-examples/online-websocket-client-*.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -31,11 +31,18 @@ END, ENDED = "Done", "Done!"
 
 def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
     """The door at a path."""
-    return [WebSocketRoute(path, partial(_answer, gateway))]
+    return [route(gateway, path, DOOR, _talk)]
 
 
-async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
-    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
+def route(
+    gateway: "Gateway", path: str, door: str, talk: Callable[["Gateway", Socket], Awaitable[None]]
+) -> WebSocketRoute:
+    """Where one of sherpa-onnx's servers would be: each has conversations of its own, and words errors alike."""
+
+    async def answer(websocket: WebSocket) -> None:
+        await converse(websocket, gateway, door, partial(talk, gateway), _complaint)
+
+    return WebSocketRoute(path, answer)
 
 
 def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:

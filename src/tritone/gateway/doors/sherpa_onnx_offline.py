@@ -9,17 +9,17 @@ python-api-examples/offline-websocket-client-*.py.
 
 import struct
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from starlette.routing import BaseRoute, WebSocketRoute
-from starlette.websockets import WebSocket
+from starlette.routing import BaseRoute
 
+from tritone.audio import wav
 from tritone.audio.files import check_sample_rate
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
-from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal
-from tritone.gateway.sockets import Socket, converse
+from tritone.gateway.doors.sherpa_onnx import END, route
+from tritone.gateway.refusal import GatewayRefusal
+from tritone.gateway.sockets import Socket
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -28,22 +28,12 @@ if TYPE_CHECKING:
 DOOR = "sherpa-onnx-offline"
 HEADER = struct.Struct("<ii")  # rate in Hz, number of bytes
 SAMPLE = 4  # bytes
-FLOAT = 3  # WAV's number of that type
 MAX_RECORDING_S = 300.0  # as that server has it, for a recording is held in memory
-END = "Done"
 
 
 def routes(gateway: "Gateway", path: str = f"/{DOOR}") -> list[BaseRoute]:
     """The door at a path."""
-    return [WebSocketRoute(path, partial(_answer, gateway))]
-
-
-async def _answer(gateway: "Gateway", websocket: WebSocket) -> None:
-    await converse(websocket, gateway, DOOR, partial(_talk, gateway), _complaint)
-
-
-def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
-    return {"text": "", "error": answer.message}
+    return [route(gateway, path, DOOR, _talk)]
 
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
@@ -61,7 +51,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
             continue
         if len(received) > HEADER.size + size:
             raise InputError(f"the recording has {len(received) - HEADER.size:,} bytes, its header says {size:,}")
-        wave = _wave(received, rate)
+        wave = wav.wav_file(memoryview(received)[HEADER.size :], tag=wav.FLOAT, width=SAMPLE, sample_rate=rate)
         received.clear()
         await socket.send(_result(await gateway.speech.transcribe(wave, ask, socket.caller)))
 
@@ -83,18 +73,6 @@ def _header(received: bytearray) -> tuple[int, int]:
             413, f"the recording is {found_s:.1f} s long, the limit here is {MAX_RECORDING_S:g} s; cut it, or stream it"
         )
     return rate, size
-
-
-def _wave(received: bytearray, rate: int) -> bytes:
-    """The recording as a WAV file of 32-bit floats, one channel."""
-    size = len(received) - HEADER.size
-    about = struct.pack("<4sIHHIIHH", b"fmt ", 16, FLOAT, 1, rate, rate * SAMPLE, SAMPLE, 8 * SAMPLE)
-    return (
-        struct.pack("<4sI4s", b"RIFF", 4 + len(about) + 8 + size, b"WAVE")
-        + about
-        + struct.pack("<4sI", b"data", size)
-        + memoryview(received)[HEADER.size :]
-    )
 
 
 def _result(transcript: Transcript) -> Mapping[str, Any]:

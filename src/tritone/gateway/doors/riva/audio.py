@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from tritone.audio import wav
 from tritone.audio.files import MAX_SAMPLE_RATE, MIN_SAMPLE_RATE
 from tritone.audio.flac_stream import NOTHING, FlacStream
 from tritone.audio.g711 import decode_alaw, decode_mulaw
@@ -29,7 +30,7 @@ PCM, FLAC, MULAW, OGG_OPUS, ALAW = (ENCODINGS[name] for name in ("LINEAR_PCM", "
 G711 = {MULAW: decode_mulaw, ALAW: decode_alaw}
 RAW = {PCM: 2, MULAW: 1, ALAW: 1}  # bytes of a sample
 MAGIC = {b"RIFF": "a WAV file", b"fLaC": "FLAC", b"OggS": "Ogg"}
-WAV_TAGS = {1: PCM, 6: ALAW, 7: MULAW}  # format tags of RIFF/WAVE
+WAV_TAGS = {wav.PCM: PCM, wav.ALAW: ALAW, wav.MULAW: MULAW}
 TAG_OF = {encoding: tag for tag, encoding in WAV_TAGS.items()}
 EXTENSIBLE = 0xFFFE  # the tag proper is the start of the sub-format then
 
@@ -104,25 +105,17 @@ def recording(told: AudioFormat, audio: bytes) -> bytes:
         raise AudioError("the request has no audio: its field 'audio' is empty")
     magic = told.check_start(audio)
     if magic == "RIFF":
-        wav = _WavHeader()
-        wav.push(audio[:MAX_WAV_HEADER])
-        told.check_header(wav.sample_rate, wav.channels)
+        header = _WavHeader()
+        header.push(audio[:MAX_WAV_HEADER])
+        told.check_header(header.sample_rate, header.channels)
     if magic:
         return audio
     size, channels = RAW[told.encoding], told.channels or 1
     width = size * channels
     if len(audio) % width:
         raise AudioError(f"{len(audio)} bytes are no whole number of {told.name} samples of {width} bytes")
-    tag, rate = TAG_OF[told.encoding], told.sample_rate
-    head = struct.pack("<4sIHHIIHH", b"fmt ", 16, tag, channels, rate, rate * width, width, 8 * size)
-    return b"".join(
-        (
-            struct.pack("<4sI4s", b"RIFF", 4 + len(head) + 8 + len(audio), b"WAVE"),
-            head,
-            struct.pack("<4sI", b"data", len(audio)),
-            audio,
-        )
-    )
+    tag = TAG_OF[told.encoding]
+    return wav.wav_file(audio, tag=tag, width=size, sample_rate=told.sample_rate, channels=channels)
 
 
 class _Decoder(Protocol):
