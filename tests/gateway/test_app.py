@@ -155,6 +155,27 @@ def test_a_websocket_is_refused_by_an_answer_of_http_and_has_the_limits_of_its_k
                 second.recv(60)
 
 
+@pytest.mark.parametrize(
+    ("path", "status", "code"),
+    [("/talk", 401, "unauthorized"), ("/nowhere", 404, "not_found"), ("/echo", 404, "not_found")],
+)
+def test_the_log_has_one_line_about_a_websocket_that_is_refused(
+    path: str, status: int, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]")
+    caplog.set_level(logging.INFO, "tritone.gateway.access")
+    with started(keys=tmp_path / "keys.yaml") as running, pytest.raises(InvalidStatus) as caught:
+        connect(f"ws://127.0.0.1:{running.port}{path}", proxy=None)
+    assert caught.value.response.status_code == status
+    error = json.loads(caught.value.response.body)["error"]
+    assert error["code"] == code
+    assert status != 404 or error["message"] == f"there is no WebSocket at {path}, but at /talk"
+    (record,) = (each for each in caplog.records if each.name.startswith(("tritone.gateway.access", "uvicorn")))
+    line = json.loads(record.message)
+    assert (record.levelname, line["method"], line["path"]) == ("INFO", "WEBSOCKET", path)
+    assert (line["status"], line["error"]) == (status, code)
+
+
 def test_a_websocket_on_which_nothing_comes_is_closed() -> None:
     with (
         started(limits=GatewayLimits(idle_s=0.2)) as running,

@@ -3,7 +3,7 @@
 build_app(gateway)  ->  a Starlette application for any ASGI server
 """
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any
@@ -15,11 +15,12 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import BaseRoute, Route, WebSocketRoute
+from starlette.websockets import WebSocket
 
 from tritone.gateway.doors import all_doors
 from tritone.gateway.gateway import Gateway
-from tritone.gateway.refusal import CODES, ErrorAnswer
+from tritone.gateway.refusal import CODES, ErrorAnswer, GatewayRefusal
 from tritone.gateway.visits import Visits, error_response
 
 
@@ -34,6 +35,7 @@ def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> St
     for door in chosen:
         if hasattr(door, "routes"):
             routes += door.routes(gateway)
+    routes.append(_no_socket([each.path for each in routes if isinstance(each, WebSocketRoute)]))
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -72,6 +74,15 @@ def operators_routes(gateway: Gateway, *, metrics: bool) -> list[BaseRoute]:
 
     routes: list[BaseRoute] = [Route("/health/live", live), Route("/health/ready", ready)]
     return [*routes, Route("/metrics", numbers)] if metrics else routes
+
+
+def _no_socket(known: Sequence[str]) -> WebSocketRoute:
+    """Where no WebSocket is, for starlette would refuse its client without a word."""
+
+    async def refuse(socket: WebSocket) -> None:
+        raise GatewayRefusal(404, f"there is no WebSocket at {socket.url.path[:200]}, but at {', '.join(known)}")
+
+    return WebSocketRoute("/{path:path}", refuse)
 
 
 async def _unknown(request: Request, error: HTTPException) -> Response:

@@ -1,6 +1,11 @@
-"""When a WebSocket's client is given up: uvicorn's protocol, with a longer patience and a shorter good-bye."""
+"""The connection of a WebSocket: uvicorn's, with a longer patience, a shorter good-bye, and quiet refusals."""
+
+from typing import TYPE_CHECKING
 
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+
+if TYPE_CHECKING:
+    from uvicorn._types import ASGISendEvent
 
 LINGER_S = 5.0  # for what a client has not read when its conversation is over
 
@@ -23,6 +28,12 @@ class ClientProtocol(WebSocketsSansIOProtocol):
             self.schedule_ping()
             return
         super().keepalive_timeout()
+
+    async def send(self, message: "ASGISendEvent") -> None:
+        await super().send(message)
+        # uvicorn 0.54 completes a handshake by accepting or closing, and writes an error for the third way to end it.
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body", False):
+            self.handshake_complete = True
 
     async def run_asgi(self) -> None:
         await super().run_asgi()
