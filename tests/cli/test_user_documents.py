@@ -13,6 +13,7 @@ import typer
 from toy import SAMPLE_RATE, toy_waveform
 from toy_speaker import DIM
 from tritone.cli.main import app
+from tritone.cli.shared.words import check_words
 from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
@@ -47,6 +48,7 @@ def test_every_tritone_command_in_the_documents_is_accepted(document: str, line:
     while hasattr(command, "get_command") and not (command.invoke_without_command and words[0].startswith("-")):
         command = command.get_command(None, words.pop(0))
         assert command is not None
+    check_words(command, words)
     # Parses as a real call does, and raises on anything unknown, missing or malformed.
     command.make_context(line, words)
 

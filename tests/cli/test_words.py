@@ -66,6 +66,15 @@ def test_addresses_of_servers_stay_addresses():
     assert (code, "tritone serve" in err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--triton", "http://triton:8000"], ["--traces", "http://collector:4318"], ["--cors", "https://app.example"]],
+)
+def test_a_gateway_takes_addresses(arguments: list[str]):
+    code, _, err = run("gateway", *arguments, "--max-streams", "0")  # which ends it before it serves
+    assert (code, "max_streams must be" in err) == (2, True)
+
+
 @pytest.mark.parametrize("arguments", [["--wavscp", "a", "--wavscp", "b"], ["--wavscp=a", "--wavscp", "a"]])
 def test_an_option_that_takes_one_value_is_refused_the_second_time(arguments: list[str]):
     code, _, err = run("evaluate", "--bundle", "demo-asr", "--trans", "t", *arguments)

@@ -4,7 +4,10 @@ import asyncio
 import http.client
 import json
 import logging
+import re
+import socket
 import ssl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -97,12 +100,46 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
         assert ask(running.port, "/nothing")[1]["error"]["code"] == "not_found"
 
 
-def test_a_port_that_is_taken_is_an_error_with_advice(gateway: Any) -> None:
-    with (
-        pytest.raises(ServerSetupError, match="Choose another with --port"),
-        GatewayServer(GatewayOptions(port=gateway.port), doors={}).background(),
-    ):
-        pass
+@pytest.mark.parametrize(
+    ("name", "option"), [("", "--port"), ("sherpa_onnx", "--sherpa-onnx-port"), ("riva", "--riva-port")]
+)
+def test_a_port_that_is_taken_is_an_error_with_advice(name: str, option: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        options = GatewayOptions(port=0, ports={name: port}) if name else GatewayOptions(port=port)
+        with pytest.raises(ServerSetupError) as caught, GatewayServer(options).background():
+            pass
+    reason = "Address already in use"
+    assert str(caught.value) == (
+        f"the gateway cannot listen on 127.0.0.1:{port}: {reason}. Choose another with {option} or --host."
+    )
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"port": 70000}, "port must be 1 to 65535, or 0 for any, got 70000"),
+        ({"ports": {"vosk": -1}}, "vosk_port must be 1 to 65535"),
+        ({"metrics_port": 9000}, "port and metrics_port are both 9000"),
+        ({"cors": ("https://app.example/",)}, "without a path, got 'https://app.example/'"),
+        ({"traces": "localhost:4318"}, "traces takes an address like http://localhost:4318, got 'localhost:4318'"),
+    ],
+)
+def test_options_that_cannot_work_are_errors(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(message)):
+        GatewayOptions(**options)
+
+
+def test_an_address_of_ipv6_is_in_brackets() -> None:
+    assert GatewayOptions(host="::1").address(50051) == "[::1]:50051"
+    assert GatewayOptions().address(9000) == "127.0.0.1:9000"
+
+
+def test_a_gateway_without_triton_says_so_when_it_starts(caplog: pytest.LogCaptureFixture) -> None:
+    with started():
+        while not caplog.records:
+            time.sleep(0.01)
+    assert caplog.records[0].message.startswith("nothing can be asked yet: grpc://127.0.0.1:9: ")
 
 
 def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:

@@ -110,6 +110,25 @@ def test_a_file_of_keys_says_what_is_wrong_with_it(text: str, message: str, tmp_
         Callers(file)
 
 
+def test_a_file_of_keys_that_is_not_there_says_how_to_make_one(tmp_path: Path) -> None:
+    file = tmp_path / "keys.yaml"
+    with pytest.raises(
+        ValueError, match=r"cannot be read: No such file or directory\. `tritone gateway --new-key NAME`"
+    ):
+        Callers(file)
+
+
+def test_a_file_of_keys_that_everybody_may_write_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "keys.yaml"
+    file.write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]")
+    file.chmod(0o644)  # hashes are no secret
+    Callers(file)
+    assert caplog.messages == []
+    file.chmod(0o666)
+    Callers(file)
+    assert caplog.messages == [f"everybody on this machine may write {file}, and let themselves in: chmod o-w {file}"]
+
+
 def test_requests_audio_and_streams_are_limited_by_caller(clock: Clock) -> None:
     account = Account("a", CallerLimits(streams=1, requests_per_minute=2, audio_s_per_hour=60))
     account.request()

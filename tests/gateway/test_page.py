@@ -2,6 +2,7 @@
 
 import json
 import re
+import socket
 from pathlib import Path
 
 import httpx2
@@ -9,6 +10,8 @@ import pytest
 import soundfile
 
 from toy import SAMPLE_RATE, toy_waveform
+from tritone.demo.page import serve_page
+from tritone.errors import ServerSetupError
 from tritone.gateway import GatewayOptions
 from tritone.gateway.doors import page
 from tritone.gateway.server import GatewayServer
@@ -113,3 +116,14 @@ def test_what_is_no_transcript_has_no_captions(ask, body: str):
     answer = ask.post("/page/written/srt", content=body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_request")
     assert ask.post("/page/written/exe", content=body).status_code == 404
+
+
+def test_the_page_of_the_demo_needs_its_port_before_anything_is_started() -> None:
+    stages: list[str] = []
+    with (
+        socket.create_server(("127.0.0.1", 0)) as other,
+        pytest.raises(ServerSetupError, match="Choose another with --port"),
+        serve_page(["demo-asr"], stages.append, port=other.getsockname()[1]),
+    ):
+        pass
+    assert stages == []

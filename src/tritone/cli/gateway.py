@@ -94,9 +94,9 @@ def gateway(
 
 
 def _show(server: "GatewayServer") -> None:
-    host, tls = server.options.host, "s" if server.options.tls else ""
-    others = "".join(f"  {name} {host}:{port}" for name, port in server.ports.items() if name != "http")
-    typer.echo(f"Serving on http{tls}://{host}:{server.port}{others}, asking {server.gateway.client.endpoint}")
+    address, tls = server.options.address, "s" if server.options.tls else ""
+    others = "".join(f"  {name} {address(port)}" for name, port in server.ports.items() if name != "http")
+    typer.echo(f"Serving on http{tls}://{address(server.port)}{others}, asking {server.gateway.client.endpoint}")
 
 
 def _print_new_key(name: str) -> None:

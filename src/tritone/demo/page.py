@@ -13,7 +13,7 @@ from pathlib import Path
 from tritone.bundle import Bundle
 from tritone.demo.run import DRAIN_S
 from tritone.gateway.options import DEFAULT_PORT, GatewayOptions
-from tritone.gateway.server import GatewayServer
+from tritone.gateway.server import GatewayServer, listen
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import ServerOptions, TritonServer
 
@@ -43,8 +43,9 @@ def serve_page(
 
     Raises:
         BundleError: a bundle is not one.
-        OperatorError: a bundle cannot be served.
+        OperatorError: a bundle cannot be served, or the port cannot be listened on.
     """
+    listen(GatewayOptions.host, port).close()  # the gateway will, a minute later
     with tempfile.TemporaryDirectory(prefix="tritone-page-") as folder:
         repository = Path(folder) / "repository"
         stage(f"building a model repository from {', '.join(map(str, bundles))}")

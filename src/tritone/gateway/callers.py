@@ -13,6 +13,7 @@ It has the hashes of keys and not the keys. It is read again when it changes.
 import hashlib
 import re
 import secrets
+import stat
 import time
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -156,7 +157,15 @@ class _Rules:
     def read(cls, file: Path) -> "_Rules":
         try:
             found = yaml.safe_load(file.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            if file.stat().st_mode & stat.S_IWOTH:
+                LOG.warning("everybody on this machine may write %s, and let themselves in: chmod o-w %s", file, file)
+        except OSError as error:
+            reason = error.strerror or error
+            raise ValueError(
+                f"the file of keys {file} cannot be read: {reason}. `tritone gateway --new-key NAME` makes a "
+                "key and its entry."
+            ) from error
+        except (UnicodeDecodeError, yaml.YAMLError) as error:
             raise ValueError(f"the file of keys {file} cannot be read: {error}") from error
         try:
             return cls._made(_mapping(found, {"keys", "openid", "anybody"}, "the file"), file.parent)

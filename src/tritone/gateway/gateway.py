@@ -6,6 +6,7 @@ transcript = await gateway.speech.transcribe(data, Ask(), caller)
 """
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from typing import Literal
 
@@ -20,6 +21,7 @@ from tritone.gateway.tracing import Traces
 from tritone.gateway.visit import VISIT
 from tritone.proxy.tls import Certificates
 
+LOG = logging.getLogger("tritone.gateway")
 LOOK_S = 2.0
 READY_S = 5.0  # Triton's time to say that it is ready
 
@@ -73,7 +75,9 @@ class Gateway:
             return str(error)
 
     async def watch(self) -> None:
-        """Look at the files of certificates again and again, until this is cancelled."""
+        """Look at the files of certificates again and again, until this is cancelled; first of all at Triton."""
+        if why := await self.why_not_ready():
+            LOG.warning("nothing can be asked yet: %s", why)
         while True:
             await asyncio.sleep(LOOK_S)
             if self.certificates is not None:

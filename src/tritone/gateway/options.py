@@ -1,6 +1,7 @@
 """Options of a gateway: where it listens, which Triton it asks, limits, keys; with the help of `tritone gateway`."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -9,6 +10,7 @@ from tritone.proxy.options import Tls
 
 DEFAULT_PORT = 9000
 MEGABYTE = 1 << 20
+ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,9 +94,22 @@ class GatewayOptions:
     limits: GatewayLimits = GatewayLimits()
 
     def __post_init__(self) -> None:
-        for name, port in {"port": self.port, "metrics": self.metrics_port or 0, **self.ports}.items():
+        taken: dict[int, str] = {}
+        own = {f"{name}_port": port for name, port in self.ports.items()}
+        for name, port in {"port": self.port, "metrics_port": self.metrics_port or 0, **own}.items():
             if not 0 <= port <= 65535:
-                raise ValueError(f"the port of {name} must be 1 to 65535, or 0 for any, got {port}")
+                raise ValueError(f"{name} must be 1 to 65535, or 0 for any, got {port}")
+            if port and (other := taken.setdefault(port, name)) != name:
+                raise ValueError(f"{other} and {name} are both {port}; each needs a port of its own")
+        for origin in self.cors:
+            if origin != "*" and not ORIGIN.fullmatch(origin):
+                raise ValueError(f"cors takes origins like https://app.example, without a path, got {origin!r}")
+        if self.traces and not self.traces.startswith(("http://", "https://")):
+            raise ValueError(f"traces takes an address like http://localhost:4318, got {self.traces!r}")
         for name in ("chunk_ms", "drain_s", "ping_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be a number of at least 0, got {getattr(self, name)}")
+
+    def address(self, port: int) -> str:
+        """Where a port of this gateway is: host:port, IPv6 in brackets."""
+        return f"[{self.host}]:{port}" if ":" in self.host else f"{self.host}:{port}"

@@ -134,10 +134,17 @@ class GatewayServer:
     async def _serve(self) -> None:
         ending = self._ending = asyncio.Event()
         servers, others = [], []
+        sockets: dict[str, socket.socket] = {}
         loop = asyncio.get_running_loop()
         try:
-            sockets = {name: self._listen(name, port) for name, port in self._http_ports().items()}
+            host, ports = self.options.host, self._http_ports()
+            for name, port in ports.items():
+                sockets[name] = listen(host, port, _option(name))
+            for name in set(self.options.ports) - set(ports):  # that a door takes itself, with errors for programmers
+                listen(host, self.options.ports[name], _option(name)).close()
         except BaseException:
+            for listener in sockets.values():
+                listener.close()
             await self.gateway.close()
             raise
         app = build_app(self.gateway, self._doors.values())
@@ -152,7 +159,7 @@ class GatewayServer:
                 self.ports[name] = listener.getsockname()[1]
             for name in self.options.ports:
                 if hasattr(self._doors[name], "serve"):
-                    address = f"{self.options.host}:{self.options.ports[name]}"
+                    address = self.options.address(self.options.ports[name])
                     others.append(await self._doors[name].serve(self.gateway, address))
                     self.ports[name] = getattr(others[-1], "port", self.options.ports[name])
             while not all(each.started for each in servers):
@@ -195,18 +202,6 @@ class GatewayServer:
         metrics = {} if self.options.metrics_port is None else {"metrics": self.options.metrics_port}
         return {"http": self.options.port, **metrics, **own}
 
-    def _listen(self, name: str, port: int) -> socket.socket:
-        host = self.options.host
-        try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            return socket.create_server((host, port), family=family, backlog=2048)
-        except OSError as error:
-            option = "--port" if name == "http" else f"--{name}-port"
-            raise ServerSetupError(
-                f"the gateway cannot listen on {host}:{port}: {error.strerror or error}. Choose another with {option} "
-                "or --host."
-            ) from error
-
     def _config(self, app: Any, *, lifespan: bool) -> uvicorn.Config:
         limits, certificates = self.options.limits, self.gateway.certificates
         return uvicorn.Config(
@@ -226,6 +221,29 @@ class GatewayServer:
             timeout_graceful_shutdown=LINGER_S,
             ssl_context_factory=None if certificates is None else lambda config, default: certificates.context,
         )
+
+
+def listen(host: str, port: int, option: str = "--port") -> socket.socket:
+    """A socket that listens.
+
+    Args:
+        option: chooses the port, in the message.
+
+    Raises:
+        ServerSetupError: it cannot be listened on.
+    """
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        reason = (error.strerror or str(error)).partition(" (while")[0]  # with the address, once more
+        raise ServerSetupError(
+            f"the gateway cannot listen on {host}:{port}: {reason}. Choose another with {option} or --host."
+        ) from error
+
+
+def _option(name: str) -> str:
+    return "--port" if name == "http" else f"--{name.replace('_', '-')}-port"
 
 
 class _Server(uvicorn.Server):
