@@ -8,10 +8,6 @@ two commits is. Times in events are milliseconds from the first audio of the ses
 """
 
 import asyncio
-import base64
-import binascii
-import json
-import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +22,7 @@ from tritone.gateway.callers import Caller
 from tritone.gateway.doors.openai.answers import log_probs, usage
 from tritone.gateway.doors.openai.deltas import Deltas
 from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
+from tritone.gateway.doors.openai.events import item_events, new_id, read_audio, read_event, write_event
 from tritone.gateway.doors.openai.request import hotwords
 from tritone.gateway.doors.openai.session import Dialect, SessionConfig, TurnDetection
 from tritone.gateway.gateway import Gateway
@@ -68,7 +65,7 @@ class _Item:
     """A stretch of audio that becomes one transcript."""
 
     deltas: Deltas
-    id: str = field(default_factory=lambda: _new_id("item"))
+    id: str = field(default_factory=lambda: new_id("item"))
     committed: bool = False
     text: str = ""  # of its segments that are final
     tokens: list[Span] = field(default_factory=list)
@@ -92,7 +89,7 @@ class RealtimeSession:
         self._caller = caller
         self._dialect = dialect
         self._config = config
-        self._id = _new_id("sess")
+        self._id = new_id("sess")
         self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
         self._live: Live | None = None
         self._late: asyncio.Task[None] | None = None
@@ -194,7 +191,7 @@ class RealtimeSession:
     async def _handled(self, message: Mapping[str, Any]) -> None:
         event: dict[str, Any] = {}
         try:
-            event = _read(message.get("text"))
+            event = read_event(message.get("text"))
             await self._act(event)
         except InputError as error:  # the session goes on without the event
             await self._tell_error(error, event)
@@ -237,7 +234,7 @@ class RealtimeSession:
         await self._send(UPDATED[dialect], session=self._session())
 
     async def _append(self, event: Mapping[str, Any]) -> None:
-        samples = self._config.decode(_audio(event.get("audio")))
+        samples = self._config.decode(read_audio(event.get("audio")))
         live = await self._opened()
         audio_s = samples.size / self._config.rate
         self._heard_s += audio_s
@@ -357,16 +354,8 @@ class RealtimeSession:
         item.committed = True
         self._pending_s = 0.0
         previous, self._previous = self._previous, item.id
-        await self._send("input_audio_buffer.committed", item_id=item.id, previous_item_id=previous)
-        content = {"type": "input_audio", "transcript": None}
-        item_now = {"id": item.id, "object": "realtime.item", "type": "message", "role": "user", "content": [content]}
-        if self._dialect == "beta":
-            done = item_now | {"status": "completed"}
-            await self._send("conversation.item.created", previous_item_id=previous, item=done)
-        else:
-            for kind, status in (("added", "in_progress"), ("done", "completed")):
-                item_then = item_now | {"status": status}
-                await self._send(f"conversation.item.{kind}", previous_item_id=previous, item=item_then)
+        for kind, fields in item_events(item.id, previous, self._dialect):
+            await self._send(kind, **fields)
 
     async def _send_delta(self, item: _Item, delta: str) -> None:
         if delta:
@@ -393,33 +382,4 @@ class RealtimeSession:
         return answer
 
     async def _send(self, kind: str, **fields: Any) -> None:
-        event = {"type": kind, "event_id": _new_id("event"), **fields}
-        await self._socket.send_text(json.dumps(event, ensure_ascii=False, separators=(",", ":")))
-
-
-def _new_id(kind: str) -> str:
-    return f"{kind}_{secrets.token_hex(12)}"
-
-
-def _read(text: str | None) -> dict[str, Any]:
-    """An event of the client; raises `FieldError` if it is none."""
-    if text is None:
-        raise FieldError("event", "is a binary message; events are JSON in text messages, with audio in base64")
-    try:
-        event = json.loads(text)
-    except ValueError as error:  # deep nesting is a RecursionError
-        raise FieldError("event", f"is no JSON: {error}") from error
-    except RecursionError:
-        raise FieldError("event", "is no JSON that can be read: it is nested too deeply") from None
-    if not isinstance(event, dict):
-        raise FieldError("event", 'must be an object with a "type"')
-    return event
-
-
-def _audio(value: object) -> bytes:
-    if not isinstance(value, str):
-        raise FieldError("audio", "must be base64 text")
-    try:
-        return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
-        raise FieldError("audio", f"is no base64: {error}") from error
+        await self._socket.send_text(write_event(kind, fields))
