@@ -2,6 +2,8 @@
 
 import base64
 import json
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -279,12 +281,18 @@ def test_a_browser_sends_its_key_as_a_subprotocol(gateway: GatewayServer) -> Non
         assert json.loads(socket.recv())["type"] == "transcription_session.created"
 
 
-def test_a_model_that_is_not_there_ends_the_session(client: openai.OpenAI) -> None:
+def test_a_model_that_is_not_there_ends_the_session(client: openai.OpenAI, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "tritone.gateway.access")
     with client.realtime.connect(model="nobody", extra_query={"intent": "transcription"}) as connection:
         answer = connection.recv()
         assert (answer.type, answer.error.code) == ("error", "model_not_found")
         with pytest.raises(ConnectionClosed):
             connection.recv()
+    while not (lines := [each.message for each in caplog.records if each.name == "tritone.gateway.access"]):
+        time.sleep(0.01)
+    assert (
+        json.loads(lines[-1]).items() >= {"door": "openai-realtime", "status": 404, "error": "model_not_found"}.items()
+    )
 
 
 def test_without_a_voice_activity_model_the_recogniser_ends_items(triton: TritonServer, monkeypatch: Any) -> None:

@@ -28,6 +28,7 @@ from tritone.gateway.doors.openai.session import Dialect, SessionConfig, TurnDet
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
+from tritone.gateway.visit import VISIT
 from tritone.gateway.visits import close_code
 from tritone.transcript import Span, joined
 
@@ -123,6 +124,8 @@ class RealtimeSession:
     async def _refuse(self, error: TritoneError) -> NoReturn:
         """Tell an error that ends the session."""
         answer = await self._tell_error(error, {})
+        if (visit := VISIT.get()) is not None:
+            visit.status = answer.status
         await self._socket.close(close_code(answer))
         raise _EndedError from error
 
