@@ -68,11 +68,11 @@ def test_addresses_of_servers_stay_addresses():
 
 @pytest.mark.parametrize(
     "arguments",
-    [["--triton", "http://triton:8000"], ["--traces", "http://collector:4318"], ["--cors", "https://app.example"]],
+    [["--triton", "http://127.0.0.1:1"], ["--cors", "https://app.example"], ["--traces", "http://127.0.0.1:1"]],
 )
-def test_a_gateway_takes_addresses(arguments: list[str]):
-    code, _, err = run("gateway", *arguments, "--max-streams", "0")  # which ends it before it serves
-    assert (code, "max_streams must be" in err) == (2, True)
+def test_the_gateway_takes_addresses(arguments: list[str]):
+    code, out, err = run("gateway", "--new-key", "anna", *arguments)
+    assert (code, "sha256" in out) == (0, True), err
 
 
 @pytest.mark.parametrize("arguments", [["--wavscp", "a", "--wavscp", "b"], ["--wavscp=a", "--wavscp", "a"]])

@@ -9,8 +9,7 @@ from tritone.paths import ADDRESS, not_supported
 from tritone.storage.address import SCHEMES
 
 # All other options that take text with :// in it take paths.
-TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray")
-ADDRESSES = ("URL", "ORIGIN")  # metavars of further ones
+TAKE_ADDRESSES = ("--url", "--metrics-url", "--compare", "--ray", "--triton", "--cors", "--traces")
 TAKE_BUNDLES = "--bundle"
 IN_STORAGE = ("BUNDLE", "REPO", "STORAGE")  # metavars of parameters that may be s3://... begin so
 TAKE_AUDIO = ("transcribe", "embed")  # commands whose recordings may be s3://..., gs://..., az://...
@@ -36,7 +35,6 @@ def check_words(command: Any, words: Sequence[str]) -> None:
         _may_be_stored(each) for each in command.params if each.param_type_name == "argument"
     )
     valued = {name for each in command.params if not getattr(each, "is_flag", False) for name in each.opts}
-    addresses = {name for each in command.params if each.metavar in ADDRESSES for name in each.opts}
     seen: set[str] = set()
     option = ""
     for word in words:
@@ -54,7 +52,7 @@ def check_words(command: Any, words: Sequence[str]) -> None:
         address = next(filter(None, map(ADDRESS.match, value.split(","))), None)
         if address is not None and address[1].lower() in SCHEMES and (option in stored if option else arguments):
             address = None
-        if address is not None and option not in addresses.union(TAKE_ADDRESSES):
+        if address is not None and option not in TAKE_ADDRESSES:
             raise typer.BadParameter(not_supported(address.string, address[1]), param_hint=option or None)
         option = ""
 
