@@ -137,9 +137,8 @@ def test_an_address_of_ipv6_is_in_brackets() -> None:
 
 def test_a_gateway_without_triton_says_so_when_it_starts(caplog: pytest.LogCaptureFixture) -> None:
     with started():
-        while not caplog.records:
+        while not any(each.startswith("nothing can be asked yet: grpc://127.0.0.1:9: ") for each in caplog.messages):
             time.sleep(0.01)
-    assert caplog.records[0].message.startswith("nothing can be asked yet: grpc://127.0.0.1:9: ")
 
 
 def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:
@@ -207,7 +206,7 @@ def test_the_log_has_one_line_about_a_websocket_that_is_refused(
     error = json.loads(caught.value.response.body)["error"]
     assert error["code"] == code
     assert status != 404 or error["message"] == f"there is no WebSocket at {path}, but at /talk"
-    (record,) = (each for each in caplog.records if each.name.startswith(("tritone.gateway.access", "uvicorn")))
+    (record,) = (each for each in caplog.records if path in each.message or each.name.startswith("uvicorn"))
     line = json.loads(record.message)
     assert (record.levelname, line["method"], line["path"]) == ("INFO", "WEBSOCKET", path)
     assert (line["status"], line["error"]) == (status, code)
