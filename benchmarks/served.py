@@ -1,7 +1,7 @@
 """A bundle on a real Triton for the time of a measurement: free loopback ports, nothing left behind."""
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,13 +15,25 @@ MODEL = "measured"
 
 
 @contextmanager
-def serving(bundle: Bundle, modes: str = "both", options: ModelOptions | None = None) -> Iterator[TritonServer]:
-    """Serve a bundle as `measured` and `measured-streaming`; ready when entered, gone when left."""
+def serving(
+    bundle: Bundle,
+    modes: str = "both",
+    options: ModelOptions | None = None,
+    *,
+    beside: Mapping[str, Path] | None = None,
+) -> Iterator[TritonServer]:
+    """Serve a bundle as `measured` and `measured-streaming`; ready when entered, gone when left.
+
+    Args:
+        beside: further bundles, by the names that they are served under.
+    """
     http, grpc, metrics = free_ports(3)
     ports = ServerOptions(http_port=http, grpc_port=grpc, metrics_port=metrics, drain_s=1)
     with tempfile.TemporaryDirectory(prefix="tritone-bench-") as folder:
         repository = Path(folder)
         build_repository([bundle.path], repository, names=[MODEL], modes=modes, options=options, link=True)  # type: ignore[arg-type]
+        for name, path in (beside or {}).items():
+            build_repository([path], repository, names=[name], modes=modes, link=True)  # type: ignore[arg-type]
         with TritonServer(repository, ports) as server:
             yield server
 

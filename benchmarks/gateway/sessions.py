@@ -1,11 +1,12 @@
 """What clients leave behind, and how long a final text takes, through the gateway's own WebSocket.
 
-    python -m benchmarks.gateway.sessions [--sessions 10000] [--repeats 10] [--output FILE.json]
+    python -m benchmarks.gateway.sessions --vad BUNDLE [--sessions 10000] [--repeats 10] [--output FILE.json]
 
-A shipped model is served, and the gateway has a process of its own. Clients vanish in three ways, and the metrics of
-the gateway and of Triton are asked until both know of no stream; sessions come and go, a third of them by vanishing,
-and the gateway's memory is read; clips are played at the speed of speech, and the final text is waited for. Prints what
-it finds, and writes the JSON with its conditions and the page beside it (FILE.md).
+A shipped model is served beside a detector of speech, of `tritone export silero`, and the gateway has a process of its
+own. Clients vanish in three ways, and the metrics of the gateway and of Triton are asked until both know of no stream;
+clips are played at the speed of speech, and the final text is waited for; sessions come and go, a third of them by
+vanishing, and the gateway's memory is read. Prints what it finds, and writes the JSON with its conditions and the page
+beside it (FILE.md).
 """
 
 import argparse
@@ -51,6 +52,9 @@ SESSION_S = 0.4  # audio of a session
 CHUNK_S = 0.1
 ENDPOINT_S = 0.3  # of silence after speech
 PAUSE_S = 2.5  # of silence behind a clip
+VAD = "detector"
+VAD_SILENCE_S = 0.1  # ends speech for it
+BY_VAD = {"vad": {"model": f"{VAD}-streaming", "parameters": {"min_silence_s": VAD_SILENCE_S}}}
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ class Served:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bundle", default="demo-transducer", help="shipped bundle or folder")
+    parser.add_argument("--vad", type=Path, required=True, help="the bundle of a detector, of `tritone export silero`")
     parser.add_argument("--sessions", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=10, help="clients that vanish in each way; turns of the clips")
     parser.add_argument("--output", type=Path, default=OUTPUT)
@@ -82,7 +87,8 @@ def main() -> int:
     setup = Setup.here(arguments.bundle, "benchmarks.gateway.sessions")
     options = ModelOptions(max_streams=64, endpoint_silence_after_speech_s=ENDPOINT_S)
     findings: list[Finding] = []
-    with serving(Bundle.open(arguments.bundle), "both", options) as server, _gateway(server) as served:
+    serves = serving(Bundle.open(arguments.bundle), "both", options, beside={VAD: arguments.vad})
+    with serves as server, _gateway(server) as served:
         for work in (
             _vanishing(served, setup, arguments.repeats),
             _finals(served, setup, arguments.repeats),
@@ -151,11 +157,12 @@ async def _vanish(served: Served, how: str) -> float:
 
 async def _finals(served: Served, setup: Setup, repeats: int) -> list[Finding]:
     clips = [to_pcm(read_audio(clip.path, SAMPLE_RATE)).tobytes() for clip in read_clips()]
-    told, found = [], []
+    told, detected, found = [], [], []
     with Bystanders() as others:
         for turn in range(repeats):
             clip = clips[turn % len(clips)]
             told.append(await _final(served, clip, says_so=True))
+            detected.append(await _final(served, clip, says_so=False, **BY_VAD))
             found.append(await _final(served, clip, says_so=False))
     load: dict[str, Cell] = {"others %": others.percent}
     note = f"{repeats} clips of the demo at the speed of speech, in messages of {CHUNK_S:g} s, one stream at a time."
@@ -169,6 +176,16 @@ async def _finals(served: Served, setup: Setup, repeats: int) -> list[Finding]:
             setup=setup,
             rows=[{name: value for name, value in percentiles(told).items()} | load],
             notes=[note + " From the end of the audio and the message that says so to the final text."],
+        ),
+        Finding(
+            key="final-by-vad-ms",
+            title=f"final text after the end of speech, p95, ms: silero's model finds {VAD_SILENCE_S:g} s of silence",
+            value=percentiles(detected)["p95"],
+            bar=300,
+            sense="at most",
+            setup=setup,
+            rows=[{name: value for name, value in percentiles(detected).items()} | load],
+            notes=[note + " From the end of speech as the model finds it, which is the time of the last final text."],
         ),
         Finding(
             key="final-by-silence-ms",
@@ -186,10 +203,10 @@ async def _finals(served: Served, setup: Setup, repeats: int) -> list[Finding]:
     ]
 
 
-async def _final(served: Served, clip: bytes, *, says_so: bool) -> float:
-    """Milliseconds from the end of speech to the final text of it."""
+async def _final(served: Served, clip: bytes, *, says_so: bool, **options: Any) -> float:
+    """Milliseconds from the end of speech to the final text of it; `options` are of the stream."""
     async with connect(served.url) as client:
-        await _start(client)
+        await _start(client, **options)
         audio = clip if says_so else clip + _silence(PAUSE_S)
         begun = time.perf_counter()
         came: list[tuple[float, dict[str, Any]]] = []
@@ -281,8 +298,8 @@ async def _session(served: Served, *, vanishes: bool) -> None:
     assert last["type"] == "end", last
 
 
-async def _start(client: ClientConnection) -> None:
-    await client.send(json.dumps({"type": "start", "sample_rate": SAMPLE_RATE}))
+async def _start(client: ClientConnection, **options: Any) -> None:
+    await client.send(json.dumps({"type": "start", "sample_rate": SAMPLE_RATE, **options}))
     ready = json.loads(await client.recv())
     assert ready["type"] == "ready", ready
 
@@ -304,9 +321,9 @@ def _gauge(url: str, name: str) -> float:
 @contextmanager
 def _gateway(server: TritonServer) -> Iterator[Served]:
     (port,) = free_ports(1)
-    options = ("--port", str(port), "--triton", server.grpc_address, "--stream-model", f"{MODEL}-streaming")
+    options = ("--port", str(port), "--triton", f"http://{server.http_address}", "--stream-model", f"{MODEL}-streaming")
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "gateway", *options]
-    command += ["--ping-s", str(PING_S), "--no-access-log"]
+    command += ["--ping-s", str(PING_S), "--chunk-ms", str(1000 * CHUNK_S), "--no-access-log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -11,7 +11,7 @@ import pytest
 import tritonclient.grpc as triton
 
 from tritone.client import AsyncClient, Client
-from tritone.errors import InputError
+from tritone.errors import InputError, TritoneError
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
@@ -60,10 +60,51 @@ def test_streams_of_tasks_do_not_mix(url: str) -> None:
 
 def test_errors_are_those_of_the_client(url: str) -> None:
     async def work(client: AsyncClient) -> Any:
-        return await client.transcribe(SECOND, "nothing")
+        with pytest.raises(InputError, match="nothing"):
+            await client.transcribe(SECOND, "nothing")
+        return await client.transcribe(SECOND, "count", sample_rate=16_000)  # the connection is still good
 
-    with pytest.raises(InputError, match="nothing"):
-        with_client(url, work)
+    with_client(url, work)
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\nhalf", "disconnected"),
+        (b"220 mail.example ESMTP\r\n", "does not speak HTTP/1"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}", "is not Triton"),
+        (
+            b"HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\nRetry-After: 7\r\n\r\n3\r\nbus\r\n1\r\ny\r\n0\r\n\r\n",
+            "busy",
+        ),
+        (b"", "no answer within"),
+    ],
+)
+def test_what_is_no_answer_is_told(wire_server: TritonServer, said: bytes, told: str) -> None:
+    """By HTTP, where the answers are read by `http_connections`."""
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(said)
+        if said:
+            writer.close()
+        else:
+            await reader.read()  # until the client gives up
+            writer.close()
+
+    async def run() -> str:
+        async with AsyncClient(f"http://{wire_server.http_address}") as knowing:
+            model = await knowing.model("count")
+        async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            timeout_s = 60.0 if said else 0.5
+            async with AsyncClient(f"http://127.0.0.1:{port}", timeout_s=timeout_s, retries=0) as client:
+                client._known["count", "offline"] = model
+                with pytest.raises(TritoneError) as caught:
+                    await client.transcribe(SECOND, "count")
+        return str(caught.value)
+
+    assert told in asyncio.run(run())
 
 
 def test_a_task_that_is_cancelled_leaves_its_call_to_triton(tmp_path: Path) -> None:

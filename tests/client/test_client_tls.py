@@ -1,5 +1,6 @@
 """TLS and mutual TLS, and what is said where it does not work. Certificates are made here."""
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 
 from certificates import write_certificates
 from fronts import Front, ServerTls
-from tritone.client import Client
+from tritone.client import AsyncClient, Client
 from tritone.errors import OperatorError, ServerUnreachableError, TritoneError
 from tritone.server import TritonServer
 from wire_toys import toy_server
@@ -77,6 +78,14 @@ def test_requests_and_streams_travel_by_tls(wire_server: TritonServer, files: Pa
         assert client.transcribe(SOUND, "count").text == "800 800.0"
         with client.stream("running") as stream:
             assert stream.finish().is_final
+
+        async def by_a_task() -> None:
+            async with AsyncClient(proxy.url, ca=files / "ca.pem", **certificates) as others:
+                assert (await others.transcribe(SOUND, "count")).text == "800 800.0"
+                async with await others.stream("running") as stream:
+                    assert (await stream.finish()).is_final
+
+        asyncio.run(by_a_task())
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)

@@ -123,7 +123,9 @@ class AsyncHttpTransport:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._path = f"{endpoint.path}/v2/"
-        self._headers = {"Content-Type": "application/octet-stream", **endpoint.headers}
+        # As of `HttpTransport`: a few bytes are not worth compressing.
+        plain = {"Content-Type": "application/octet-stream", "Accept-Encoding": "identity"}
+        self._headers = {**plain, **endpoint.headers}
         self._connections = HttpConnections(
             endpoint.host, endpoint.port, endpoint.files.context() if endpoint.tls else None
         )

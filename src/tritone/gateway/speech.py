@@ -206,7 +206,7 @@ class Speech:
     def heard(self, audio_s: float, model: str, caller: Caller) -> None:
         """Count audio that came, in seconds; raises `GatewayRefusal` if it is more than the caller may send."""
         caller.heard(audio_s)
-        self._metrics.audio.labels(caller.door, model).inc(audio_s)
+        self._metrics.audio(caller.door, model).inc(audio_s)
 
     def observe(self, what: str, live: Live, seconds: float) -> None:
         """Count a latency of a live stream: "first_partial", "final" or "end_of_speech"."""
