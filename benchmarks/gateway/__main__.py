@@ -181,7 +181,16 @@ class Run:
 @contextmanager
 def _gateway(server: TritonServer, core: int, chunk_ms: float) -> Iterator[tuple[int, psutil.Process]]:
     (port,) = free_ports(1)
-    options = ("--port", str(port), "--triton", server.grpc_address, "--stream-model", STREAMING, "--model", OFFLINE)
+    options = (
+        "--port",
+        str(port),
+        "--triton",
+        f"http://{server.http_address}",
+        "--stream-model",
+        STREAMING,
+        "--model",
+        OFFLINE,
+    )
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "gateway", *options]
     command += ["--chunk-ms", f"{chunk_ms}", "--no-access-log"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -66,6 +66,15 @@ def test_addresses_of_servers_stay_addresses():
     assert (code, "tritone serve" in err) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [["--triton", "http://127.0.0.1:1"], ["--cors", "https://app.example"], ["--traces", "http://127.0.0.1:1"]],
+)
+def test_the_gateway_takes_addresses(arguments: list[str]):
+    code, out, err = run("gateway", "--new-key", "anna", *arguments)
+    assert (code, "sha256" in out) == (0, True), err
+
+
 @pytest.mark.parametrize("arguments", [["--wavscp", "a", "--wavscp", "b"], ["--wavscp=a", "--wavscp", "a"]])
 def test_an_option_that_takes_one_value_is_refused_the_second_time(arguments: list[str]):
     code, _, err = run("evaluate", "--bundle", "demo-asr", "--trans", "t", *arguments)

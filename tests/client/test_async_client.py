@@ -72,7 +72,7 @@ def test_a_task_that_is_cancelled_leaves_its_call_to_triton(tmp_path: Path) -> N
     async def work(client: AsyncClient) -> None:
         await client.model("slow")
         task = asyncio.ensure_future(client.transcribe(np.full(99, 0.5, np.float32), "slow", sample_rate=16_000))
-        while not getattr(client._transport, "_calls", 0):
+        while not client._transport._unanswered._all:  # type: ignore[attr-defined]
             assert not task.done()
             await asyncio.sleep(0)
         task.cancel()

@@ -14,7 +14,7 @@ from fronts import DROP, Front, Refuse
 from tritone.activity import SpeechActivity, SpeechSegment
 from tritone.client import Client
 from tritone.client import retries as policy
-from tritone.client.http_transport import _message
+from tritone.client.http_transport import message_in
 from tritone.client.models import ModelInfo
 from tritone.client.stream import ActivityStream, ClientStream
 from tritone.client.transport import Call
@@ -102,8 +102,8 @@ def test_a_stream_longer_than_what_is_kept_is_told_to_be_lost(connect: Connect) 
 
 def test_of_a_page_that_a_balancer_answers_its_title_is_told() -> None:
     page = "<html>\r\n<head><title>502 Bad Gateway</title></head>\r\n<body><h1>502</h1></body></html>"
-    assert _message(page.encode()) == "502 Bad Gateway"
-    assert _message(b'{"error": "no <title>x</title>"}') == "no <title>x</title>"
+    assert message_in(page.encode()) == "502 Bad Gateway"
+    assert message_in(b'{"error": "no <title>x</title>"}') == "no <title>x</title>"
 
 
 def test_wrong_audio_is_not_sent_again(connect: Connect) -> None:

@@ -43,7 +43,8 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def gateway(triton: TritonServer) -> Iterator[GatewayServer]:
     """A gateway with all doors, on free ports; `gateway.port` is that of HTTP and WebSockets."""
     limits = GatewayLimits(second_pass_s=60)  # which no slow machine needs
-    with GatewayServer(GatewayOptions(triton=triton.grpc_address, port=0, limits=limits)).background() as running:
+    url = f"http://{triton.http_address}"
+    with GatewayServer(GatewayOptions(triton=url, port=0, limits=limits)).background() as running:
         yield running
 
 

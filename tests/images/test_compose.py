@@ -63,7 +63,7 @@ def test_the_gateways_arguments_are_those_of_its_command(services: dict[str, dic
     commands: Any = typer.main.get_command(app)
     command = commands.get_command(None, "gateway")
     command.make_context("gateway", list(services["gateway"]["command"]))
-    assert services["gateway"]["environment"] == {"TRITON": "server:8001"}
+    assert services["gateway"]["environment"] == {"TRITON": "http://server:8000"}
 
 
 def test_every_variable_is_in_the_example_and_secrets_have_no_default() -> None:

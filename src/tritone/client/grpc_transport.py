@@ -84,7 +84,7 @@ class GrpcTransport:
                         response = done.result()
                     except (grpc.RpcError, grpc.FutureCancelledError) as error:
                         raise explained(error, self._endpoint, f"model '{call.model}'", call.timeout_s) from error
-                    pending.set_result(call.read(triton.InferResult(response), self._endpoint))
+                    pending.set_result(call.read(GrpcReply(response), self._endpoint))
                 except Exception as failure:  # this is gRPC's thread: whatever it is, the caller must hear of it
                     pending.set_exception(failure)
 
@@ -144,6 +144,18 @@ class GrpcTransport:
         except (grpc.RpcError, ValueError) as error:
             raise explained(error, self._endpoint, task, timeout_s) from error
         return MessageToDict(reply, preserving_proto_field_name=True)
+
+
+class GrpcReply(triton.InferResult):
+    """The tensors of an answer, as `Reply.read` takes them."""
+
+    def raw(self, name: str) -> bytes | None:
+        """The bytes of an output; None where it is not there, or has none."""
+        response = self.get_response()
+        for output, data in zip(response.outputs, response.raw_output_contents, strict=False):
+            if output.name == name:
+                return bytes(data)
+        return None
 
 
 def explained(error: Exception, endpoint: Endpoint, task: str, timeout_s: float) -> Exception:

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 import aiohttp
-import numpy as np
-from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-from tritone.bfloat16 import BITS, from_bfloat16
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain, seconds_of
+from tritone.client.http_message import JSON_LENGTH, HttpReply, inference_request
 from tritone.client.loop_thread import LoopThread
-from tritone.client.transport import Call, datatype_of
+from tritone.client.transport import Call
 from tritone.errors import OperatorError, ServerUnreachableError
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ Answer = TypeVar("Answer")
 Reply = TypeVar("Reply")
 
 NO_LIMIT = 0  # connections; the caller's concurrency decides
-JSON_LENGTH = "Inference-Header-Content-Length"
 MAX_MESSAGE = 500  # characters of an answer that is not Triton's JSON, such as a proxy's page
 
 
@@ -61,30 +58,9 @@ class HttpTransport:
         return self._submit(partial(self._infer, call), f"model '{call.model}'", call.timeout_s)
 
     async def _infer(self, call: Call[Answer]) -> Answer:
-        inputs = []
-        for name, tensor in call.tensors.items():
-            inputs.append(InferInput(name, tensor.shape, datatype_of(tensor)))
-            if place := call.placed.get(name):
-                inputs[-1].set_shared_memory(place.region, place.num_bytes, place.offset)
-            else:
-                is_bfloat16 = tensor.dtype == BITS  # which tritonclient makes of float32 itself
-                inputs[-1].set_data_from_numpy(from_bfloat16(tensor.view(np.uint16)) if is_bfloat16 else tensor)
-        content, json_length = InferenceServerClient.generate_request_body(
-            inputs,
-            outputs=[InferRequestedOutput(name, class_count=call.classes) for name in call.reply.outputs],
-            sequence_id=call.sequence_id,
-            sequence_start=call.start,
-            sequence_end=call.end,
-            timeout=call.timeout_us,
-            parameters=dict(call.parameters),
-        )
-        headers = dict(call.headers) if json_length is None else {JSON_LENGTH: str(json_length), **call.headers}
-        answer, length = await self._ask("POST", f"models/{quote(call.model, safe='')}/infer", content, headers)
-        try:
-            reply = InferenceServerClient.parse_response_body(answer, header_length=length and int(length))
-        except (ValueError, KeyError, TypeError) as error:
-            raise self._foreign(error) from error
-        return call.read(reply, self._endpoint)
+        path, headers, body = inference_request(call)
+        answer, length = await self._ask("POST", path, body, headers)
+        return read_reply(call, answer, length, self._endpoint)
 
     async def _ask(
         self, method: str, path: str, content: bytes | None = None, headers: dict[str, str] | None = None
@@ -94,7 +70,7 @@ class HttpTransport:
             answer = await response.read()
         if response.status != 200:
             hint_s = seconds_of(response.headers.get("Retry-After"))
-            raise Refusal(str(response.status), _message(answer), hint_s)
+            raise Refusal(str(response.status), message_in(answer), hint_s)
         return answer, response.headers.get(JSON_LENGTH)
 
     async def _json(self, method: str, path: str) -> Any:
@@ -102,10 +78,7 @@ class HttpTransport:
         try:
             return json.loads(answer)
         except ValueError as error:
-            raise self._foreign(error) from error
-
-    def _foreign(self, error: Exception) -> OperatorError:
-        return OperatorError(f"{self._endpoint}: what answers there is not Triton ({error}). Is the address right?")
+            raise _foreign(self._endpoint, error) from error
 
     def statistics(self, model: str, timeout_s: float) -> list[dict[str, Any]]:
         path = f"models/{quote(model, safe='')}/stats" if model else "models/stats"
@@ -175,7 +148,21 @@ class HttpTransport:
             raise explain(error, self._endpoint, task, timeout_s) from error
 
 
-def _message(answer: bytes) -> str:
+def read_reply(call: Call[Answer], body: bytes, json_length: str | None, endpoint: Endpoint) -> Answer:
+    """The answer to a request; raises `OperatorError` if it is none."""
+    try:
+        reply = HttpReply(body, json_length)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise _foreign(endpoint, error) from error
+    return call.read(reply, endpoint)
+
+
+def _foreign(endpoint: Endpoint, error: Exception) -> OperatorError:
+    return OperatorError(f"{endpoint}: what answers there is not Triton ({error}). Is the address right?")
+
+
+def message_in(answer: bytes) -> str:
+    """Why a server refused: Triton's error, or the title of a page."""
     text = answer.decode("utf-8", "replace")
     try:
         return str(json.loads(text)["error"])

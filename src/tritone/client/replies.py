@@ -6,7 +6,7 @@
     ActivityReply().read(model, reply, ...)       ->  SpeechActivity
     TensorReply({"OUT": 2}).read(model, ...)      ->  {"OUT": array}
 
-`reply` is a tritonclient `InferResult`.
+`reply` has the tensors of an answer: `as_numpy(name)` as tritonclient has it, and `raw(name)`, the bytes as they came.
 """
 
 import json
@@ -145,6 +145,9 @@ class TensorReply:
 
 def _string(model: str, name: str, reply: Any, endpoint: Endpoint) -> str:
     """An output of one string."""
+    # Of most requests texts are all there is to read; arrays of objects would take most of the time.
+    if (raw := reply.raw(name)) is not None and len(raw) == 4 + int.from_bytes(raw[:4], "little"):
+        return str(raw[4:], "utf-8")
     array = reply.as_numpy(name)
     if array is None or array.size != 1:
         raise _unexpected(model, name, array, "one string", endpoint)

@@ -58,7 +58,7 @@ def serve_page(
         stage("starting Triton")
         with TritonServer(repository, ServerOptions.on_free_ports(drain_s=DRAIN_S)) as triton:
             options = GatewayOptions(
-                triton=triton.grpc_address,
+                triton=f"http://{triton.http_address}",
                 port=port,
                 model=chosen.get("offline", ""),
                 stream_model=chosen.get("streaming", ""),

@@ -1,6 +1,6 @@
 """A gateway: what its doors share. One per process, in one event loop.
 
-gateway = Gateway(GatewayOptions(triton="localhost:8001"))
+gateway = Gateway(GatewayOptions(triton="http://localhost:8000"))
 caller = await gateway.admit(headers, query, door="openai")
 transcript = await gateway.speech.transcribe(data, Ask(), caller)
 """
@@ -35,13 +35,14 @@ class Gateway:
 
     def __init__(self, options: GatewayOptions) -> None:
         self.options = options
-        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_s)
+        # The client comes after what may be unfit, for it must be closed.
         self.certificates = _certificates(options)
         """Those of every port, for HTTP and gRPC; None where there is no TLS."""
+        self.callers = Callers(options.keys)
         self.metrics = Metrics()
         self.traces = Traces(options.traces)
+        self.client = AsyncClient(options.triton, timeout_s=options.limits.triton_s)
         self.speech = Speech(self.client, options, self.metrics)
-        self.callers = Callers(options.keys)
         self.state: State = "serving"
 
     async def admit(self, headers: Mapping[str, str], query: Mapping[str, str], *, door: str = "") -> Caller:

@@ -52,8 +52,11 @@ class GatewayOptions:
     """
 
     triton: str = field(
-        default="localhost:8001",
-        metadata={"help": "The Triton to ask: host:port (gRPC), grpcs://…, http://…, https://….", "metavar": "URL"},
+        default="http://localhost:8000",
+        metadata={
+            "help": "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://….",
+            "metavar": "URL",
+        },
     )
     host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on; 0.0.0.0 for every network."})
     port: int = field(default=DEFAULT_PORT, metadata={"help": "Port of HTTP and WebSockets; 0: any that is free."})

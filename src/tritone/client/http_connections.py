@@ -1,0 +1,170 @@
+"""HTTP/1.1 to one server from an event loop, with little work for each request: connections that are used again.
+
+    await connections.request("POST", "/v2/models/demo/infer", headers, body)   ->  HttpAnswer
+
+The proxy asks Triton so, and `AsyncClient` any server. Answers are parsed by httptools, which is the parser of Node.js.
+"""
+
+import asyncio
+import json
+import ssl
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+
+MAX_IDLE_S = 10.0  # of a connection: servers close what is idle, and a request that meets this is lost
+
+
+@dataclass(frozen=True, slots=True)
+class HttpAnswer:
+    """Status, headers by names in lower case, body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def error(self) -> str:
+        """Triton's message, if the body is one."""
+        try:
+            return str(json.loads(self.body)["error"])
+        except (ValueError, KeyError, TypeError):
+            return ""
+
+
+class HttpConnections:
+    """Connections to a server.
+
+    Args:
+        host, port: of the server.
+        tls: None for plain text.
+        connect_s: how long a new connection may take, in seconds; None sets no limit beside that of a request.
+    """
+
+    def __init__(
+        self, host: str, port: int, tls: ssl.SSLContext | None = None, *, connect_s: float | None = None
+    ) -> None:
+        self._host, self._port, self._tls, self._connect_s = host, port, tls, connect_s
+        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._idle: deque[_Connection] = deque()  # the longest idle first
+
+    async def request(
+        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"", *, timeout_s: float | None = None
+    ) -> HttpAnswer:
+        """Send a request and return the answer, whatever its status. Cancelling it closes the connection.
+
+        Raises:
+            OSError: there is no connection, it broke, or what came is no HTTP.
+            asyncio.TimeoutError: it took longer than `timeout_s`.
+        """
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self._name}", f"Content-Length: {len(body)}"]
+        lines += [f"{name}: {value}" for name, value in headers.items()]
+        loop = asyncio.get_running_loop()
+        ends = None if timeout_s is None else loop.time() + timeout_s
+        connection = self._kept(loop.time())
+        if connection is None:
+            making = loop.create_connection(lambda: _Connection(loop), self._host, self._port, ssl=self._tls)
+            limit_s = timeout_s if self._connect_s is None else self._connect_s
+            connection = (await asyncio.wait_for(making, limit_s))[1]
+        try:
+            return await connection.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), body, ends)
+        finally:
+            if connection.closed or connection.in_use:
+                connection.abort()
+            else:
+                self._idle.append(connection)
+
+    def close(self) -> None:
+        """Close the connections that are idle; requests under way go on."""
+        for each in self._idle:
+            each.abort()
+        self._idle.clear()
+
+    def _kept(self, now: float) -> "_Connection | None":
+        """The connection that was used last, if there is one that may be used again; closes the others."""
+        while self._idle and (now - self._idle[0].idle_since > MAX_IDLE_S or self._idle[0].closed):
+            self._idle.popleft().abort()
+        while self._idle:
+            connection = self._idle.pop()
+            if not connection.closed:
+                return connection
+        return None
+
+
+class _Connection(asyncio.Protocol):
+    """One connection, with one request at a time. The methods `on_...` are called by the parser."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.closed = False
+        self.idle_since = 0.0
+        self._loop = loop
+        self._transport: Any = None
+        self._waiter: asyncio.Future[HttpAnswer] | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._headers: dict[str, str] = {}
+        self._parts: list[bytes] = []
+
+    @property
+    def in_use(self) -> bool:
+        """Whether an answer is still to come."""
+        return self._waiter is not None
+
+    async def exchange(self, head: bytes, body: bytes, ends: float | None) -> HttpAnswer:
+        """Send a request and return the answer; `ends`: by the loop's time, when to give up."""
+        self._waiter = self._loop.create_future()
+        # `wait_for` would take a task more.
+        timer = None if ends is None else self._loop.call_at(ends, self._fail, asyncio.TimeoutError())
+        try:
+            self._transport.writelines((head, body) if body else (head,))
+            answer = await self._waiter
+        finally:
+            if timer is not None:
+                timer.cancel()
+        self._waiter = None
+        self.idle_since = self._loop.time()
+        return answer
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.closed = True
+        self._fail(error or ConnectionResetError("Server disconnected before it answered"))
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._fail(ConnectionError(f"Bad status line or damaged answer: {error}"))
+            self.abort()
+
+    def on_message_begin(self) -> None:
+        self._headers, self._parts = {}, []
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_body(self, data: bytes) -> None:
+        self._parts.append(data)
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        if status < 200:  # an answer follows
+            return
+        if not self._parser.should_keep_alive():
+            self.closed = True
+        if self._waiter is None:  # an answer that nobody asked for
+            self.closed = True
+        elif not self._waiter.done():
+            body = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
+            self._waiter.set_result(HttpAnswer(status, self._headers, body))
+
+    def _fail(self, error: Exception) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(error)
