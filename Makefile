@@ -19,6 +19,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-b
 WORKERS := 2
 NEWMAN := $(VENV)/node_modules/.bin/newman
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+# The tests start hundreds of processes. Where the environment asks Python to keep no bytecode, each would compile all of
+# Tritone again, and pytest its tests.
+unexport PYTHONDONTWRITEBYTECODE
 
 # The first of these that is in range and can make an environment.
 CANDIDATES := $(or $(PYTHON),python3 python3.11 python3.12 python3.10)

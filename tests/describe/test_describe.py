@@ -18,7 +18,7 @@ from tritone.describe import described_models
 from tritone.describe.samples import samples
 from tritone.errors import OperatorError
 from tritone.server import TritonServer
-from wire_toys import MODELS, running_server, write_models
+from wire_toys import COMPLETE, MODELS, running_server, write_models
 
 JSON_TYPES = (
     "BOOL",
@@ -77,7 +77,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def server(repository: Path) -> Iterator[TritonServer]:
-    with running_server(repository) as running:
+    with running_server(repository, COMPLETE) as running:
         yield running
 
 

@@ -17,7 +17,7 @@ from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.server import GatewayServer
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
-from wire_toys import write_models
+from wire_toys import COMPLETE, write_models
 
 TIMEOUT_S = 60.0  # of what takes a moment, on machines that are busy
 
@@ -35,7 +35,7 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=streaming)
     write_models(repository, "talk")
     build_repository([write_toy_speaker(repository.parent / "speaker")], repository, names=["voices"])
-    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options(drain_s=0, extra=COMPLETE)) as running:
         yield running
 
 

@@ -248,11 +248,12 @@ class TestStreaming:
         minute = toy.toy_waveform("abcdefghij" * 150)[: 60 * toy.SAMPLE_RATE]
         for _ in range(10):
             for start in range(0, len(minute), 16000):
-                streaming.advance([Step(slot, minute[start : start + 16000])])
+                streaming.advance([Step(slot, minute[start : start + 16000], details=False)])
         waiting = streaming._waiting
         assert waiting.count[slot] < toy.WINDOW
         assert (waiting._kept, waiting._new[slot]) == ({}, None)
-        assert waiting._rows[FLOAT].shape == (streaming.capacity, toy.WINDOW)
+        rows, width = waiting._rows[FLOAT].shape
+        assert (rows <= streaming.capacity, width) == (True, toy.WINDOW)
         streaming.close(slot)
 
     def test_without_details_a_transcript_is_its_text_and_the_same_until_that_changes(
@@ -279,7 +280,7 @@ class TestStreaming:
 WINDOW, SHIFT = 500, 400
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.data())
 def test_waiting_samples_are_those_that_came_and_are_given_out_window_by_window(data: st.DataObject) -> None:
     """Two streams, of which each chunk is of either type; now and then a graph fails, and nothing is consumed."""

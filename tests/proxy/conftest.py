@@ -9,7 +9,7 @@ import pytest
 from proxied import KEY, Start
 from tritone.proxy import Proxy, ProxyOptions
 from tritone.server import ServerOptions, TritonServer, free_ports
-from wire_toys import write_models
+from wire_toys import COMPLETE, write_models
 
 
 @pytest.fixture(scope="session")
@@ -22,7 +22,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]
         config.write_text(config.read_text() + 'parameters { key: "sample_rate" value: { string_value: "1000" } }')
     config = repository / "slow" / "config.pbtxt"
     config.write_text(config.read_text() + 'parameters { key: "max_queued_s" value: { string_value: "10" } }')
-    options = ServerOptions.on_free_ports(drain_s=0, key=KEY)
+    options = ServerOptions.on_free_ports(drain_s=0, key=KEY, extra=COMPLETE)
     with TritonServer(repository, options) as server:
         yield server
 

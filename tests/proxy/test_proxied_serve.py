@@ -24,7 +24,7 @@ from serving import descendants, kill_tree
 from tritone.cli.main import app
 from tritone.keys import find_key
 from tritone.server import free_ports
-from wire_toys import write_models
+from wire_toys import COMPLETE, write_models
 
 ROOT = Path(__file__).parents[2]
 WAIT_S = 60
@@ -38,7 +38,7 @@ class Served:
         ports = (f"--http-port={self.http}", f"--grpc-port={self.grpc}", f"--metrics-port={self.metrics}")
         command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(repository)]
         self.process = subprocess.Popen(
-            [*command, "--proxy", *ports, *more],
+            [*command, "--proxy", *ports, *more, "--", *COMPLETE],
             text=True,
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,

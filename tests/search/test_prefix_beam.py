@@ -330,7 +330,7 @@ def _occurrences(text: str, phrase: str) -> int:
 
 
 @given(seed=st.integers(0, 10**6), frames=st.integers(0, 6))
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_a_wide_beam_with_hotwords_adds_their_weights_to_every_sequence(seed: int, frames: int) -> None:
     log_probs = random_log_probs(seed, frames, len(SPELLINGS))
     scorer = Scorer.build(SPELLINGS, lm=None, lm_weight=0.0, word_bonus=0.0, hotwords=HOTWORDS)

@@ -15,8 +15,8 @@ from wire_toys import write_models
 OWNER = """
 import sys
 from pathlib import Path
-from wire_toys import running_server
-with running_server(Path(sys.argv[1])):
+from wire_toys import COMPLETE, running_server
+with running_server(Path(sys.argv[1]), COMPLETE):
     print("up", flush=True)
     sys.stdin.read()
 """

@@ -18,6 +18,9 @@ class LoopbackHandler(BaseHTTPRequestHandler):
 
     owner: Any
     protocol_version = "HTTP/1.1"
+    # A body is written after its head. Nagle's algorithm would hold it back until the client has acknowledged the head,
+    # 40 ms later.
+    disable_nagle_algorithm = True
 
     def log_message(self, *arguments: object) -> None:
         pass

@@ -9,6 +9,9 @@ from pathlib import Path
 from tritone.server import ServerOptions, TritonServer
 
 MODELS = Path(__file__).parent / "wire_models"
+# For servers of models whose configurations are complete, but not written by `tritone build`: Triton would start every
+# Python model twice, the first time to ask it for what is missing.
+COMPLETE = ("--disable-auto-complete-config",)
 
 TENSORS = """
 max_batch_size: 8
@@ -108,7 +111,7 @@ def write_models(folder: Path, *names: str) -> Path:
 
 def toy_server(folder: Path, *names: str, extra: tuple[str, ...] = ()) -> TritonServer:
     """A server of these models, to be used in a `with` statement."""
-    return running_server(write_models(folder, *names), extra)
+    return running_server(write_models(folder, *names), (*COMPLETE, *extra))
 
 
 def running_server(repository: Path, extra: tuple[str, ...] = ()) -> TritonServer:

@@ -1,13 +1,18 @@
 """How pytest-xdist spreads tests over its workers: by file, or by what the tests of several files share.
 
-The longest come first, so that the last to finish finishes soon after the others.
+The longest come first, so that the last to finish finishes soon after the others. The first of them compiles the search
+where that was not done on this machine; those of the other workers come first that do not need it.
 """
 
 from typing import Any
 
 import pytest
 
-LONGEST = ("server", "families", "parity", "cli", "client", "e2e", "loadtest", "training")  # folders, in this order
+# Folders, in this order.
+LONGEST = (
+    *("server", "icefall", "wenet", "wespeaker", "families", "parity"),
+    *("cli", "client", "e2e", "loadtest", "training"),
+)
 # How the paths of files begin whose tests share a server or exports -> its name.
 TOGETHER = {
     "tests/server/": "server",
