@@ -1,6 +1,7 @@
 """The application around the doors: health, errors, limits, and the ports of a running gateway."""
 
 import asyncio
+import gc
 import http.client
 import json
 import logging
@@ -8,6 +9,7 @@ import re
 import socket
 import ssl
 import time
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -28,7 +30,7 @@ from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSet
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import Caller, hash_of
 from tritone.gateway.refusal import GatewayRefusal, told
-from tritone.gateway.server import GatewayServer
+from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
 from tritone.proxy.options import Tls
@@ -289,3 +291,21 @@ def test_a_trace_goes_from_the_client_through_the_gateway() -> None:
     assert f"{own.parent.span_id:016x}" == span
     assert sent == f"00-{trace}-{own.context.span_id:016x}-01"
     traces.close()
+
+
+def test_cycles_that_live_long_are_collected_again_and_again() -> None:
+    class Connection:
+        def __init__(self) -> None:
+            self.itself = self
+
+    async def run() -> None:
+        collect_again(asyncio.get_running_loop(), 0.01)
+        for _ in range(2):
+            connection = Connection()
+            gc.collect()  # it is of the oldest generation now
+            left = weakref.ref(connection)
+            del connection
+            while left() is not None:
+                await asyncio.sleep(0.005)
+
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -39,6 +39,9 @@ START_S = 60.0
 # Python's full collections look at every object there is, and all streams wait meanwhile: with 300 of them chunks' p99
 # was 120 to 185 ms with the thresholds of Python and 25 ms with these (docs/gateway.md).
 COLLECTED_AFTER = (50_000, 50, 1000)
+# A connection leaves cycles of a hundred objects in uvicorn's and websockets' protocols. Those that lived longer than a
+# few collections wait for a full one, which by these thresholds would never come.
+COLLECTED_EVERY_S = 60.0
 
 
 class GatewayServer:
@@ -76,10 +79,11 @@ class GatewayServer:
         Raises:
             ServerSetupError: a port cannot be listened on.
         """
+        loop = self.loop = uvloop.new_event_loop()
         if threading.current_thread() is threading.main_thread():  # the process is the gateway's
             gc.freeze()  # what was imported stays
             gc.set_threshold(*COLLECTED_AFTER)
-        loop = self.loop = uvloop.new_event_loop()
+            collect_again(loop, COLLECTED_EVERY_S)
         try:
             asyncio.set_event_loop(loop)
             loop.run_until_complete(self._serve())
@@ -244,6 +248,12 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
 
 def _option(name: str) -> str:
     return "--port" if name == "http" else f"--{name.replace('_', '-')}-port"
+
+
+def collect_again(loop: asyncio.AbstractEventLoop, period_s: float) -> None:
+    """Collect all garbage now, and again whenever `period_s` have passed, as long as the loop runs."""
+    gc.collect()
+    loop.call_later(period_s, collect_again, loop, period_s)
 
 
 class _Server(uvicorn.Server):
