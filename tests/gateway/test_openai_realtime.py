@@ -5,7 +5,7 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -269,7 +269,8 @@ def test_hostile_messages_harm_nobody(gateway: GatewayServer) -> None:
         for message in (b"\x00\x01", "[" * 100_000, "{", "5", '{"type": 7}'):
             socket.send(message)
             assert json.loads(socket.recv())["type"] == "error"
-        socket.send("x" * 2_000_000)  # more than a message may have
+        with suppress(ConnectionClosed):  # it may be hung up on before it has sent all
+            socket.send("x" * 2_000_000)  # more than a message may have
         with pytest.raises(ConnectionClosed):
             socket.recv()
 
