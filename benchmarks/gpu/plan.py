@@ -98,9 +98,10 @@ JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 
 JASPER_QUICK = [(rows, seconds) for seconds in (2.0, 16.7) for rows in (1, 8)]
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
-# Lengths as LibriSpeech has them: sizes that leave least padding in batches of 256, found by random search.
-MIXED = "32x5,32x8,8x9,32x13.4,48x14.6,48x15.6,32x17,16x26,8x35"
-MANY = {"max_batch_size": 256, "instances": 2}  # the more utterances are planned together, the less is padding
+# Lengths as LibriSpeech has them: sizes that leave least padding in batches of 128 or 256, found by random search.
+MIXED = "16x4,32x5,32x8,8x9,32x13.4,48x14.6,48x15.6,32x17,48x18,12x24,8x26,16x26,8x35"
+MIXED_LARGE = "48x7.2,16x10,24x11.2,48x14,64x15.2,64x15.8,48x17.2,8x24,8x26,16x35"  # with more rows: they take longer
+MANY = {"max_batch_size": 256, "instances": 3}  # the more utterances are planned together, the less is padding
 
 
 def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
@@ -113,7 +114,7 @@ PARTS: dict[str, Part] = {
         compiled=(
             Compiled(model="wenet-512", sizes=f"1x10,32x10,48x10,64x10,{MIXED}"),
             # has all outputs that prefix beam search needs, too
-            Compiled(model="wenet-512", sizes="64x10", search="rescoring"),
+            Compiled(model="wenet-512", sizes="48x10,64x10", search="rescoring"),
             Compiled(model="wenet-256", full=True),
         ),
         ceilings=(
@@ -152,15 +153,15 @@ PARTS: dict[str, Part] = {
     "icefall": Part(
         title="icefall transducers, whole utterances",
         compiled=(
-            Compiled(model="zipformer-xl", sizes=MIXED),
+            *(Compiled(model="zipformer-xl", sizes=",".join(MIXED_LARGE.split(",")[part::3])) for part in range(3)),
             Compiled(model="conformer-l", sizes="32x10,48x10,64x10"),
             Compiled(model="zipformer-l", full=True),
         ),
         ceilings=(
-            Ceiling(model="zipformer-xl", rows=32, seconds=10),
+            Ceiling(model="zipformer-xl", rows=64, seconds=15.2),
             Ceiling(model="conformer-l", rows=64, seconds=10),
             Ceiling(model="zipformer-l", rows=64, seconds=10, full=True),
-            Ceiling(model="zipformer-xl", rows=64, seconds=10, full=True),
+            Ceiling(model="zipformer-xl", rows=32, seconds=10, full=True),
             Ceiling(model="zipformer-xl", rows=32, seconds=16, full=True),
         ),
         pipelines=(

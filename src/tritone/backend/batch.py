@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from tritone.backend import heartbeat
 from tritone.backend.given_up import Patience
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
+from tritone.backend.process import batch
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
 from tritone.pipelines.isolation import UnexpectedError, attempt, prepared
@@ -45,7 +45,7 @@ class BatchModel(ABC, Generic[Job, Result]):
         """Answer a batch: good requests share one call, bad ones get an error each."""
         start = time.perf_counter()
         self._patience.begin()
-        with heartbeat.batch():
+        with batch():
             outcomes = prepared(self._parse, self.run, requests)
         answered = [self._answer(request, outcome) for request, outcome in zip(requests, outcomes, strict=True)]
         told = [outcome for _, outcome in answered]

@@ -6,8 +6,9 @@ from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.backend import generic, heartbeat
+from tritone.backend import generic
 from tritone.backend.metrics import outcome_of
+from tritone.backend.process import batch
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
 from tritone.pipelines.isolation import as_value
@@ -32,7 +33,7 @@ class TritonPythonModel(generic.TritonPythonModel):
             job = self._parse(request)
             found = self._pipeline.stream(job.rows[0], job.options)
             while True:
-                with heartbeat.batch():  # each answer has its time limit, all of them together have none
+                with batch():  # each answer has its time limit, all of them together have none
                     outputs = next(found, None)
                 if outputs is None or request.is_cancelled():  # the client is gone, or does not want more
                     break

@@ -1,19 +1,29 @@
-"""What the process of a served model does first, whatever the model."""
+"""What the process of a served model does first and around each batch, whatever the model."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.backend import heartbeat
+from tritone.backend import garbage, heartbeat
 from tritone.backend.instance import Instance, read_instance
 
 
 def start_instance(args: Mapping[str, str]) -> Instance:
     """Guard this process against pauses and its requests against other users; errors as of `read_instance`."""
     heartbeat.start()
+    garbage.start()
     _hide_shared_memory()
     return read_instance(args)
+
+
+@contextmanager
+def batch() -> Iterator[None]:
+    """Inside, a batch is computed: it has a time limit, and seldom waits for a collection of garbage."""
+    garbage.before_batch()
+    with heartbeat.batch():
+        yield
 
 
 def _hide_shared_memory(arguments: Path = Path("/proc/self/cmdline"), folder: Path = Path("/dev/shm")) -> None:

@@ -19,10 +19,9 @@ from typing import Any, NamedTuple
 
 import triton_python_backend_utils as pb_utils
 
-from tritone.backend import heartbeat
 from tritone.backend.given_up import GivenUpError, Patience
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
-from tritone.backend.process import start_instance
+from tritone.backend.process import batch, start_instance
 from tritone.backend.replies import StepError, error_reply, reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.backend.settings import DRAINING
@@ -106,7 +105,7 @@ class TritonPythonModel:
             if expired := self._streams.expire(keep=waited):
                 pb_utils.Logger.log_info(f"closed idle streams: {', '.join(map(str, expired))}")
         self._patience.begin()
-        with heartbeat.batch():
+        with batch():
             answers = [answer for wave in _waves(chunks) for answer in self._advance(wave)]
         outcomes, self._outcomes = self._outcomes, []
         work = self._pipeline.work.take()
