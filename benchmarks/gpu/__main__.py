@@ -260,18 +260,37 @@ def _ceiling_row(bench: Bench, ceiling: Ceiling, milliseconds: float) -> dict[st
 
 
 def served(bench: Bench, names: Sequence[str]) -> None:
-    """The loads of some parts, all models of which are served together."""
+    """The loads of some parts, all models of which are served together, with CUDA's Multi-Process Service after it."""
     loads = [(name, load) for name in names for load in bench.chosen(PARTS[name].loads) if load.model in bench.paths]
-    if not loads or "loads" in bench.without or bench.is_late(names[0]):
+    for mps in (False, True):
+        if "loads" in bench.without or (mps and not bench.device.startswith("cuda")):
+            return
+        try:
+            _served_together(bench, [each for each in loads if each[1].mps == mps], mps)
+        except (TritoneError, RuntimeError, OSError) as error:
+            bench.results.note(names[0], f"{'with MPS: ' if mps else ''}{type(error).__name__}: {error}"[-3000:])
+
+
+def _served_together(bench: Bench, loads: Sequence[tuple[str, Load]], mps: bool) -> None:
+    if not loads or bench.is_late(loads[0][0]):
         return
     every = [load for _, load in loads]
     models = {load.served_as: _served(bench, name, load, every) for name, load in loads}
-    with (bench.results.folder / "server.log").open("a") as log, serving(list(models.values()), log=log) as server:
-        bench.results.say(f"{', '.join(names)}: {len(models)} models are served")
+    with (
+        (bench.results.folder / "server.log").open("a") as log,
+        serving(list(models.values()), mps=mps, log=log) as server,
+    ):
+        bench.results.say(f"{len(models)} models are served{' with MPS' if mps else ''}")
         for name, load in loads:
             if bench.is_late(name):
                 return
-            told = {"precision": load.precision, "search": load.search, "build": load.build, "of": load.model}
+            told = {
+                "precision": load.precision,
+                "search": load.search,
+                "build": load.build,
+                "of": load.model,
+                "mps": mps,
+            }
             bench.results.add(name, {"what": "served", **_measured(bench, server, load), **told})
 
 
@@ -301,11 +320,13 @@ def lasting(bench: Bench) -> None:
         return
     model = _served(bench, "endurance", Load(model="wenet-512", load=256))
     requests = 200 if bench.smoke else ENDURED_QUICK if bench.quick else ENDURED
-    with serving([model], supervised=True) as server:
-        most_s = 4.0 if bench.smoke else 40.0 if bench.quick else 600.0
-        for row in endurance.memory(server, model.name, requests, bench.seconds, most_s):
-            bench.results.add("endurance", row)
-        bench.results.add("endurance", endurance.kill(server, model.name))
+    for mps in (False, True) if bench.device.startswith("cuda") else (False,):
+        with serving([model], mps=mps, supervised=True) as server:
+            most_s = 4.0 if bench.smoke else 40.0 if bench.quick else 600.0
+            if not mps:
+                for row in endurance.memory(server, model.name, requests, bench.seconds, most_s):
+                    bench.results.add("endurance", row)
+            bench.results.add("endurance", endurance.kill(server, model.name) | {"mps": mps})
 
 
 def two(bench: Bench) -> None:
@@ -408,10 +429,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         alone(bench, parts)
         with_server = [name for name in parts if name in PARTS]
         for group in [with_server] if given.together else [[name] for name in with_server]:
-            try:
-                served(bench, group)
-            except (TritoneError, RuntimeError, OSError) as error:
-                bench.results.note(group[0], f"{type(error).__name__}: {error}"[-3000:])
+            served(bench, group)
         for name in parts:
             try:
                 if name == "endurance":

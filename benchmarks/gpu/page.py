@@ -2,7 +2,7 @@
 
 python -m benchmarks.gpu.page [--results FOLDER]
 
-FOLDER/ctc.json, ...  ->  FOLDER/report.md, wenet.md, icefall.md, streams.md, speakers.md, jasper.md, plots
+FOLDER/ctc.json, ...  ->  FOLDER/report.md, a page for each part, plots
 """
 
 import argparse
@@ -95,6 +95,8 @@ def write_pages(folder: Path) -> list[Path]:
     makers: dict[str, tuple[str, Callable[[Found, Path], str]]] = {
         "report": ("", _summary_page),
         "wenet": ("ctc", _wenet_page),
+        "searches": ("searches", _searches_page),
+        "large": ("large", _large_page),
         "icefall": ("icefall", _icefall_page),
         "streams": ("streams", _streams_page),
         "speakers": ("speakers", _speakers_page),
@@ -152,8 +154,9 @@ def _summary_page(found: Found, folder: Path) -> str:
     ]
     parts.append(_accuracy(found))
     parts.append(_endurance(found))
-    pages = [("wenet", "ctc"), ("icefall", "icefall"), ("streams", "streams"), ("speakers", "speakers")]
-    links = [f"[{name}]({name}.md)" for name, part in (*pages, ("jasper", "jasper")) if part in found.content]
+    pages = [("wenet", "ctc"), ("searches", "searches"), ("icefall", "icefall"), ("large", "large")]
+    pages += [("streams", "streams"), ("speakers", "speakers"), ("jasper", "jasper")]
+    links = [f"[{name}]({name}.md)" for name, part in pages if part in found.content]
     parts.append("Pages of the parts: " + ", ".join(links) + ".")
     return "\n\n".join(part for part in parts if part)
 
@@ -202,7 +205,7 @@ def _goals(found: Found) -> list[Goal]:
             bundle >= plain if known else None,
         )
     )
-    row = found.best("icefall", "rtfx", of="zipformer-xl", audio=LIBRISPEECH)
+    row = found.best("large", "rtfx", of="zipformer-xl", audio=LIBRISPEECH)
     told = f"{row['load']:.0f} in flight" if row else ""
     goals.append(
         (
@@ -213,11 +216,11 @@ def _goals(found: Found) -> list[Goal]:
             row["rtfx"] >= 18_100 if row else None,
         )
     )
-    ratio("rescoring (÷ encoder and decoder, compiled)", 0.75, "ctc", "10", "wenet-512", "rescoring")
+    ratio("rescoring (÷ encoder and decoder, compiled)", 0.75, "searches", "10", "wenet-512", "rescoring")
     ratio("transducer greedy, icefall conformer", 0.75, "icefall", "10", "conformer-l")
     ratio("transducer greedy, zipformer-L", 0.75, "icefall", "10", "zipformer-l")
     ratio("transducer modified beam 4", 0.55, "icefall", "10", "conformer-l", "modified-beam")
-    ratio("prefix beam 10", 0.55, "ctc", "10", "wenet-512", "prefix-beam")
+    ratio("prefix beam 10", 0.55, "searches", "10", "wenet-512", "prefix-beam")
     goals += [_stream_goal(found, 5000, CHUNK_BAR_MS), _stream_goal(found, 10_000, None)]
     for precision in ("fp32", "bf16"):
         row = found.best("speakers", "utterances_s", of="resnet34", precision=precision)
@@ -302,10 +305,11 @@ def _endurance(found: Found) -> str:
             f"{_listed(last['device_mib'])} MiB ({_listed(first['device_mib'])}).",
         ]
     for row in kills:
+        way = ", with MPS" if row.get("mps") else ""
         lines += [
             "",
-            f"One of {row['instances']} instances killed under load: {row['answered_after']:,} requests answered "
-            f"afterwards, {row['failed_after']:,} failed, the longest time without an answer "
+            f"One of {row['instances']} instances killed under load{way}: {row['answered_after']:,} requests "
+            f"answered afterwards, {row['failed_after']:,} failed, the longest time without an answer "
             f"{row['longest_silence_s']:.2f} s, {row['instances_after']} instances at the end.",
         ]
     return "\n".join(lines)
@@ -383,12 +387,14 @@ def _loads(found: Found, part: str) -> str:
                 "search": SEARCHES[_plain(row["search"])],
                 "failed": sum(row["errors"].values()),
                 "ratio": row["utterances_s"] / network if network else None,
+                "settings": _settings(row),
             }
         )
     columns = [
         Column("title", "model"),
         Column("precision", "precision"),
         Column("search", "search"),
+        Column("settings", "batch x instances"),
         Column("audio", "audio (s)", align="right"),
         Column("load", "requests in flight", digits=0),
         Column("requests", "requests", digits=0),
@@ -405,6 +411,12 @@ def _loads(found: Found, part: str) -> str:
         Column("ratio", "÷ compiled network", digits=3),
     ]
     return Table("Served", columns, rows).without_empty().to_markdown() if rows else ""
+
+
+def _settings(row: Row) -> str:
+    build = row.get("build") or {}
+    sizes = f"{build['max_batch_size']} x {build['instances']}" if build else "as usual"
+    return f"{sizes}, MPS" if row.get("mps") else sizes
 
 
 def _page(found: Found, part: str, *more: str) -> str:
@@ -440,17 +452,26 @@ def _wenet_page(found: Found, folder: Path) -> str:
     return _page(found, "ctc", _plotted(found, "ctc", folder), WENET)
 
 
+def _searches_page(found: Found, folder: Path) -> str:
+    return _page(found, "searches", WENET)
+
+
+def _large_page(found: Found, folder: Path) -> str:
+    return _page(found, "large", _plotted(found, "large", folder))
+
+
 def _icefall_page(found: Found, folder: Path) -> str:
     return _page(found, "icefall", _plotted(found, "icefall", folder))
 
 
 def _streams_page(found: Found, folder: Path) -> str:
     rows = [
-        dict(row) | {"title": _title(row["of"]), "failed": sum(row["errors"].values())}
+        dict(row) | {"title": _title(row["of"]), "failed": sum(row["errors"].values()), "settings": _settings(row)}
         for row in found.rows("streams", "served")
     ]
     columns = [
         Column("title", "model"),
+        Column("settings", "batch x instances"),
         Column("streams", "streams", digits=0),
         Column("chunk_p50_ms", "chunk p50 (ms)", digits=0),
         Column("chunk_p95_ms", "chunk p95 (ms)", digits=0),

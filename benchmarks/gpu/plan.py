@@ -44,13 +44,17 @@ class Pipeline(Planned):
 
 @dataclass(frozen=True, kw_only=True)
 class Load(Planned):
-    """So many requests in flight, or streams, for a model of the part's server; `build`: options of `tritone build`."""
+    """So many requests in flight, or streams, for a model of the part's server.
+
+    `build`: options of `tritone build`. `mps`: on a server with CUDA's Multi-Process Service.
+    """
 
     load: int
     audio: str = "10"
     precision: Precision = "bf16"
     search: Mapping[str, Any] = field(default_factory=dict)
     streams: bool = False
+    mps: bool = False
     build: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -98,10 +102,13 @@ JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 
 JASPER_QUICK = [(rows, seconds) for seconds in (2.0, 16.7) for rows in (1, 8)]
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
-# Lengths as LibriSpeech has them: sizes that leave least padding in batches of 128 or 256, found by random search.
-MIXED = "16x4,32x5,32x8,8x9,32x13.4,48x14.6,48x15.6,32x17,48x18,12x24,8x26,16x26,8x35"
-MIXED_LARGE = "48x7.2,16x10,24x11.2,48x14,64x15.2,64x15.8,48x17.2,8x24,8x26,16x35"  # with more rows: they take longer
-MANY = {"max_batch_size": 256, "instances": 3}  # the more utterances are planned together, the less is padding
+# Lengths as LibriSpeech has them: sizes that leave least padding in batches of 256, found by random search.
+MIXED = "32x5,32x8,8x9,32x13.4,48x14.6,48x15.6,32x17,16x26,8x35"
+MIXED_LARGE = "96x7.2,48x10,48x14,48x15.2,64x17.2,24x28,24x35"  # few, since each takes long, for batches of 512
+# The more utterances are planned together, the less is padding.
+MANY = {"max_batch_size": 128, "instances": 4}
+MORE = {"max_batch_size": 256, "instances": 3}
+MOST = {"max_batch_size": 512, "instances": 3}
 
 
 def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
@@ -113,14 +120,11 @@ PARTS: dict[str, Part] = {
         title="WeNet U2++ conformers, whole utterances",
         compiled=(
             Compiled(model="wenet-512", sizes=f"1x10,32x10,48x10,64x10,{MIXED}"),
-            # has all outputs that prefix beam search needs, too
-            Compiled(model="wenet-512", sizes="48x10,64x10", search="rescoring"),
             Compiled(model="wenet-256", full=True),
         ),
         ceilings=(
             Ceiling(model="wenet-512", rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=1, seconds=10),
-            Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
             Ceiling(model=PLAIN, rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=128, seconds=10, full=True),
             Ceiling(model="wenet-512", rows=64, seconds=5, full=True),
@@ -134,50 +138,73 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="wenet-512", load=256),
             Load(model="wenet-512", load=512),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY),
-            Load(model="wenet-512", load=512, build=MANY),
-            Load(model="wenet-512", load=1, build=MANY),
+            Load(model="wenet-512", load=1),
             Load(model="wenet-512", load=64),
-            Load(model="wenet-512", load=256, search=RESCORING),
-            Load(model="wenet-512", load=256, search=BEAM),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY),
+            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE),
+            Load(model="wenet-512", load=256, mps=True),
+            Load(model="wenet-512", load=512, mps=True),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
+            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, mps=True),
             Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
             Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
             Load(model="wenet-512", load=256, audio="5", full=True),
             Load(model="wenet-512", load=256, audio="16", full=True),
-            Load(model="wenet-512", load=512, search=RESCORING, full=True),
-            Load(model="wenet-512", load=512, search=BEAM, full=True),
             Load(model="wenet-256", load=256, full=True),
             Load(model="wenet-256", load=512, full=True),
+        ),
+    ),
+    "searches": Part(
+        title="U2++ conformer, second passes and beams",
+        # has all outputs that prefix beam search needs, too
+        compiled=(Compiled(model="wenet-512", sizes="48x10,64x10", search="rescoring"),),
+        ceilings=(
+            Ceiling(model="wenet-512", rows=64, seconds=10),
+            Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
+        ),
+        loads=tuple(
+            Load(model="wenet-512", load=512, search=search, mps=mps)
+            for mps in (False, True)
+            for search in (RESCORING, BEAM)
         ),
     ),
     "icefall": Part(
         title="icefall transducers, whole utterances",
         compiled=(
-            *(Compiled(model="zipformer-xl", sizes=",".join(MIXED_LARGE.split(",")[part::3])) for part in range(3)),
             Compiled(model="conformer-l", sizes="32x10,48x10,64x10"),
             Compiled(model="zipformer-l", full=True),
         ),
         ceilings=(
-            Ceiling(model="zipformer-xl", rows=64, seconds=15.2),
             Ceiling(model="conformer-l", rows=64, seconds=10),
             Ceiling(model="zipformer-l", rows=64, seconds=10, full=True),
-            Ceiling(model="zipformer-xl", rows=32, seconds=10, full=True),
-            Ceiling(model="zipformer-xl", rows=32, seconds=16, full=True),
         ),
         pipelines=(
             Pipeline(model="conformer-l", shapes=((64, 10.0),)),
             Pipeline(model="zipformer-l", shapes=((64, 10.0),), full=True),
-            Pipeline(model="zipformer-xl", shapes=((64, 10.0),), full=True),
         ),
         loads=(
-            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH, build=MANY),
             Load(model="conformer-l", load=512),
             Load(model="conformer-l", load=512, search=MODIFIED),
             Load(model="conformer-l", load=256),
+            Load(model="conformer-l", load=512, mps=True),
+            Load(model="conformer-l", load=512, search=MODIFIED, mps=True),
             Load(model="zipformer-l", load=256, full=True),
             Load(model="zipformer-l", load=256, search=MODIFIED, full=True),
+        ),
+    ),
+    "large": Part(
+        title="Zipformer of 290 M parameters, mixed lengths",
+        compiled=(Compiled(model="zipformer-xl", sizes=MIXED_LARGE),),
+        ceilings=(
+            Ceiling(model="zipformer-xl", rows=64, seconds=17.2),
+            Ceiling(model="zipformer-xl", rows=48, seconds=10),
+        ),
+        pipelines=(Pipeline(model="zipformer-xl", shapes=((64, 17.0),), full=True),),
+        loads=(
+            Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST),
+            Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST, mps=True),
+            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
             Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
-            Load(model="zipformer-xl", load=256, full=True),
         ),
     ),
     "streams": Part(
@@ -198,7 +225,8 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="wenet-256", load=5000, streams=True),
             Load(model="wenet-256", load=10000, streams=True),
-            Load(model="wenet-256", load=2000, streams=True),
+            Load(model="wenet-256", load=10000, streams=True, mps=True),
+            Load(model="wenet-256", load=2000, streams=True, full=True),
             Load(model="zipformer-m", load=2000, streams=True, full=True),
         ),
     ),
@@ -230,6 +258,8 @@ PARTS: dict[str, Part] = {
             Load(model="resnet34", load=400, audio="2.02"),
             Load(model="ecapa", load=400, audio="2.02", precision="fp32", full=True),
             Load(model="ecapa", load=400, audio="2.02"),
+            Load(model="resnet34", load=400, audio="2.02", mps=True),
+            Load(model="ecapa", load=400, audio="2.02", mps=True),
             Load(model="resnet34", load=200, audio="2.02", precision="fp32", full=True),
             Load(model="resnet34", load=200, audio="2.02", full=True),
             Load(model="ecapa", load=200, audio="2.02", full=True),

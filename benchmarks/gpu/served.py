@@ -50,10 +50,13 @@ class Server:
 
 
 @contextmanager
-def serving(models: Sequence[ServedModel], *, supervised: bool = False, log: TextIO | None = None) -> Iterator[Server]:
+def serving(
+    models: Sequence[ServedModel], *, mps: bool = False, supervised: bool = False, log: TextIO | None = None
+) -> Iterator[Server]:
     """Serve models together; ready when entered, gone when left.
 
     Args:
+        mps: with CUDA's Multi-Process Service.
         supervised: by `tritone serve`, which starts again what dies; else by Triton alone.
         log: where Triton's log goes, if it is alone.
     """
@@ -69,12 +72,12 @@ def serving(models: Sequence[ServedModel], *, supervised: bool = False, log: Tex
                 link=True,
             )
         if supervised:
-            with Deployment(repository, Path(folder)) as deployment:
+            with Deployment(repository, Path(folder), ("--mps",) if mps else ()) as deployment:
                 yield Server(
                     grpc=deployment.grpc, metrics_url=f"http://{deployment.metrics}/metrics", pid=deployment.pid
                 )
         else:
-            options = ServerOptions.on_free_ports()
+            options = ServerOptions.on_free_ports(mps=mps)
             with TritonServer(repository, options, log=log) as server:
                 metrics = f"http://{options.address('metrics')}/metrics"
                 yield Server(grpc=server.grpc_address, metrics_url=metrics, pid=server.pid)

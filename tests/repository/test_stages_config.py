@@ -232,7 +232,7 @@ def test_what_is_left_open_suits_streams_on_a_gpu(toy_bundle: Path) -> None:
     usual = served(device="gpu")
     assert usual.instance_group[0].count == STREAMS_ON_GPU.instances
     assert usual.max_batch_size == STREAMS_ON_GPU.max_batch_size
-    assert int(usual.parameters["max_streams"].string_value) == 10_240 / STREAMS_ON_GPU.instances
+    assert int(usual.parameters["max_streams"].string_value) == -(-10_240 // STREAMS_ON_GPU.instances)
     own = served(device="gpu", instances=4, max_batch_size=64, max_streams=256)
     assert (own.instance_group[0].count, own.max_batch_size) == (4, 64)
     assert own.parameters["max_streams"].string_value == "64"

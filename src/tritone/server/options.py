@@ -31,6 +31,10 @@ class ServerOptions:
     log_level: LogLevel = field(default="warning", metadata={"help": "How much Triton writes to stderr."})
     # From start to ready, model loading and warm-up included.
     start_timeout_s: float = field(default=300.0, metadata={"help": "Time limit for the models to be ready."})
+    mps: bool = field(
+        default=False,
+        metadata={"help": "Models on one GPU compute side by side, not in turns: CUDA's Multi-Process Service."},
+    )
     overcommit: bool = field(
         default=False, metadata={"help": "Start also if the models may need more memory than there is."}
     )

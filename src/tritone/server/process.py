@@ -37,6 +37,7 @@ from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, req
 from tritone.server.control import UNREADY, Control
 from tritone.server.guard import Guard
 from tritone.server.installation import Installation
+from tritone.server.mps import Mps
 from tritone.server.options import ServerOptions
 
 POLL_S = 0.05
@@ -83,6 +84,7 @@ class TritonServer:
         self._reader: threading.Thread | None = None
         self._folder: Path | None = None
         self._guard: Guard | None = None
+        self._mps: Mps | None = None
         self._is_up = False
         self._interrupted: int | None = None  # the signal that came while the server started
         self._kill_at: float | None = None  # set by the first wish to stop
@@ -139,6 +141,8 @@ class TritonServer:
         self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
         _raise_file_limit()
         try:
+            if self.options.mps:
+                self._mps = Mps()
             self._launch(installation)
             self._await_ready()
         except BaseException:
@@ -201,6 +205,9 @@ class TritonServer:
         if self._reader is not None:
             self._reader.join()
             self._reader = None
+        if self._mps is not None:
+            self._mps.stop()
+            self._mps = None
         for region in SHARED_MEMORY.glob(f"{self._region_prefix}*"):
             region.unlink(missing_ok=True)
         if self._folder is not None:
@@ -277,7 +284,11 @@ class TritonServer:
             command.insert(1, "--disable-auto-complete-config")
         self._process = subprocess.Popen(
             command,
-            env=installation.environment() | {DRAINING: str(self._draining)},
+            env={
+                **installation.environment(),
+                DRAINING: str(self._draining),
+                **(self._mps.environment if self._mps else {}),
+            },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
