@@ -8,6 +8,7 @@ a search, nobody else's does. The service is a daemon of NVIDIA's driver, this o
 
 import os
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -81,7 +82,7 @@ class Mps:
             )
             self._process.wait(STOP_S)
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)
+            os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
         self._process = None
         self._guard.dismiss()
