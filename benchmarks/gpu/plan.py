@@ -109,6 +109,8 @@ MIXED_LARGE = "96x7.2,48x10,48x14,48x15.2,64x17.2,24x28,24x35"  # few, since eac
 MANY = {"max_batch_size": 128, "instances": 4}
 MORE = {"max_batch_size": 256, "instances": 3}
 MOST = {"max_batch_size": 512, "instances": 3}
+PAIR = {"max_batch_size": 256, "instances": 2}  # beside each other, not in turns
+HOSTS = {"max_batch_size": 64, "instances": 8}  # for small networks, which wait for Python
 
 
 def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
@@ -146,6 +148,7 @@ PARTS: dict[str, Part] = {
             Load(model="wenet-512", load=512, mps=True),
             Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
             Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, mps=True),
+            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=PAIR, mps=True),
             Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
             Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
             Load(model="wenet-512", load=256, audio="5", full=True),
@@ -203,7 +206,7 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST),
             Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST, mps=True),
-            Load(model="zipformer-xl", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
+            Load(model="zipformer-xl", load=2048, audio=LIBRISPEECH, build=MOST, mps=True),
             Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
         ),
     ),
@@ -258,6 +261,8 @@ PARTS: dict[str, Part] = {
             Load(model="resnet34", load=400, audio="2.02"),
             Load(model="ecapa", load=400, audio="2.02", precision="fp32", full=True),
             Load(model="ecapa", load=400, audio="2.02"),
+            Load(model="resnet34", load=400, audio="2.02", build=HOSTS),
+            Load(model="ecapa", load=400, audio="2.02", build=HOSTS),
             Load(model="resnet34", load=400, audio="2.02", mps=True),
             Load(model="ecapa", load=400, audio="2.02", mps=True),
             Load(model="resnet34", load=200, audio="2.02", precision="fp32", full=True),

@@ -89,14 +89,17 @@ def test_pages_have_ratios_to_the_network_of_the_same_run(tmp_path: Path) -> Non
     results.add("ctc", CEILING)
     results.add("ctc", SERVED)
     results.add("ctc", {**SERVED, "audio": LIBRISPEECH, "utterances_s": 1000.0, "rtfx": 10_000.0})
-    results.add("ctc", {**SERVED, "search": {"search": "rescoring"}, "utterances_s": 1500.0})
-    results.add("ctc", {**CEILING, "role": "decoder", "utterances_s": 4000.0})
+    results.add("searches", CEILING)
+    results.add("searches", {**CEILING, "role": "decoder", "utterances_s": 4000.0})
+    results.add("searches", {**SERVED, "search": {"search": "rescoring"}, "utterances_s": 1500.0, "mps": True})
     results.note("ctc", "nothing else")
     write_pages(tmp_path)
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert "| CTC d=512, 10 s, served ÷ compiled | ≥ 0.85 | 0.75 |" in report
     assert "| CTC d=512, mixed lengths, unsorted, per second of audio | ≥ 0.75 | 0.25 |" in report
-    assert "| rescoring (÷ encoder and decoder, compiled) | ≥ 0.75 | 0.75 |" in report
+    assert "| rescoring (÷ encoder and decoder, compiled) | ≥ 0.75 | 0.75 | 1,500 utt/s" in report
+    assert "512 in flight, with MPS | met |" in report
+    assert "| as usual, MPS |" in (tmp_path / "searches.md").read_text(encoding="utf-8")
     assert "nothing else" in report
     assert "0.750" in (tmp_path / "wenet.md").read_text(encoding="utf-8")
     assert (tmp_path / "ctc.png").is_file()
