@@ -77,7 +77,7 @@ def open_model(words: int) -> Any:
     model._settings, model._kind = Settings(sample_rate=SAMPLE_RATE), CTC
     model._pipeline = open_pipeline(words, widens=True)
     metrics = importlib.import_module("tritone.backend.metrics").Metrics
-    model._metrics = metrics({"model_name": "m", "model_version": "1"}, streaming=False)
+    model._metrics = metrics({"model_name": "m", "model_version": "1"})
     return model
 
 
