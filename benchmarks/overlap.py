@@ -63,7 +63,7 @@ def _time_filling(queue: CudaQueue, audio: dict[Any, list[Array]]) -> None:
             for _ in range(7):
                 start = time.perf_counter()
                 if threads:
-                    filling._fill_shared(into, audio[given], threads)
+                    filling._fill_compiled(into, audio[given], threads)
                 else:
                     for row, each in zip(into, audio[given], strict=True):
                         row[: len(each)] = each

@@ -42,8 +42,26 @@ def test_what_fills_large_blocks_is_compiled_once():
     from tritone.pipelines.graphs.filling_kernel import fill
 
     signatures = list(fill.signatures)
-    filling._fill_shared(np.zeros((3, 5), np.int16), [np.zeros(2, np.int16)], 2)
+    filling._fill_compiled(np.zeros((3, 5), np.int16), [np.zeros(2, np.int16)], 2)
     assert list(fill.signatures) == signatures
+
+
+@pytest.mark.parametrize("is_loaded", [False, True])
+def test_compiled_code_that_is_loaded_fills_smaller_blocks_of_floats_too(
+    is_loaded: bool, monkeypatch: pytest.MonkeyPatch
+):
+    filling.prepare()
+    monkeypatch.setattr(filling, "_is_loaded", is_loaded)
+    monkeypatch.setattr(filling, "COMPILED_BYTES", 0)
+    threads = []
+    compiled = filling._fill_compiled
+    monkeypatch.setattr(filling, "_fill_compiled", lambda *given: threads.append(given[2]) or compiled(*given))
+    given = waveforms("f")
+    for dtype in (np.float32, np.int16):
+        block = np.full((len(given), 5000), 7, dtype)
+        assert fill_rows(block, waveforms("f" if dtype is np.float32 else "i")) == []
+        assert [row[len(each) :].any() for row, each in zip(block, given, strict=True)] == [False] * len(given)
+    assert threads == [1] * is_loaded
 
 
 def scale_of(waveform: Samples, dtype: type) -> int:

@@ -23,7 +23,7 @@ memset = external("memset", types.uintp(types.uintp, types.int32, types.uintp))
 
 
 def _fill(block: int, itemsize: int, padded: int, table: Array, first: int, end: int) -> None:
-    """Fill the rows from `first` to `end` of a block at an address; `table` (rows, 4) as in `_fill_shared`."""
+    """Fill the rows from `first` to `end` of a block at an address; `table` (rows, 4) as in `_fill_compiled`."""
     for index in range(first, end):
         source, count, source_size = table[index, 0], table[index, 1], table[index, 2]
         row = block + index * padded * itemsize
