@@ -1,8 +1,8 @@
 """The runtime `torch` on the CPU, and what of its work on a GPU can be seen without one."""
 
 import threading
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from tritone.runtime import TensorSpec, obstacle, open_graph
 from tritone.runtime.graph import HELD, PCM_SCALE, Bucket
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch import cuda as torch_cuda
-from tritone.runtime.torch.cuda import Replays
+from tritone.runtime.torch.cuda import CudaQueue, Replays
 from tritone.runtime.torch.graph import TorchGraph
 from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.slots import DeviceSlots
@@ -405,3 +405,95 @@ def test_float32_convolutions_are_exact_while_anybody_computes_and_as_before_aft
             assert torch.backends.cudnn.conv.fp32_precision == "ieee"  # type: ignore[attr-defined]
         assert torch.backends.cudnn.conv.fp32_precision == "ieee"  # type: ignore[attr-defined]
     assert torch.backends.cudnn.conv.fp32_precision == before  # type: ignore[attr-defined]
+
+
+class PlayedCuda:
+    """Stands in for `torch.cuda`: events and streams that only tell what was asked of them."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.told: list[str] = []
+        self._streams = iter(["computing", "there", "back"])
+        monkeypatch.setattr(torch.cuda, "Stream", lambda *_, **__: self.Stream(self.told, next(self._streams)))
+        monkeypatch.setattr(torch.cuda, "Event", lambda **_: self.Event(self.told))
+        monkeypatch.setattr(torch.cuda, "stream", self.stream)
+        monkeypatch.setattr(CudaQueue, "_to_host", staticmethod(Tensor.clone))
+
+    @contextmanager
+    def stream(self, stream: Any) -> Iterator[None]:
+        self.told.append(f"on {stream}")
+        yield
+
+    class Stream:
+        def __init__(self, told: list[str], name: str) -> None:
+            self._told, self._name = told, name
+
+        def __str__(self) -> str:
+            return self._name
+
+        def wait_event(self, event: Any) -> None:
+            self._told.append(f"{self._name} waits")
+
+    class Event:
+        def __init__(self, told: list[str]) -> None:
+            self._told = told
+
+        def record(self, stream: Any) -> None:
+            self._told.append(f"event in {stream}")
+
+        def synchronize(self) -> None:
+            self._told.append("host waits")
+
+
+def test_small_results_come_back_in_the_stream_that_computes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = PlayedCuda(monkeypatch)
+    queue = CudaQueue(torch.device("cpu"))
+    (found,) = queue.fetch([torch.arange(3)]).wait()
+    assert (found.tolist(), cuda.told) == ([0, 1, 2], ["event in computing", "host waits"])
+    cuda.told.clear()
+    held, found = queue.fetch([torch.arange(2), torch.arange(3)], ["held:x", "y"]).wait()
+    assert (held.shape, found.tolist()) == ((2,), [0, 1, 2])
+    assert cuda.told == ["event in computing", "computing waits", "on computing", "event in computing", "host waits"]
+    cuda.told.clear()
+    (found,) = queue.fetch([torch.zeros(torch_cuda.ASIDE_BYTES // 4)]).wait()
+    assert found.nbytes == torch_cuda.ASIDE_BYTES
+    assert cuda.told == ["event in computing", "back waits", "on back", "event in back", "host waits"]
+
+
+def test_a_call_is_alone_until_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    PlayedCuda(monkeypatch)
+    queue = CudaQueue(torch.device("cpu"))
+    with pytest.raises(KeyError), queue.call() as first, queue.call() as second:
+        raise KeyError
+    with queue.call() as third:
+        assert (first, second, third) == (True, False, True)
+
+
+def test_only_a_call_alone_is_fed_in_the_stream_that_computes_it(both: Path) -> None:
+    """Beside others, and where nothing is recorded, arrays are sent ahead; the results are the same."""
+
+    class Queue(HostQueue):
+        def __init__(self) -> None:
+            self.alone, self.sent = True, 0
+
+        def call(self) -> AbstractContextManager[bool]:
+            return nullcontext(self.alone)
+
+        def send(self, arrays: Sequence[np.ndarray]) -> list[Tensor]:
+            self.sent += 1
+            return [torch.from_numpy(array.copy()) for array in arrays]
+
+        def received(self, sent: list[Tensor]) -> list[Tensor]:
+            return sent
+
+    graph = TorchGraph(both / "encoder.pt2", threads=1)
+    names = ["best_tokens", "num_frames"]
+    expected = graph(feed("hello"), names)
+    queue: Any = Queue()
+    graph._cuda, graph._replays = queue, Replays(queue, NEVER)
+    for alone, most, sent in ((True, 10**6, 0), (False, 10**6, 1), (True, 0, 2)):
+        queue.alone = alone
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("tritone.runtime.torch.graph.MAX_REPLAYED", most)
+            for found, each in zip(graph(feed("hello"), names), expected, strict=True):
+                np.testing.assert_array_equal(found, each)
+        assert queue.sent == sent

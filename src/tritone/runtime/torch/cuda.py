@@ -35,7 +35,7 @@ class CudaQueue:
     """One stream of a device. Work is issued within `turn`, by one thread at a time; nobody waits for it there.
 
     Arrays travel on streams of their own: those of the next call go to the device, and large results of the last one
-    come back, while this one is computed.
+    come back, while this one is computed. A call alone has nothing to travel beside, so all of it is in one stream.
     """
 
     def __init__(self, device: torch.device, *, priority: int = 0) -> None:
@@ -45,6 +45,19 @@ class CudaQueue:
         self._there = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
         self._lock = threading.Lock()
+        self._calls = 0
+        self._counting = threading.Lock()
+
+    @contextmanager
+    def call(self) -> Iterator[bool]:
+        """The time of a call, from its arrays to its results; says whether no other had begun and not ended before."""
+        with self._counting:
+            alone, self._calls = not self._calls, self._calls + 1
+        try:
+            yield alone
+        finally:
+            with self._counting:
+                self._calls -= 1
 
     @contextmanager
     def turn(self) -> Iterator[None]:
@@ -94,7 +107,12 @@ class CudaQueue:
         aside = sum(tensor.nbytes for tensor, stays in zip(tensors, stay, strict=True) if not stays) >= ASIDE_BYTES
         # The next call may write where recorded results are; a copy on the device takes a hundredth of the way back.
         copied = [tensor.clone() if aside or stays else tensor for tensor, stays in zip(tensors, stay, strict=True)]
-        ready, done = torch.cuda.Event(), torch.cuda.Event(blocking=True)  # a thread that waits for `done` sleeps
+        done = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
+        if not aside and not any(stay):  # what is small comes in the stream that computes it, behind it
+            small = [self._to_host(tensor) for tensor in copied]
+            done.record(self.stream)
+            return Fetched(small, done)
+        ready = torch.cuda.Event()
         ready.record(self.stream)
         back = self._back if aside else self.stream
         back.wait_event(ready)

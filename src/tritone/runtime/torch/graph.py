@@ -134,17 +134,23 @@ class TorchGraph:
                     Held(result) if name.startswith(HELD) else result.numpy()
                     for name, result in zip(names, results, strict=True)
                 ]
-            sent = self._cuda.send([value for value in values if not isinstance(value, Held)])
-            with self._cuda.turn():
-                arrived = iter(self._cuda.received(sent))
-                given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
-                compiled = tuple(value.shape for value in values) in self._compiled_shapes
-                if compiled or sum(value.size for value in values if not isinstance(value, Held)) <= MAX_REPLAYED:
-                    results = self._replays.run(names, function, given, at_once=compiled)
-                else:
-                    results = function(*given)
-                fetched = self._cuda.fetch(results, names)
-            return fetched.wait()
+            arrays = [value for value in values if not isinstance(value, Held)]
+            compiled = tuple(value.shape for value in values) in self._compiled_shapes
+            recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
+            with self._cuda.call() as alone:
+                # Inputs of a recording are copied into it in any case, and in order: alone, straight from the host.
+                direct = alone and recorded
+                pinned = [self._cuda.pinned(array) for array in arrays] if direct else []
+                sent = None if direct else self._cuda.send(arrays)
+                with self._cuda.turn():
+                    arrived = iter(pinned if sent is None else self._cuda.received(sent))
+                    given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
+                    if recorded:
+                        results = self._replays.run(names, function, given, at_once=compiled)
+                    else:
+                        results = function(*given)
+                    fetched = self._cuda.fetch(results, names)
+                return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
         """The program as a function of device tensors to these outputs, derived ones too; compiled for some shapes.
