@@ -134,8 +134,10 @@ class EmbeddingPipeline:
     def _windows(self, item: tuple[Samples, EmbedOptions | None]) -> list[Samples]:
         """The parts of a waveform that are embedded, after checking that they can be."""
         waveform, asked = item
-        options = self.options if asked is None else self.check_options(asked)
+        options = self.options if asked is None or asked is self.options else self.check_options(asked)
         self.check(waveform, options)
+        if not options.window_s:
+            return [waveform]
         length = options.samples(len(waveform), self.sample_rate)
         return [waveform[start : start + length] for start in options.starts(len(waveform), self.sample_rate)]
 

@@ -166,7 +166,7 @@ def plan_buckets(
             those of calls that are not compiled.
     """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
-    sizes = _Sizes([each for each in buckets if has_room(each.rows, each.samples)], sample_rate, equal)
+    sizes = _Sizes(buckets, sample_rate, equal, has_room)
     count = len(order)
     # least[i]: what the utterances from place i on cost; taken[i]: the call that begins there, and its utterances.
     least = [0.0] * (count + 1)
@@ -208,15 +208,17 @@ def plan_buckets(
 
 
 class _Sizes:
-    """The buckets that may be worth it for a length."""
+    """The buckets that may be worth it for a length. Nothing is made of those that no length asks for."""
 
-    def __init__(self, buckets: Sequence[Bucket], sample_rate: int, equal: bool) -> None:
+    def __init__(
+        self, buckets: Sequence[Bucket], sample_rate: int, equal: bool, has_room: Callable[[int, int], bool]
+    ) -> None:
         self.call_cost = CALL_COST_S * sample_rate
+        self._buckets = buckets
         self._equal = equal
+        self._has_room = has_room
         self._ends = sorted({each.samples for each in buckets})
-        self._by_rows = {
-            rows: sorted(each.samples for each in buckets if each.rows == rows) for rows in {b.rows for b in buckets}
-        }
+        self._rows = {each.rows for each in buckets}  # in whose order plans that cost the same are chosen
         self._found: dict[int, list[Bucket]] = {}
 
     def fitting(self, length: int) -> list[Bucket]:
@@ -225,10 +227,12 @@ class _Sizes:
         if key == len(self._ends) or (self._equal and self._ends[key] != length):
             return []
         if key not in self._found:
-            found = []
-            for rows, ends in self._by_rows.items():
-                place = bisect_left(ends, self._ends[key])
-                if place < len(ends) and (not self._equal or ends[place] == length):
-                    found.append(Bucket(rows, ends[place]))
-            self._found[key] = found
+            least, most = self._ends[key], length if self._equal else sys.maxsize
+            found: dict[int, Bucket] = {}
+            for each in self._buckets:
+                shortest = found.get(each.rows)
+                fits = least <= each.samples <= most and (shortest is None or each.samples < shortest.samples)
+                if fits and self._has_room(each.rows, each.samples):
+                    found[each.rows] = each
+            self._found[key] = [found[rows] for rows in self._rows if rows in found]
         return self._found[key]

@@ -5,7 +5,7 @@ rows, samples  ->  bytes  ->  now, later, or never
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from tritone.bundle.manifest import Memory
 from tritone.errors import InputError
@@ -79,9 +79,12 @@ class Budget:
         """Whether there is ever room for a call of so many rows of so many samples."""
         return self._bytes(rows, num_samples / self._sample_rate) <= self.room
 
-    @contextmanager
-    def call(self, rows: int, num_samples: int) -> Iterator[None]:
+    def call(self, rows: int, num_samples: int) -> AbstractContextManager[None]:
         """Wait until there is room for a call; it is taken as long as the context lasts."""
+        return nullcontext() if self._memory is None else self._admitted(rows, num_samples)
+
+    @contextmanager
+    def _admitted(self, rows: int, num_samples: int) -> Iterator[None]:
         needed = self._bytes(rows, num_samples / self._sample_rate)
         with self._turn, self._freed:
             self._freed.wait_for(lambda: not self._running or self._has_room(needed))
