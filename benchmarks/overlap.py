@@ -3,8 +3,9 @@
     python -m benchmarks.overlap [--rows 64] [--ms 15]
 
 A stand-in network of matrix products is replayed on blocks of audio. Each row's sum comes back, so that a block that
-was overwritten on its way is an error. Printed: how fast blocks are filled, and what a call takes with the network
-alone and with 1 to 3 callers, float32 and int16.
+was overwritten on its way is an error. Printed: how fast blocks are filled, what the parts of a call take that is alone
+(fed ahead on a stream of its own or in that of its replay; waited for asleep, by the driver or by looking again and
+again), and what a call takes with the network alone and with 1 to 3 callers, float32 and int16.
 """
 
 import argparse
@@ -34,6 +35,7 @@ def main() -> None:
     audio = {dtype: _audio(arguments.rows, dtype) for dtype in (np.float32, np.int16)}
     _time_filling(queue, audio)
     with torch.inference_mode():
+        _time_call_alone(queue)
         network = _Network(queue, arguments.ms, arguments.rows)
         for dtype, waveforms in audio.items():
             alone = network.alone(waveforms)
@@ -75,6 +77,26 @@ def _time_filling(queue: CudaQueue, audio: dict[Any, list[Array]]) -> None:
                 f"{into.nbytes / best / 1e9:.1f} GB/s written",
                 flush=True,
             )
+
+
+def _time_call_alone(queue: CudaQueue, repeats: int = 200) -> None:
+    """Microseconds of the parts of a call, medians, with a network of a millisecond and one thread."""
+    network = _Network(queue, 1.0, 1)
+    for rows, samples, dtype in ((1, 160_000, np.int16), (1, 32_320, np.float32), (8, 267_200, np.float32)):
+        waveforms = [np.ones(samples, dtype)] * rows
+        alone = network.alone(waveforms) * 1e3
+        for feeding in ("ahead", "direct"):
+            for waiting in ("asleep", "driver", "looking"):
+                times = np.array([network.parts(waveforms, feeding, waiting) for _ in range(repeats)])
+                parts = dict(
+                    zip(("fill", "feed", "issue", "wait"), np.median(times[repeats // 4 :], axis=0) * 1e6, strict=True)
+                )
+                told = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
+                print(
+                    f"alone, {rows} x {samples / 16_000:g} s {np.dtype(dtype)}, fed {feeding}, waited {waiting}: "
+                    f"{told}, together {sum(parts.values()):.0f} us; network {alone:.0f} us",
+                    flush=True,
+                )
 
 
 class _Network:
@@ -123,6 +145,31 @@ class _Network:
         end.synchronize()
         return start.elapsed_time(end) / count
 
+    def parts(self, waveforms: list[Array], feeding: str, waiting: str) -> list[float]:
+        """Seconds of filling a block, feeding it, issuing the call, and waiting for its results."""
+        marks = [time.perf_counter()]
+        block = self._filled(waveforms)
+        marks.append(time.perf_counter())
+        sent = self._queue.send([block]) if feeding == "ahead" else None
+        pinned = [self._queue.pinned(block)] if sent is None else []
+        marks.append(time.perf_counter())
+        seen = torch.cuda.Event()
+        with self._queue.turn():
+            given = pinned if sent is None else self._queue.received(sent)
+            fetched = self._queue.fetch(self._replays.run("network", self._function, given))
+            seen.record(self._queue.stream)
+        marks.append(time.perf_counter())
+        if waiting == "driver":
+            seen.synchronize()
+        while waiting == "looking" and not seen.query():
+            time.sleep(0)
+        (sums,) = fetched.wait()
+        marks.append(time.perf_counter())
+        expected = [each.astype(np.float64).sum() / (32768 if each.dtype == np.int16 else 1) for each in waveforms]
+        if not np.allclose(sums, expected):
+            raise SystemExit("wrong sums: the audio was not what was sent")
+        return np.diff(marks).tolist()
+
     def measure(self, waveforms: list[Array], callers: int, repeats: int, *, staged: bool) -> float:
         """Milliseconds a call of so many callers at once."""
         expected = np.array([each.astype(np.float64).sum() for each in waveforms])
@@ -150,7 +197,8 @@ class _Network:
             return (time.perf_counter() - start) / repeats * 1000
 
     def _filled(self, waveforms: list[Array]) -> Array:
-        block = self._queue.empty((len(waveforms), PADDED), waveforms[0].dtype)
+        longest = max(map(len, waveforms))
+        block = self._queue.empty((len(waveforms), PADDED if longest == SAMPLES else longest), waveforms[0].dtype)
         filling.fill_rows(block, waveforms)
         return block
 
