@@ -171,11 +171,13 @@ def plan_buckets(
     # least[i]: what the utterances from place i on cost; taken[i]: the call that begins there, and its utterances.
     least = [0.0] * (count + 1)
     taken: list[tuple[Bucket | None, int]] = [(None, 1)] * count
+    length = -1
     for place in range(count - 1, -1, -1):
-        length = max(lengths[order[place]], min_samples)
-        alone = length if equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
+        if (longest := max(lengths[order[place]], min_samples)) != length:  # often all are alike
+            length, fitting = longest, sizes.fitting(longest)
+            alone = length if equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
         least[place] = AS_IT_IS * (alone + sizes.call_cost) + least[place + 1]
-        for bucket in sizes.fitting(length):
+        for bucket in fitting:
             end = min(count, place + bucket.rows)
             if equal:
                 while lengths[order[end - 1]] < length and max(lengths[order[end - 1]], min_samples) < length:

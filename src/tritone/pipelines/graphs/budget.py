@@ -66,7 +66,7 @@ class Budget:
         Raises:
             InputError: it cannot; the message has the numbers and the ways out.
         """
-        if self.fits(1, num_samples) or self._memory is None or self._megabytes is None:
+        if self._memory is None or self._megabytes is None or self.fits(1, num_samples):
             return
         raise InputError(
             f"the audio is {num_samples / self._sample_rate:.3f} s long, for which this model needs "
