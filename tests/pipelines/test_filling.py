@@ -1,11 +1,14 @@
 """Blocks of audio: every way to fill one gives the same numbers."""
 
+from collections.abc import Sequence
+
 import numpy as np
 import pytest
 
 from tritone.audio.waveform import Samples, widened
 from tritone.pipelines.graphs import filling
 from tritone.pipelines.graphs.filling import fill_rows
+from tritone.runtime.graph import Array
 
 LENGTHS = (0, 1, 399, 400, 5000)
 
@@ -55,7 +58,12 @@ def test_compiled_code_that_is_loaded_fills_smaller_blocks_of_floats_too(
     monkeypatch.setattr(filling, "COMPILED_BYTES", 0)
     threads = []
     compiled = filling._fill_compiled
-    monkeypatch.setattr(filling, "_fill_compiled", lambda *given: threads.append(given[2]) or compiled(*given))
+
+    def fill(block: Array, waveforms: Sequence[Samples], count: int) -> list[int]:
+        threads.append(count)
+        return compiled(block, waveforms, count)
+
+    monkeypatch.setattr(filling, "_fill_compiled", fill)
     given = waveforms("f")
     for dtype in (np.float32, np.int16):
         block = np.full((len(given), 5000), 7, dtype)

@@ -53,3 +53,21 @@ def test_calls_at_once_do_not_mix_their_audio() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(call, range(200)))
+
+
+def test_calls_alone_and_beside_others_give_the_same(graph: TorchGraph) -> None:
+    """Alone, audio goes straight into the recording; beside others it is sent ahead; blocks are used again."""
+    rng = np.random.default_rng(1)
+    audio = [rng.integers(-9000, 9000, (2, 16_000)).astype(np.int16) for _ in range(7)]
+
+    def call(index: int) -> list[np.ndarray]:
+        block = graph.empty((2, 16_000), np.int16)
+        block[:] = audio[index % 7]
+        return graph({"waveform": block, "num_samples": np.array([16_000, 9000])}, ["log_probs", "num_frames"])
+
+    expected = [call(index) for index in range(14)][7:]  # recorded from the third on
+    for callers in (1, 3, 1):
+        with ThreadPoolExecutor(callers) as pool:
+            for index, found in enumerate(pool.map(call, range(70))):
+                for each, wanted in zip(found, expected[index % 7], strict=True):
+                    np.testing.assert_array_equal(each, wanted)
