@@ -41,13 +41,13 @@ class Beam(ABC):
         Raises:
             ValueError: `history` is less than 1.
         """
-        from tritone.search.beam.marks import read_marks
+        from tritone.search.beam import marks
         from tritone.search.compiled.addresses import address_of
 
         if history is not None and history < 1:
             raise ValueError(f"history must be at least 1 frame, got {history}")
         self.history = history
-        self._address_of, self._read_marks = address_of, read_marks
+        self._address_of, self._lists = address_of, marks
         self._records = np.zeros(1, dtype=dtype)
         self._record: Any = self._records[0]
         self.address = address_of(self._records)
@@ -122,22 +122,32 @@ class Beam(ABC):
         """The `count` hypotheses of the largest scores, all arrays (n,), best first."""
         order = np.argsort(-scores, kind="stable")[:count]
         settled = tokens_of(self._settled[: self._num_settled])
-        found = []
-        columns = (each[order].tolist() for each in (log_probs, bonuses, scores, marks))
-        for log_prob, bonus, score, mark in zip(*columns, strict=True):
-            path = self._marks[self._path(mark)]
-            frames, confidences = path["frame"], np.exp(np.minimum(path["log_prob"], 0, dtype=np.float64))
-            own = TokenRow(path["token"], frames, frames + 1, confidences)
+        # All lists are read at once, since a batch has hundreds of them.
+        ends, path = self._paths(marks[order])
+        fields = self._marks[path]
+        ids, frames = np.ascontiguousarray(fields["token"]), np.ascontiguousarray(fields["frame"])
+        after, confidences = frames + 1, np.exp(np.minimum(fields["log_prob"], 0, dtype=np.float64))
+        found, begin = [], 0
+        columns = (each[order].tolist() for each in (log_probs, bonuses, scores))
+        for log_prob, bonus, score, end in zip(*columns, ends.tolist(), strict=True):
+            own = TokenRow(ids[begin:end], frames[begin:end], after[begin:end], confidences[begin:end])
+            begin = end
             tokens = [*settled, *own] if settled else own
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=score))
         return found
 
-    def _path(self, mark: int) -> npt.NDArray[np.int32]:
-        """The marks of the list that ends in one, without the settled ones."""
-        scratch = np.empty(int(self._record["num_marks"]), dtype=np.int32)
-        length = self._read_marks(self._marks, mark, scratch)
-        path: npt.NDArray[np.int32] = scratch[len(scratch) - length :]
-        return path
+    def _ends(self, marks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+        """Where lists that end in these marks would end if they stood one after the other, without settled marks."""
+        ends = np.empty(len(marks), dtype=np.int64)
+        self._lists.measure_lists(self._marks, np.ascontiguousarray(marks, dtype=np.int32), ends)
+        return ends
+
+    def _paths(self, marks: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """The marks of lists one after the other, without settled ones, and where each of the lists ends there."""
+        ends = self._ends(marks)
+        path = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
+        self._lists.read_lists(self._marks, np.ascontiguousarray(marks, dtype=np.int32), ends, path)
+        return ends, path
 
     def _until_decision(self, count: int) -> int:
         """How many of `count` frames come before old differences are decided."""

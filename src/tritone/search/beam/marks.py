@@ -90,11 +90,25 @@ def length_of(marks: Any, last: Any) -> Any:
 
 
 @compiled
-def read_marks(marks: Any, last: Any, out: Any) -> Any:
-    """Write the marks of a list to the end of `out`; returns how many they are."""
-    at, mark = len(out), last
-    while mark >= 0:
-        at -= 1
-        out[at] = mark
-        mark = marks[mark].parent
-    return len(out) - at
+def measure_lists(marks: Any, lasts: Any, ends: Any) -> None:
+    """Write where each of some lists ends when all of them stand one after the other.
+
+    Args:
+        lasts: (n,) int32, their last marks.
+        ends: (n,) int64, to write to.
+    """
+    end = np.int64(0)
+    for i in range(len(lasts)):
+        end += length_of(marks, lasts[i])
+        ends[i] = end
+
+
+@compiled
+def read_lists(marks: Any, lasts: Any, ends: Any, out: Any) -> None:
+    """Write the marks of lists to `out`, one list after the other; `ends` as `measure_lists` has written it."""
+    for i in range(len(lasts)):
+        at, mark = ends[i], np.int64(lasts[i])
+        while mark >= 0:
+            at -= 1
+            out[at] = mark
+            mark = np.int64(marks[mark].parent)

@@ -71,5 +71,5 @@ class ModifiedBeam(PrefixTree, TransducerBeam):
 
     def _scores(self, totals: npt.NDArray[np.float64], marks: npt.NDArray[np.int32]) -> npt.NDArray[np.float64]:
         before = self._num_taken + self._num_settled + self.cache.context_size
-        scores: npt.NDArray[np.float64] = totals / [before + len(self._path(mark)) for mark in marks.tolist()]
+        scores: npt.NDArray[np.float64] = totals / (before + np.diff(self._ends(marks), prepend=0))
         return scores
