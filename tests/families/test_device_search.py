@@ -17,8 +17,11 @@ from tritone.families.export.report import ExportReport
 from tritone.families.icefall.model import IcefallConfig
 from tritone.pipelines import Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.ctc import GREEDY_BLOCK
+from tritone.pipelines.searching.decoder_sizes import DecoderSize
 from tritone.pipelines.searching.transducer import HELD_OUT
+from tritone.runtime.graph import Bucket
 from tritone.runtime.torch.graph import TorchGraph
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript
@@ -111,6 +114,49 @@ def test_whole_utterances_are_searched_as_on_the_cpu(
     for _ in range(3 if torch.cuda.is_available() else 1):  # launched operator by operator, then recorded
         for found, wanted in zip(pipeline.recognize(waveforms, options), expected, strict=True):
             alike(found, wanted)
+
+
+@EXPORTS
+def test_the_decoder_is_compiled_for_the_frames_of_the_network(
+    ctc: Bundle, as_on_gpu: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, list[Any]] = {}
+    monkeypatch.setattr(
+        TorchGraph, "compile_shapes", lambda self, shapes, outputs, **_: asked.update({self.path.name: shapes})
+    )
+    search = SearchSettings(options=SearchOptions(mode="rescoring", beam=6))
+    pipeline = open_offline(ctc, placement=DEVICE, search=search)
+    pipeline.compile([Bucket(64, 32000), Bucket(16, 32000), Bucket(4, 16000)])
+    (waveforms,), (decoded,) = ([asked[name] for name in asked if role in name] for role in ("encoder", "decoder"))
+    assert [each["waveform"] for each in waveforms] == [(64, 32000), (16, 32000), (4, 16000)]
+    seen: list[Any] = []
+    held = pipeline.runner.compute(pipeline.runner.filled([babble(30000, seed=1)], 32000).inputs, (HELD_OUT,))[HELD_OUT]
+    assert [each["encoder_out"][:2] for each in decoded] == [(32, held.shape[1])] * len(decoded)
+    assert [each["hypotheses"] for each in decoded] == [(32, 6, 15)]  # 6 to 16 tokens in two seconds
+    # What is compiled is called when the model starts, and then by its users.
+    rescorer: Any = pipeline.searching._rescorer  # type: ignore[attr-defined]
+    graph = rescorer._graph
+    monkeypatch.setattr(rescorer, "_compiled", [DecoderSize.of(each) for each in decoded])
+    monkeypatch.setattr(rescorer, "_graph", Watched(graph, seen))
+    rescorer.warm_up(ctc.manifest.encoder.output_dim, search.options)
+    assert seen[0] == (32, 6, 15)
+    seen.clear()
+    pipeline.recognize([babble(30000, seed=seed) for seed in range(24)])
+    assert {shape[1] for shape in seen} == {6}
+
+
+class Watched:
+    """A graph whose calls are noted: the shapes of their hypotheses."""
+
+    def __init__(self, graph: Any, seen: list[Any]) -> None:
+        self._graph, self._seen = graph, seen
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._graph, name)
+
+    def __call__(self, inputs: Mapping[str, Any], outputs: Any) -> Any:
+        self._seen.append(inputs["hypotheses"].shape)
+        return self._graph(inputs, outputs)
 
 
 @EXPORTS

@@ -8,11 +8,12 @@ import pytest
 
 import toy
 from tritone.bundle import Bundle
-from tritone.errors import InputError
+from tritone.errors import InputError, OperatorError
 from tritone.pipelines import open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.recognizer import Recognizer
 from tritone.pipelines.searching import rescoring
+from tritone.pipelines.searching.decoder_sizes import DecoderSize
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.search.hotwords import load_hotwords
 from tritone.search.hypothesis import Hypothesis, Token
@@ -64,6 +65,37 @@ def test_many_or_long_hypotheses_are_rescored_in_parts_with_the_same_result(
     for hypotheses, tokens, frames in calls:
         within = hypotheses * tokens * len(toy.TOKENS) <= logits and hypotheses * tokens * max(frames, tokens) <= scores
         assert within or hypotheses == 1
+
+
+def test_on_a_gpu_calls_have_few_sizes_and_the_same_result(bundle: Bundle, monkeypatch: pytest.MonkeyPatch) -> None:
+    candidates = [
+        candidate(["abc", "b", "", "dddd", "bb"], frames=9),
+        candidate([], frames=3),
+        candidate(["c"], frames=4),
+        candidate(["dc", "abcabc" * 4], frames=12),
+        candidate(["abcd"], frames=20),
+    ]
+    rescorer = Rescorer(bundle, placement=Placement(threads=1))
+    expected = rescorer(candidates)
+    graph, calls = rescorer._graph, []
+
+    def call(inputs, wanted):
+        calls.append(DecoderSize.of({name: each.shape for name, each in inputs.items()}))
+        return graph(inputs, wanted)
+
+    monkeypatch.setattr(rescorer, "_graph", call)
+    monkeypatch.setattr(rescorer, "_is_on_gpu", True)
+    assert rescorer(candidates) == expected
+    assert calls == [DecoderSize(4, 32, 5, 32)]
+    calls.clear()
+    monkeypatch.setattr(rescorer, "_compiled", [DecoderSize(4, 64, 8, 32)])
+    assert rescorer(candidates) == expected
+    assert calls == [DecoderSize(4, 64, 8, 32)]
+
+
+def test_a_graph_that_is_not_compiled_says_so(bundle: Bundle) -> None:
+    with pytest.raises(OperatorError, match="decoders of runtime onnxruntime are not compiled; those of torch are"):
+        Rescorer(bundle, placement=Placement(threads=1)).compile([], RESCORING, 1)
 
 
 def test_a_stream_that_cannot_be_searched_as_asked_takes_no_slot(bundle: Bundle) -> None:

@@ -109,6 +109,10 @@ def compile_bundle(
         took: dict[Bucket, float] = {}
 
         def done(call: Any, mode: Mode = mode, took: dict[Bucket, float] = took, of: int = len(choice.buckets)) -> None:
+            if "hypotheses" in call.shapes:  # of the search's decoder
+                rows, hypotheses, tokens = call.shapes["hypotheses"]
+                progress(f"{mode}: decoder, {rows} x {hypotheses} hypotheses, {tokens} tokens, {call.compile_s:.0f} s")
+                return
             took[call.bucket] = call.compile_s
             progress(f"{mode}: {len(took)} of {of}, {call.bucket.rows} rows, {call.compile_s:.0f} s")
 

@@ -3,7 +3,7 @@
 waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,9 +64,17 @@ class OfflinePipeline:
     def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
         """Compile the network for calls of some sizes, with the outputs that the pipeline's own search needs.
 
-        Arguments and errors as of `GraphRunner.compile`.
+        Graphs of the search are compiled for what the network returns then. Arguments and errors as of
+        `GraphRunner.compile`.
         """
-        self.runner.compile(buckets, self.searching.outputs([self.searching.options]), done=done)
+        outputs = self.searching.outputs([self.searching.options])
+        self.runner.compile(buckets, outputs, done=done)
+
+        def compute(samples: int) -> Mapping[str, Any]:
+            inputs = self.runner.filled([np.zeros(samples, np.float32)], samples).inputs
+            return self.runner.compute(inputs, outputs)
+
+        self.searching.compile(buckets, compute, done or (lambda call: None))
 
     def check(self, waveform: Samples) -> None:
         """Make sure that a waveform is not too long for an engine or the memory; raises `InputError` if it is."""

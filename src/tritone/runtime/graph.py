@@ -187,3 +187,21 @@ class CompilableGraph(Graph, Protocol):
         Raises:
             OperatorError: the compiler failed; says why.
         """
+
+
+@runtime_checkable
+class ShapedGraph(Graph, Protocol):
+    """A graph that can be compiled for any shapes of its inputs, where rows and samples say too little of them."""
+
+    @property
+    def compiled_shapes(self) -> Sequence[Mapping[str, tuple[int, ...]]]:
+        """The shapes of all inputs of each call that the graph is compiled for."""
+
+    def compile_shapes(
+        self,
+        shapes: Sequence[Mapping[str, tuple[int, ...]]],
+        outputs: Sequence[str],
+        *,
+        done: Callable[[Any], None] = lambda call: None,
+    ) -> None:
+        """Compile the graph for calls of these shapes; all else as of `CompilableGraph.compile`."""

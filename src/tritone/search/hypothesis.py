@@ -87,6 +87,11 @@ def ids_of(tokens: Sequence[Token]) -> list[int]:
     return [token.id for token in tokens]
 
 
+def id_array(tokens: Sequence[Token]) -> npt.NDArray[np.integer[Any]]:
+    """The ids of tokens, (tokens,); those of a row are not copied."""
+    return tokens.ids if isinstance(tokens, TokenRow) else np.array([token.id for token in tokens], dtype=np.int64)
+
+
 @dataclass(frozen=True)
 class Hypothesis:
     """One reading of an utterance and its scores, all in natural-log units.

@@ -8,17 +8,17 @@ package's docstring has all roles of a search together.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import BundleError, InputError
 from tritone.pipelines.searching.search import News, Search, advance
-from tritone.runtime.graph import Array
+from tritone.runtime.graph import Array, Bucket
 from tritone.search.beam.beam import HISTORY
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import PARAMETERS, LmUnit, SearchMode, SearchOptions, foreign_options
@@ -106,6 +106,20 @@ class Searching(ABC):
 
         What only other options need comes with the first request that has them: a greedy model should not carry a
         compiler and a decoder that nobody asks for.
+        """
+
+    def compile(  # noqa: B027  # most searches have no graphs of their own
+        self, buckets: Sequence[Bucket], compute: Callable[[int], Mapping[str, Any]], done: Callable[[Any], None]
+    ) -> None:
+        """Compile the search's own graphs for what the network returns in calls of some sizes.
+
+        Args:
+            buckets: the sizes that the network is compiled for.
+            compute: runs the network on so many samples of silence, for the outputs that the default options need.
+            done: as of `CompilableGraph.compile`.
+
+        Raises:
+            OperatorError: a graph cannot be compiled; says why.
         """
 
     def search(self, outputs: Mapping[str, Array], options: Sequence[SearchOptions]) -> list[list[Hypothesis]]:

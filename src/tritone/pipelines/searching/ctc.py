@@ -14,9 +14,10 @@ from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.decoder_sizes import usual_sizes
 from tritone.pipelines.searching.rescoring import Candidate, HeldFrames, Rescorer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
-from tritone.runtime.graph import HELD, Array
+from tritone.runtime.graph import HELD, Array, Bucket
 from tritone.search.beam.beam import HISTORY
 from tritone.search.ctc.greedy import CtcGreedy, ctc_greedy, ctc_greedy_best, tokens_of_block
 from tritone.search.hypothesis import Hypothesis, TokenRow
@@ -248,7 +249,21 @@ class CtcSearching(Searching):
 
         compile_search()
         if mode == "rescoring":
-            self._rescorer.warm_up(self._bundle.manifest.encoder.output_dim)
+            self._rescorer.warm_up(self._bundle.manifest.encoder.output_dim, self.options)
+
+    def compile(
+        self, buckets: Sequence[Bucket], compute: Callable[[int], Mapping[str, Any]], done: Callable[[Any], None]
+    ) -> None:
+        if self.options.mode != "rescoring" or not self._is_on_gpu:
+            return
+        manifest, rows = self._bundle.manifest, dict.fromkeys((each.samples for each in buckets), 0)
+        for bucket in buckets:
+            rows[bucket.samples] = max(rows[bucket.samples], bucket.rows)
+        sizes = []
+        for samples, most in rows.items():
+            frames = compute(samples)[f"{HELD}encoder_out"].shape[1]
+            sizes += usual_sizes(most, frames, samples / manifest.sample_rate, self.options.beam)
+        self._rescorer.compile(sizes, self.options, manifest.encoder.output_dim, done)
 
     def _rescore(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
         """The hypotheses of some utterances, ranked by the decoder where options ask for it and there are frames."""

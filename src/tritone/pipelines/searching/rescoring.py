@@ -10,7 +10,7 @@ weight here, whatever the weight of CTC.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,16 +18,16 @@ import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Decoder
-from tritone.errors import BundleError, InputError
+from tritone.errors import BundleError, InputError, OperatorError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.runtime.graph import Array
-from tritone.search.hypothesis import Hypothesis, ids_of
+from tritone.pipelines.searching.decoder_sizes import DecoderSize, next_call
+from tritone.runtime.graph import Array, ShapedGraph
+from tritone.search.hypothesis import Hypothesis, id_array
 from tritone.search.options import SearchOptions
 
-TOKEN_STEP = 8  # on a GPU hypotheses are padded to a multiple, so that calls have few shapes and are recorded
 MAX_LOGITS = 2**25  # of one graph call, hypotheses * tokens * vocabulary: 128 MB in float32
-GPU_CALLS = 4  # a GPU takes so many times the logits and scores of a CPU, so that calls keep it busy
+GPU_CALLS = 8  # a GPU takes so many times the logits and scores of a CPU, so that calls keep it busy
 MAX_SCORES = 2**23  # of one graph call, hypotheses * tokens * frames (or tokens): 32 MB for each head of attention
 
 
@@ -81,6 +81,7 @@ class Rescorer:
         self._max_hypotheses = most[1][1] if most[1] else sys.maxsize
         self._is_on_gpu: bool = getattr(self._graph, "is_on_gpu", False)
         self._larger = GPU_CALLS if self._is_on_gpu else 1
+        self._find_compiled()
 
     def __call__(self, candidates: Sequence[Candidate]) -> list[list[Hypothesis]]:
         """Rank the hypotheses of some utterances by the decoder.
@@ -99,24 +100,77 @@ class Rescorer:
             )
         left: list[list[float]] = [[0.0] * len(each.hypotheses) for each in candidates]
         right = [list(row) for row in left]
-        for batch in self._plan(candidates):
+        for batch, size in self._sized(candidates) if self._is_on_gpu else self._plan(candidates):
             parts = [
                 replace(candidates[part.index], hypotheses=candidates[part.index].hypotheses[part.first : part.end])
                 for part in batch
             ]
-            scores = zip(batch, *self._scores(parts), strict=True)
+            scores = zip(batch, *self._scores(parts, size), strict=True)
             for part, left_scores, right_scores in scores:
                 place, count = slice(part.first, part.end), part.end - part.first
                 left[part.index][place] = left_scores[:count].tolist()
                 right[part.index][place] = right_scores[:count].tolist()
         return [self._ranked(*each) for each in zip(candidates, left, right, strict=True)]
 
-    def warm_up(self, output_dim: int) -> None:
-        """Score a short hypothesis, so that the first real one finds everything ready."""
-        frames = np.zeros((8, output_dim), dtype=np.float32)
-        self([Candidate(frames, [Hypothesis((), 0.0)], SearchOptions())])
+    def compile(
+        self,
+        sizes: Sequence[DecoderSize],
+        options: SearchOptions,
+        output_dim: int,
+        done: Callable[[Any], None] = lambda call: None,
+    ) -> None:
+        """Compile the decoder for calls of some sizes, as far as this machine has not done so before.
 
-    def _plan(self, candidates: Sequence[Candidate]) -> "list[list[_Part]]":
+        Args:
+            options: of the search, whose weights decide which decoders are asked.
+            output_dim: of the encoder.
+            done: as of `CompilableGraph.compile`.
+
+        Raises:
+            OperatorError: this decoder cannot be compiled; says why.
+        """
+        if not isinstance(self._graph, ShapedGraph):
+            raise OperatorError(f"decoders of runtime {self.artifact.runtime} are not compiled; those of torch are")
+        self._graph.compile_shapes([each.shapes(output_dim) for each in sizes], self._wanted([options]), done=done)
+        self._find_compiled()
+
+    def warm_up(self, output_dim: int, options: SearchOptions) -> None:
+        """Make a call of every compiled size, or one of a short hypothesis, so that real ones find everything ready."""
+        for size in self._compiled:
+            shapes = size.shapes(output_dim)
+            inputs = {name: np.zeros(shape, self._graph.inputs[name].dtype) for name, shape in shapes.items()}
+            inputs["num_frames"] += 1
+            self._graph(inputs, self._wanted([options]))
+        frames = np.zeros((8, output_dim), dtype=np.float32)
+        self([Candidate(frames, [Hypothesis((), 0.0)], options)])
+
+    def _find_compiled(self) -> None:
+        shapes = self._graph.compiled_shapes if self._is_on_gpu and isinstance(self._graph, ShapedGraph) else ()
+        self._compiled = [DecoderSize.of(each) for each in shapes]
+
+    def _sized(self, candidates: Sequence[Candidate]) -> "list[tuple[list[_Part], DecoderSize | None]]":
+        """Group hypotheses for calls on a GPU, which have few sizes, longest first."""
+        rest = sorted(
+            (part for index, each in enumerate(candidates) for part in self._parts(index, each)),
+            key=lambda part: (part.size[0], part.size[2], part.index, part.first),
+            reverse=True,
+        )
+        held = bool(candidates) and isinstance(candidates[0].encoder_out, HeldFrames)
+        calls: list[tuple[list[_Part], DecoderSize | None]] = []
+        while rest:
+            count, size = next_call([part.size for part in rest], self._compiled, self._fits, held=held)
+            calls.append((rest[:count], size))
+            rest = rest[count:]
+        return calls
+
+    def _fits(self, size: DecoderSize) -> bool:
+        count = size.rows * size.hypotheses * size.places
+        return (
+            count * self._vocab_size <= MAX_LOGITS * self._larger
+            and count * max(size.frames, size.places) <= MAX_SCORES * self._larger
+        )
+
+    def _plan(self, candidates: Sequence[Candidate]) -> "list[tuple[list[_Part], DecoderSize | None]]":
         """Group hypotheses for graph calls, longest utterances first, within the limits.
 
         An utterance with too many hypotheses is cut into parts, for each of which the decoder looks at its frames anew.
@@ -139,11 +193,12 @@ class Rescorer:
             else:
                 batches.append([part])
                 widest = part.size
-        return batches
+        return [(batch, None) for batch in batches]
 
     def _parts(self, index: int, candidate: Candidate) -> "list[_Part]":
         """The hypotheses of an utterance, in as many parts as the limits ask for."""
-        frames, hypotheses = len(candidate.encoder_out), candidate.hypotheses
+        given, hypotheses = candidate.encoder_out, candidate.hypotheses
+        frames = given.held.shape[1] if isinstance(given, HeldFrames) and self._is_on_gpu else len(given)
         tokens = max((len(each.tokens) for each in hypotheses), default=0) + 1
         most = min(
             (MAX_LOGITS * self._larger) // (tokens * self._vocab_size),
@@ -153,34 +208,39 @@ class Rescorer:
         cuts = [(first, min(first + most, len(hypotheses))) for first in range(0, len(hypotheses), most)]
         return [_Part(index, first, end, (frames, end - first, tokens)) for first, end in cuts]
 
-    def _scores(self, candidates: Sequence[Candidate]) -> tuple[Array, Array]:
-        """Scores (utterances, hypotheses) by the left decoder, and by the right one if any options need it, else 0."""
-        batch, longest = (
-            len(candidates),
-            max((len(each.tokens) for row in candidates for each in row.hypotheses), default=0),
-        )
-        if self._is_on_gpu:  # rows that are added have a frame and no tokens
-            batch, longest = 1 << (batch - 1).bit_length(), -(-longest // TOKEN_STEP) * TOKEN_STEP
-        num_frames = np.ones(batch, dtype=np.int64)
-        num_frames[: len(candidates)] = [len(each.encoder_out) for each in candidates]
-        width = max(len(each.hypotheses) for each in candidates)
-        num_tokens = np.zeros((batch, width), dtype=np.int64)
-        tokens = np.zeros((batch, width, max(1, longest)), dtype=np.int64)
-        for row, each in enumerate(candidates):
-            for column, hypothesis in enumerate(each.hypotheses):
-                num_tokens[row, column] = len(hypothesis.tokens)
-                tokens[row, column, : len(hypothesis.tokens)] = ids_of(hypothesis.tokens)
-        wanted = ["left_scores"]
-        if any(self._reverse_weight(each.options) > 0 for each in candidates):
-            wanted.append("right_scores")
+    def _scores(self, candidates: Sequence[Candidate], size: DecoderSize | None) -> tuple[Array, Array]:
+        """Scores (utterances, hypotheses) by the left decoder, and by the right one if any options need it, else 0.
+
+        Args:
+            size: of the call; None is just large enough. Rows that are added have a frame and no tokens.
+        """
+        ids = [[id_array(each.tokens) for each in row.hypotheses] for row in candidates]
+        counts = [len(each.encoder_out) for each in candidates]
+        if size is None:
+            longest = max((len(each) for row in ids for each in row), default=0)
+            size = DecoderSize(len(ids), max(1, *counts), max(map(len, ids)), max(1, longest) + 1)
+        num_frames = np.ones(size.rows, dtype=np.int64)
+        num_frames[: len(candidates)] = counts
+        num_tokens = np.zeros((size.rows, size.hypotheses), dtype=np.int64)
+        for row, each in enumerate(ids):
+            num_tokens[row, : len(each)] = [len(tokens) for tokens in each]
+        tokens = np.zeros((*num_tokens.shape, size.places - 1), dtype=np.int64)
+        # In the order of rows, hypotheses and tokens, as the ids are.
+        tokens[np.arange(size.places - 1) < num_tokens[:, :, None]] = np.concatenate([id for row in ids for id in row])
+        wanted = self._wanted([each.options for each in candidates])
         inputs: dict[str, Any] = {
-            "encoder_out": self._frames(candidates, batch, max(1, int(num_frames.max()))),
+            "encoder_out": self._frames(candidates, size.rows, size.frames),
             "num_frames": num_frames,
             "hypotheses": tokens,
             "num_tokens": num_tokens,
         }
         left, *right = (scores[: len(candidates)] for scores in self._graph(inputs, wanted))
         return left, right[0] if right else np.zeros_like(left)
+
+    def _wanted(self, options: Sequence[SearchOptions]) -> list[str]:
+        """The outputs of the decoder that searches with these options need."""
+        right = any(self._reverse_weight(each) > 0 for each in options)
+        return ["left_scores", "right_scores"] if right else ["left_scores"]
 
     def _frames(self, candidates: Sequence[Candidate], batch: int, longest: int) -> Any:
         """The frames of some utterances and of further rows, (batch, frames, output_dim)."""
@@ -199,14 +259,13 @@ class Rescorer:
         given = candidate.options.ctc_weight
         ctc_weight = self._settings.ctc_weight if given is None else given
         scored = []
-        for column, hypothesis in enumerate(candidate.hypotheses):
+        for each, left_score, right_score in zip(candidate.hypotheses, left, right, strict=True):
             # A weight of zero leaves a score out, also one of -inf.
-            attention = (1 - reverse) * left[column] if reverse < 1 else 0.0
+            attention = (1 - reverse) * left_score if reverse < 1 else 0.0
             if reverse > 0:
-                attention += reverse * right[column]
-            ctc = ctc_weight * hypothesis.log_prob if ctc_weight else 0.0
-            score = attention + ctc + hypothesis.bonus
-            scored.append(replace(hypothesis, attention_score=attention, score=score))
+                attention += reverse * right_score
+            ctc = ctc_weight * each.log_prob if ctc_weight else 0.0
+            scored.append(Hypothesis(each.tokens, each.log_prob, each.bonus, attention, attention + ctc + each.bonus))
         return sorted(scored, key=lambda hypothesis: -hypothesis.score)
 
     def _reverse_weight(self, options: SearchOptions) -> float:

@@ -22,7 +22,7 @@ from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.builder import Program as BuiltProgram
-from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, input_shapes
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, Shapes, input_shapes
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
@@ -201,15 +201,30 @@ class TorchGraph:
         Raises:
             OperatorError: the program is a script, or as of `compile_calls`.
         """
+        self.compile_shapes([input_shapes(self.inputs, bucket, history) for bucket in buckets], outputs, done=done)
+
+    def compile_shapes(
+        self,
+        shapes: Sequence[Shapes],
+        outputs: Sequence[str],
+        *,
+        done: Callable[[CompiledCall], None] = lambda call: None,
+    ) -> None:
+        """See `ShapedGraph`; errors as of `compile`."""
         if not isinstance(self._program, BuiltProgram):
             raise OperatorError(f"{self.path} is a script, which cannot be compiled; export it for runtime torch")
         from tritone.runtime.torch.compiling import Wanted, compile_calls  # takes its time to load
 
         store = CompiledStore(self._program, self._place)
         needed = self._needed(outputs)
-        wanted = [Wanted(needed, input_shapes(self.inputs, bucket, history)) for bucket in buckets]
+        wanted = [Wanted(needed, {name: each[name] for name in self.inputs}) for each in shapes]
         compile_calls(self.path, self._place, store, wanted, done=done)
         self.open_compiled()
+
+    @property
+    def compiled_shapes(self) -> Sequence[Shapes]:
+        """See `ShapedGraph`."""
+        return [each.call.shapes for each in self._compiled]
 
     def open_compiled(self) -> None:
         """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""

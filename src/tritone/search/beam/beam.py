@@ -121,19 +121,23 @@ class Beam(ABC):
     ) -> list[Hypothesis]:
         """The `count` hypotheses of the largest scores, all arrays (n,), best first."""
         order = np.argsort(-scores, kind="stable")[:count]
-        settled = tokens_of(self._settled[: self._num_settled])
         # All lists are read at once, since a batch has hundreds of them.
-        ends, path = self._paths(marks[order])
-        fields = self._marks[path]
+        settled = self._settled[: self._num_settled]
+        ends, path = self._paths(marks[order], len(settled))
+        fields = (
+            np.concatenate([settled, self._marks[: int(self._record["num_marks"])]]) if len(settled) else self._marks
+        )[path]
         ids, frames = np.ascontiguousarray(fields["token"]), np.ascontiguousarray(fields["frame"])
         after, confidences = frames + 1, np.exp(np.minimum(fields["log_prob"], 0, dtype=np.float64))
+        shared = [token.confidence for token in tokens_of(settled)]
         found, begin = [], 0
         columns = (each[order].tolist() for each in (log_probs, bonuses, scores))
         for log_prob, bonus, score, end in zip(*columns, ends.tolist(), strict=True):
-            own = TokenRow(ids[begin:end], frames[begin:end], after[begin:end], confidences[begin:end])
-            begin = end
-            tokens = [*settled, *own] if settled else own
+            if shared:  # to the last digit as `take_settled` returns them
+                confidences[begin : begin + len(shared)] = shared
+            tokens = TokenRow(ids[begin:end], frames[begin:end], after[begin:end], confidences[begin:end])
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=score))
+            begin = end
         return found
 
     def _ends(self, marks: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
@@ -142,11 +146,16 @@ class Beam(ABC):
         self._lists.measure_lists(self._marks, np.ascontiguousarray(marks, dtype=np.int32), ends)
         return ends
 
-    def _paths(self, marks: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
-        """The marks of lists one after the other, without settled ones, and where each of the lists ends there."""
-        ends = self._ends(marks)
+    def _paths(
+        self, marks: npt.NDArray[np.int32], num_settled: int
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
+        """Lists one after the other, each with so many settled marks in front: where they end, and their marks.
+
+        Marks are counted from the first settled one.
+        """
+        ends = self._ends(marks) + num_settled * np.arange(1, len(marks) + 1)
         path = np.empty(int(ends[-1]) if len(ends) else 0, dtype=np.int32)
-        self._lists.read_lists(self._marks, np.ascontiguousarray(marks, dtype=np.int32), ends, path)
+        self._lists.read_lists(self._marks, np.ascontiguousarray(marks, dtype=np.int32), num_settled, ends, path)
         return ends, path
 
     def _until_decision(self, count: int) -> int:

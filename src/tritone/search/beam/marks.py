@@ -104,11 +104,18 @@ def measure_lists(marks: Any, lasts: Any, ends: Any) -> None:
 
 
 @compiled
-def read_lists(marks: Any, lasts: Any, ends: Any, out: Any) -> None:
-    """Write the marks of lists to `out`, one list after the other; `ends` as `measure_lists` has written it."""
+def read_lists(marks: Any, lasts: Any, num_settled: Any, ends: Any, out: Any) -> None:
+    """Write the marks of lists to `out`, one list after the other, each with the settled marks in front.
+
+    Args:
+        num_settled: they are 0, 1 ... in `out`, and those of `marks` follow them.
+        ends: where each list ends in `out`.
+    """
     for i in range(len(lasts)):
         at, mark = ends[i], np.int64(lasts[i])
         while mark >= 0:
             at -= 1
-            out[at] = mark
+            out[at] = num_settled + mark
             mark = np.int64(marks[mark].parent)
+        for each in range(num_settled):
+            out[at - num_settled + each] = each

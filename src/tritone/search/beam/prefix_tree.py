@@ -47,7 +47,7 @@ class PrefixTree(Beam):
 
         if beam < 1:
             raise ValueError(f"beam must be at least 1, got {beam}")
-        super().__init__(TREE, num_marks=8 * beam, history=history)
+        super().__init__(TREE, num_marks=(8 if history is not None else 128) * beam, history=history)
         self.beam = beam
         self.scorer = scorer
         self._pruning = pruning

@@ -149,7 +149,8 @@ class PrefixBeam(PrefixTree):
         from tritone.search.ctc import prefix_kernel
 
         # A scorer's extensions are kept while there is room: of a prefix that stays, the same come up in every frame.
-        num_nodes = 8 * beam if scorer is None else 128 * beam
+        # And whole utterances are over before a little more room is used up.
+        num_nodes = 8 * beam if scorer is None and history is not None else 128 * beam
         super().__init__(beam=beam, scorer=scorer, history=history, num_nodes=num_nodes)
         self.blank_id = blank_id
         self._kernel = prefix_kernel
