@@ -23,7 +23,14 @@ from tritone.runtime.torch.held import Held  # noqa: E402  # needs torch
 from tritone.runtime.torch.loop import DeviceLoops  # noqa: E402
 from tritone.search.device import ctc  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402
-from tritone.search.device.kernels_for import fault_of, kernels_for, whole_for  # noqa: E402
+from tritone.search.device.kernels_for import (  # noqa: E402
+    fault_of,
+    fault_of_tops,
+    kernels_for,
+    top_block,
+    top_tokens_for,
+    whole_for,
+)
 from tritone.search.device.modified_beam import ModifiedBeamLoop  # noqa: E402
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -198,7 +205,20 @@ def test_kernels_that_find_something_else_are_not_used() -> None:
     assert kernels_for("cpu") is None
 
 
+def test_a_kernel_that_finds_other_best_tokens_is_not_used() -> None:
+    class Unsorted:
+        def top_block(self, log_probs: Any, k: int) -> Any:
+            return ctc.top_block(log_probs, k).flip(-1)
+
+    assert fault_of_tops(Unsorted(), "cpu") == "its kernel for the best tokens finds others than torch"
+    assert fault_of_tops(ctc, "cpu") == ""
+    assert top_tokens_for("cpu") is None
+    log_probs = torch.randn(2, 3, 40, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(top_block(log_probs, 4), ctc.top_block(log_probs, 4))
+
+
 @pytest.mark.gpu
 def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None
+    assert top_tokens_for("cuda") is not None
     assert whole_for("cuda") is not None  # each is tried and compared with torch

@@ -1,6 +1,6 @@
 """Whether the kernels of this package can be used on a device: Triton compiles there, and they find what is right.
 
-device  ->  modules `kernels` and `whole`, or None
+device  ->  modules `kernels`, `whole` and `top_tokens`, or None
 """
 
 import logging
@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tritone.search.device import ctc
 from tritone.search.device.greedy import GreedyLoop
 from tritone.search.device.modified_beam import SOURCE_BITS, ModifiedBeamLoop
 from tritone.search.device.stateless import StatelessWeights
@@ -54,6 +55,46 @@ def whole_for(device: str) -> Any:
         LOGGER.warning("transducers are searched in steps, because a search as one kernel cannot be used: %s", fault)
         return None
     return whole
+
+
+@cache
+def top_tokens_for(device: str) -> Any:
+    """The module `top_tokens` if its kernel can be used on a device; otherwise as `kernels_for`."""
+    if torch.device(device).type != "cuda":
+        return None
+    try:
+        from tritone.search.device import top_tokens
+
+        fault = fault_of_tops(top_tokens, device)
+    except Exception as error:  # as above
+        fault = str(error)
+    if fault:
+        LOGGER.warning("the best tokens of frames are found by torch, because Triton cannot be used: %s", fault)
+        return None
+    return top_tokens
+
+
+def top_block(log_probs: Tensor, k: int) -> Tensor:
+    """As `ctc.top_block`, by a kernel where there is one for it."""
+    kernels = top_tokens_for(str(log_probs.device))
+    found: Tensor
+    if kernels is not None and kernels.takes(log_probs, k):
+        found = kernels.top_block(log_probs, k)
+    else:
+        found = ctc.top_block(log_probs, k)
+    return found
+
+
+def fault_of_tops(top_tokens: Any, device: str) -> str:
+    """What the kernel for the best tokens finds otherwise than torch does; empty if nothing."""
+    random = torch.Generator().manual_seed(0)
+    # Many are equal, some are ruled out, and rows have more columns than are looked at.
+    log_probs = -torch.randint(12, (ROWS, FRAMES, 8 * VOCAB), generator=random).to(device).to(torch.float32)
+    log_probs[log_probs == -3.0] = -torch.inf
+    log_probs = log_probs[:, :, : 7 * VOCAB]
+    with torch.inference_mode():
+        expected, found = (made.top_block(log_probs, BEAM) for made in (ctc, top_tokens))
+    return "" if torch.equal(expected, found) else "its kernel for the best tokens finds others than torch"
 
 
 def fault_of_whole(whole: Any, device: str) -> str:
