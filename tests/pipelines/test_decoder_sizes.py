@@ -54,6 +54,11 @@ def test_what_no_compiled_size_holds_runs_as_it_is(places: int, frames: int, why
     assert size.places == rounded(places), why
 
 
+def test_the_few_that_no_compiled_size_holds_have_a_call_of_their_own() -> None:
+    found = planned([90, 81, 90] + [60] * 32, compiled := sizes((32, 64)))
+    assert found == [(3, *sizes((4, 96))), (32, *compiled)]
+
+
 def test_few_utterances_are_not_padded_to_a_large_call() -> None:
     assert planned([60] * 2, sizes((32, 64))) == [(2, *sizes((2, 64)))]
 
@@ -65,6 +70,6 @@ def test_frames_that_come_from_the_host_are_padded_too() -> None:
 
 
 def test_compiled_are_the_lengths_that_ten_seconds_of_speech_have() -> None:
-    assert usual_sizes(64, 250, 10.0, 10) == sizes((32, 32), (32, 48), (32, 64), (32, 80))
+    assert usual_sizes(64, 250, 10.0, 10) == sizes((32, 48), (32, 64), (32, 80), (32, 96))
     assert usual_sizes(24, 250, 10.0, 10)[0].rows == 16
     assert usual_sizes(4, 250, 10.0, 10) == []  # a call that comes alone is recorded at most

@@ -17,7 +17,7 @@ AS_IT_IS = 1.6  # what a call that is not compiled takes, compared with one that
 CALL_COST = 2000  # of any call beside its places, in places
 MOST_ROWS = 32  # of compiled calls: a GPU is busy with them, and a batch leaves few rows empty
 LEAST_ROWS = 8  # calls of fewer utterances are recorded, but not compiled
-TOKENS_PER_S = 3.0, 8.0  # that speech has, from slow speech in word pieces on; what has more is not compiled
+TOKENS_PER_S = 4.0, 9.5  # of speech in word pieces or characters of Chinese; what has more is not compiled
 RATIO = 1.3  # between the numbers of places that are compiled
 
 Shape = tuple[int, ...]
@@ -85,10 +85,17 @@ def next_call(
         frames, hypotheses, places = (max(column) for column in zip(*parts[:rows], strict=True))
         return DecoderSize(rows, frames if held else rounded(frames), hypotheses, rounded(places))
 
+    fit = (
+        place
+        for place, part in enumerate(parts)
+        if any(each.holds(DecoderSize(1, *part), held=held) for each in compiled)
+    )
+    if outside := next(fit, 0):  # only those in front are beyond all compiled sizes
+        parts = parts[:outside]
     rows = 1 << (len(parts) - 1).bit_length()
     while rows > 1 and not fits(of(rows)):
         rows //= 2
-    if rows > 1 and len(parts) <= rows * 3 // 4:
+    if rows >= STEP and len(parts) <= rows * 3 // 4:
         rows //= 2  # and the rest in another call
     count, size = min(rows, len(parts)), of(rows)
     best = AS_IT_IS * size.cost / count, count, size

@@ -34,7 +34,9 @@ def top_block(log_probs: Tensor, k: int) -> Tensor:
 
 
 @triton.jit
-def _top(log_probs, found, stride, frames, vocab, k, width: tl.constexpr):
+def _top(  # type: ignore[no-untyped-def]  # Triton reads what is written here
+    log_probs, found, stride, frames, vocab, k, width: tl.constexpr
+):
     program = tl.program_id(0).to(tl.int64)
     at = tl.arange(0, width)
     inside = at < vocab
