@@ -15,6 +15,7 @@ STEP = 16  # places, at least; tensor cores want multiples of 8
 STEPS_PER_OCTAVE = 4
 AS_IT_IS = 1.6  # what a call that is not compiled takes, compared with one that is
 CALL_COST = 2000  # of any call beside its places, in places
+CUT_ROWS = 16  # calls of fewer rows are padded; of those with more, a quarter that is empty goes into a smaller call
 MOST_ROWS = 32  # of compiled calls: a GPU is busy with them, and a batch leaves few rows empty
 LEAST_ROWS = 8  # calls of fewer utterances are recorded, but not compiled
 TOKENS_PER_S = 4.0, 9.5  # of speech in word pieces or characters of Chinese; what has more is not compiled
@@ -95,8 +96,8 @@ def next_call(
     rows = 1 << (len(parts) - 1).bit_length()
     while rows > 1 and not fits(of(rows)):
         rows //= 2
-    if rows >= STEP and len(parts) <= rows * 3 // 4:
-        rows //= 2  # and the rest in another call
+    if rows >= CUT_ROWS and len(parts) <= rows * 3 // 4:
+        rows //= 2
     count, size = min(rows, len(parts)), of(rows)
     best = AS_IT_IS * size.cost / count, count, size
     for each in compiled:

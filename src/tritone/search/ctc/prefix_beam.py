@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 Ids = npt.NDArray[np.int32]
 LogProbs = npt.NDArray[np.float32]
 
+AT_ONCE = 1280  # prefixes of all rows that are searched at once, which bounds their memory
 MIN_SHARE = 250_000  # log-probabilities that are worth a thread: about 0.1 ms
 
 
@@ -122,13 +123,17 @@ def search_tops(
     if len(scorers) != batch:
         raise ValueError(f"{batch} rows need as many scorers, got {len(scorers)}")
 
-    def search(row: int) -> list[Hypothesis]:
-        prefixes = PrefixBeam(beam=beam, blank_id=blank_id, scorer=scorers[row], history=None)
-        prefixes.advance(*tops(row))
-        return prefixes.hypotheses(nbest, final=True)
+    def search(rows: Sequence[int]) -> list[list[Hypothesis]]:
+        # What Python does is done here: threads would only take the interpreter's lock from each other.
+        beams = {row: PrefixBeam(beam=beam, blank_id=blank_id, scorer=scorers[row], history=None) for row in rows}
+        share(lambda row: beams[row].advance(*tops(row)), rows, threads)
+        return [each.hypotheses(nbest, final=True) for each in beams.values()]
 
+    threads = threads or usable_cpus()
     by_length = sorted(range(batch), key=lambda row: -int(num_frames[row]))  # no thread ends with a long one
-    found = dict(zip(by_length, share(search, by_length, threads or usable_cpus()), strict=True))
+    size = max(threads, AT_ONCE // beam)
+    groups = [by_length[first : first + size] for first in range(0, batch, size)]
+    found = dict(zip(by_length, (each for rows in groups for each in search(rows)), strict=True))
     return [found[row] for row in range(batch)]
 
 
