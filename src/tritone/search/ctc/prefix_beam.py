@@ -126,12 +126,12 @@ def search_tops(
     def search(rows: Sequence[int]) -> list[list[Hypothesis]]:
         # What Python does is done here: threads would only take the interpreter's lock from each other.
         beams = {row: PrefixBeam(beam=beam, blank_id=blank_id, scorer=scorers[row], history=None) for row in rows}
-        share(lambda row: beams[row].advance(*tops(row)), rows, threads)
+        share(lambda row: beams[row].advance(*tops(row)), rows, workers)
         return [each.hypotheses(nbest, final=True) for each in beams.values()]
 
-    threads = threads or usable_cpus()
+    workers = threads or usable_cpus()
     by_length = sorted(range(batch), key=lambda row: -int(num_frames[row]))  # no thread ends with a long one
-    size = max(threads, AT_ONCE // beam)
+    size = max(workers, AT_ONCE // beam)
     groups = [by_length[first : first + size] for first in range(0, batch, size)]
     found = dict(zip(by_length, (each for rows in groups for each in search(rows)), strict=True))
     return [found[row] for row in range(batch)]
