@@ -29,6 +29,7 @@ from tritone.search.device.kernels_for import (  # noqa: E402
     kernels_for,
     top_block,
     top_tokens_for,
+    tried,
     whole_for,
 )
 from tritone.search.device.modified_beam import ModifiedBeamLoop  # noqa: E402
@@ -222,3 +223,15 @@ def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None
     assert top_tokens_for("cuda") is not None
     assert whole_for("cuda") is not None  # each is tried and compared with torch
+
+
+def test_kernels_that_cannot_be_used_are_none_and_the_log_says_what_is_done_instead(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    assert tried("ctc", lambda module, device: "", "cpu", "torch does it").__name__.endswith("device.ctc")
+    assert not caplog.records
+    assert tried("ctc", lambda module, device: f"wrong on {device}", "cpu", "torch does it") is None
+    assert tried("nothing", lambda module, device: "", "cpu", "torch does it") is None
+    first, second = caplog.messages
+    assert first == "torch does it, because Triton cannot be used: wrong on cpu"
+    assert "No module named" in second

@@ -4,7 +4,9 @@ device  ->  modules `kernels`, `whole` and `top_tokens`, or None
 """
 
 import logging
+from collections.abc import Callable
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 import torch
@@ -28,16 +30,7 @@ def kernels_for(device: str) -> Any:
     """
     if torch.device(device).type != "cuda":
         return None
-    try:
-        from tritone.search.device import kernels
-
-        fault = fault_of(kernels, device)
-    except Exception as error:  # whatever the compiler, which is a program of the machine, lacks
-        fault = str(error)
-    if fault:
-        LOGGER.warning("transducers are searched in more, smaller steps, because Triton cannot be used: %s", fault)
-        return None
-    return kernels
+    return tried("kernels", fault_of, device, "transducers are searched in more, smaller steps")
 
 
 @cache
@@ -45,16 +38,7 @@ def whole_for(device: str) -> Any:
     """The module `whole` if its kernels can be used on a device; otherwise as `kernels_for`."""
     if kernels_for(device) is None:
         return None
-    try:
-        from tritone.search.device import whole
-
-        fault = fault_of_whole(whole, device)
-    except Exception as error:  # as above; large kernels also need a GPU with enough shared memory
-        fault = str(error)
-    if fault:
-        LOGGER.warning("transducers are searched in steps, because a search as one kernel cannot be used: %s", fault)
-        return None
-    return whole
+    return tried("whole", fault_of_whole, device, "transducers are searched in steps, not as one kernel")
 
 
 @cache
@@ -62,16 +46,20 @@ def top_tokens_for(device: str) -> Any:
     """The module `top_tokens` if its kernel can be used on a device; otherwise as `kernels_for`."""
     if torch.device(device).type != "cuda":
         return None
-    try:
-        from tritone.search.device import top_tokens
+    return tried("top_tokens", fault_of_tops, device, "the best tokens of frames are found by torch")
 
-        fault = fault_of_tops(top_tokens, device)
-    except Exception as error:  # as above
+
+def tried(name: str, fault_of: Callable[[Any, str], str], device: str, otherwise: str) -> Any:
+    """A module of this package if it has no fault on a device; else None, and the log says what is done instead."""
+    try:
+        module = import_module(f"{__package__}.{name}")
+        fault = fault_of(module, device)
+    except Exception as error:  # whatever the compiler, a program of the machine, or a small GPU lacks
         fault = str(error)
     if fault:
-        LOGGER.warning("the best tokens of frames are found by torch, because Triton cannot be used: %s", fault)
+        LOGGER.warning("%s, because Triton cannot be used: %s", otherwise, fault)
         return None
-    return top_tokens
+    return module
 
 
 def top_block(log_probs: Tensor, k: int) -> Tensor:
