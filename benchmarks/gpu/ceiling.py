@@ -61,8 +61,11 @@ def prepare(bundle: str, role: str, rows: int, seconds: float, precision: str, d
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             kept = network(*inputs)
-    graph.outputs = kept  # type: ignore[attr-defined]  # they are the graph's memory
-    return graph.replay
+
+    def replay(memory: object = (network, inputs, kept)) -> None:  # which the recording reads and writes
+        graph.replay()
+
+    return replay
 
 
 def milliseconds(run: Run, device: str, seconds: float) -> float:

@@ -16,6 +16,7 @@ from benchmarks.gpu.audio import LIBRISPEECH
 from benchmarks.gpu.bundles import MODELS
 from benchmarks.gpu.plan import PARTS
 from benchmarks.speaker import UPSTREAM
+from tritone.bench.build_options import in_words, text_of
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table
@@ -26,6 +27,7 @@ Content = Mapping[str, Mapping[str, Any]]
 SEARCHES = {"": "greedy", "rescoring": "rescoring", "prefix-beam": "prefix beam 10", "modified-beam": "modified beam 4"}
 CHUNK_BAR_MS = 150.0
 IN_TIME = 0.99
+_CALLERS = {1: "one batch after the other", 2: "two batches at once"}
 
 WENET = """
 WeNet's own figures, one T4, fp16, AISHELL-2's U2++ (for the layout; another GPU): 5 s of audio 228 utterances a second
@@ -230,25 +232,18 @@ def _goals(found: Found) -> list[Goal]:
         told = f"{row['utterances_s']:,.0f} utt/s, {_where(row)}" if row else ""
         met = None if value is None else value >= 0.8
         goals.append((f"ResNet34 2.02 s, {precision}, served ÷ compiled", "≥ 0.8", value, told, met))
-    ratios = [each["ratio"] for each in _jasper_rows(found) if each.get("ratio")]
-    least = min(ratios, default=None)
-    told = f"{len(ratios)} points, the largest {max(ratios):.2f}" if ratios else ""
-    goals.append(
-        (
-            "Jasper 10x5, bf16, in process ÷ compiled, the least of all points",
-            "≥ 0.9",
-            least,
-            told,
-            least and least >= 0.9,
-        )
-    )
+    for callers, how in _CALLERS.items():
+        ratios = [each["ratio"] for each in _jasper_rows(found) if each.get("ratio") and each["callers"] == callers]
+        least = min(ratios, default=None)
+        told = f"{len(ratios)} points, the largest {max(ratios):.2f}" if ratios else ""
+        work = f"Jasper 10x5, bf16, in process ÷ compiled, {how}, the least of all points"
+        goals.append((work, "≥ 0.9", least, told, least and least >= 0.9))
     idle = found.rows("ctc", "served", of="wenet-512", load=1, search="")
     single = found.rows("ctc", "ceiling", model="wenet-512", rows=1, role="encoder")
-    if idle and single:
-        bar_ms = 1.5 * single[0]["ms"] + 3
-        p50_ms = idle[0]["p50_ms"]
-        told = f"network {single[0]['ms']:.1f} ms"
-        goals.append(("one request of 10 s, idle server, p50 (ms)", f"≤ {bar_ms:.1f}", p50_ms, told, p50_ms <= bar_ms))
+    for row in idle if single else ():
+        bar_ms, p50_ms = 1.5 * single[0]["ms"] + 3, row["p50_ms"]
+        work = f"one request of 10 s, idle server, {_settings(row)}, p50 (ms)"
+        goals.append((work, f"≤ {bar_ms:.1f}", p50_ms, f"network {single[0]['ms']:.1f} ms", p50_ms <= bar_ms))
     pair = {row["gpus"]: row for row in found.rows("two", "served")}
     value = pair[2]["utterances_s"] / pair[1]["utterances_s"] if {1, 2} <= set(pair) else None
     goals.append(("two GPUs ÷ one, one command, d=512", "≥ 1.9", value, "", None if value is None else value >= 1.9))
@@ -256,7 +251,8 @@ def _goals(found: Found) -> list[Goal]:
 
 
 def _where(row: Row) -> str:
-    return f"{row['load']:.0f} in flight{', with MPS' if row.get('mps') else ''}"
+    build = "".join(f", {in_words(name, text_of(value))}" for name, value in (row.get("build") or {}).items())
+    return f"{row['load']:.0f} in flight{', with MPS' if row.get('mps') else ''}{build}"
 
 
 def _stream_goal(found: Found, streams: int, bar_ms: float | None) -> Goal:
@@ -399,7 +395,7 @@ def _loads(found: Found, part: str) -> str:
         Column("title", "model"),
         Column("precision", "precision"),
         Column("search", "search"),
-        Column("settings", "batch x instances"),
+        Column("settings", "settings"),
         Column("audio", "audio (s)", align="right"),
         Column("load", "requests in flight", digits=0),
         Column("requests", "requests", digits=0),
@@ -420,7 +416,8 @@ def _loads(found: Found, part: str) -> str:
 
 def _settings(row: Row) -> str:
     build = row.get("build") or {}
-    sizes = f"{build['max_batch_size']} x {build['instances']}" if build else "as usual"
+    told = [in_words(name, text_of(value)) for name, value in build.items()]
+    sizes = ", ".join(told) or "as usual"
     return f"{sizes}, MPS" if row.get("mps") else sizes
 
 
@@ -476,7 +473,7 @@ def _streams_page(found: Found, folder: Path) -> str:
     ]
     columns = [
         Column("title", "model"),
-        Column("settings", "batch x instances"),
+        Column("settings", "settings"),
         Column("streams", "streams", digits=0),
         Column("chunk_p50_ms", "chunk p50 (ms)", digits=0),
         Column("chunk_p95_ms", "chunk p95 (ms)", digits=0),
@@ -509,7 +506,7 @@ def _jasper_rows(found: Found) -> list[dict[str, Any]]:
             made |= {
                 "bare_ms": bare[0]["ms"],
                 "bare": bare[0]["utterances_s"],
-                "ratio": bare[0]["ms"] / row["batch_ms"],
+                "ratio": row["utterances_s"] / bare[0]["utterances_s"],
             }
         rows.append(made)
     return rows
@@ -520,6 +517,7 @@ def _jasper_page(found: Found, folder: Path) -> str:
     columns = [
         Column("seconds", "Audio length in seconds", digits=1),
         Column("rows", "Batch size", digits=0),
+        Column("callers", "batches at once", digits=0),
         Column("throughput", "pipeline bf16", digits=2, unit="inf/s"),
         Column("bare", "compiled network bf16", digits=2, unit="inf/s"),
         Column("batch_ms", "pipeline", digits=2, unit="ms"),
@@ -528,17 +526,18 @@ def _jasper_page(found: Found, folder: Path) -> str:
     ]
     parts = [
         f"# {PARTS['jasper'].title}",
-        "Whole utterances of one length in each batch, one batch after the other, waveforms in and transcripts out; "
-        "the compiled network has its audio on the device. In the layout of NVIDIA's tables.",
+        "Whole utterances of one length in each batch, waveforms in and transcripts out. One batch after the other "
+        "shows the latency; of two at once one is filled, copied and written while the network computes the other. The "
+        "compiled network has its audio on the device. In the layout of NVIDIA's tables.",
         Table("Throughput and latency", columns, rows).without_empty().to_markdown(),
     ]
     for seconds in dict.fromkeys(row["seconds"] for row in rows):
         figure, (axes,) = new_figure(
             f"Throughput against latency, {seconds:g} s of audio", subtitle="one point for each batch size"
         )
-        chosen = [row for row in rows if row["seconds"] == seconds]
-        lines = (("pipeline", "batch_ms", "throughput"), ("compiled network", "bare_ms", "bare"))
-        for index, (name, x, y) in enumerate(lines):
+        lines = [(f"pipeline, {how}", callers, "batch_ms", "throughput") for callers, how in _CALLERS.items()]
+        for index, (name, callers, x, y) in enumerate([*lines, ("compiled network", 1, "bare_ms", "bare")]):
+            chosen = [row for row in rows if row["seconds"] == seconds and row["callers"] == callers]
             points = [(row[x], row[y]) for row in chosen if x in row]
             axes.plot(
                 [point[0] for point in points],

@@ -99,18 +99,19 @@ BEAM = {"search": "prefix-beam", "beam": 10}
 RESCORING = {"search": "rescoring"}
 MODIFIED = {"search": "modified-beam", "beam": 4}
 JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 8)]
-JASPER_QUICK = [(rows, seconds) for seconds in (2.0, 16.7) for rows in (1, 8)]
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
-# Lengths as LibriSpeech has them: sizes that leave least padding in batches of 256, found by random search.
-MIXED = "32x5,32x8,8x9,32x13.4,48x14.6,48x15.6,32x17,16x26,8x35"
-MIXED_LARGE = "96x7.2,48x10,48x14,48x15.2,64x17.2,24x28,24x35"  # few, since each takes long, for batches of 512
+# Lengths as LibriSpeech has them: sizes whose calls take least in batches of 240 and 480, found by random search.
+MIXED = "32x5.4,32x6.6,32x9.4,32x11.2,64x14,64x14.6,64x16,16x17,24x17.6,8x24,16x24,8x25.8,16x35"
+MIXED_LARGE = "64x5.4,64x6.2,48x8.6,64x13.2,96x14.6,96x15.8,64x17.2,24x24,24x27.2,24x35"
 # The more utterances are planned together, the less is padding.
 MANY = {"max_batch_size": 128, "instances": 4}
 MORE = {"max_batch_size": 256, "instances": 3}
 MOST = {"max_batch_size": 512, "instances": 3}
 PAIR = {"max_batch_size": 256, "instances": 2}  # beside each other, not in turns
-HOSTS = {"max_batch_size": 64, "instances": 8}  # for small networks, which wait for Python
+ALL = {"max_batch_size": 512, "instances": 4}
+AT_ONCE = {"queue_delay_ms": 0.0}  # no request waits for others
+FILLED = {"instances": 6, "queue_delay_ms": 4.0}  # for small networks that are compiled for full batches alone
 
 
 def _sizes(shapes: Sequence[tuple[int, float]]) -> str:
@@ -121,7 +122,7 @@ PARTS: dict[str, Part] = {
     "ctc": Part(
         title="WeNet U2++ conformers, whole utterances",
         compiled=(
-            Compiled(model="wenet-512", sizes=f"1x10,32x10,48x10,64x10,{MIXED}"),
+            Compiled(model="wenet-512", sizes=f"1x10,4x10,16x10,32x10,48x10,64x10,{MIXED}"),
             Compiled(model="wenet-256", full=True),
         ),
         ceilings=(
@@ -140,15 +141,18 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="wenet-512", load=256),
             Load(model="wenet-512", load=512),
-            Load(model="wenet-512", load=1),
             Load(model="wenet-512", load=64),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY),
-            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE),
-            Load(model="wenet-512", load=256, mps=True),
+            Load(model="wenet-512", load=16),
+            Load(model="wenet-512", load=1),
+            *(Load(model="wenet-512", load=load, build=AT_ONCE) for load in (256, 64, 16, 1)),
             Load(model="wenet-512", load=512, mps=True),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
-            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, mps=True),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=PAIR, mps=True),
             Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=PAIR, mps=True),
+            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, mps=True),
+            Load(model="wenet-512", load=256, mps=True, full=True),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, full=True),
+            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, full=True),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True, full=True),
             Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
             Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
             Load(model="wenet-512", load=256, audio="5", full=True),
@@ -160,7 +164,7 @@ PARTS: dict[str, Part] = {
     "searches": Part(
         title="U2++ conformer, second passes and beams",
         # has all outputs that prefix beam search needs, too
-        compiled=(Compiled(model="wenet-512", sizes="48x10,64x10", search="rescoring"),),
+        compiled=(Compiled(model="wenet-512", sizes="64x10", search="rescoring"),),
         ceilings=(
             Ceiling(model="wenet-512", rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
@@ -206,7 +210,7 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST),
             Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST, mps=True),
-            Load(model="zipformer-xl", load=2048, audio=LIBRISPEECH, build=MOST, mps=True),
+            Load(model="zipformer-xl", load=2048, audio=LIBRISPEECH, build=ALL, mps=True),
             Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
         ),
     ),
@@ -261,10 +265,11 @@ PARTS: dict[str, Part] = {
             Load(model="resnet34", load=400, audio="2.02"),
             Load(model="ecapa", load=400, audio="2.02", precision="fp32", full=True),
             Load(model="ecapa", load=400, audio="2.02"),
-            Load(model="resnet34", load=400, audio="2.02", build=HOSTS),
-            Load(model="ecapa", load=400, audio="2.02", build=HOSTS),
-            Load(model="resnet34", load=400, audio="2.02", mps=True),
-            Load(model="ecapa", load=400, audio="2.02", mps=True),
+            *(
+                Load(model=model, load=512, audio="2.02", build=FILLED, mps=mps)
+                for mps in (False, True)
+                for model in ("resnet34", "ecapa")
+            ),
             Load(model="resnet34", load=200, audio="2.02", precision="fp32", full=True),
             Load(model="resnet34", load=200, audio="2.02", full=True),
             Load(model="ecapa", load=200, audio="2.02", full=True),
@@ -272,24 +277,8 @@ PARTS: dict[str, Part] = {
     ),
     "jasper": Part(
         title="Jasper 10x5dr, in process",
-        compiled=(
-            Compiled(model="jasper", sizes=_sizes(JASPER_QUICK), fixed=True),
-            Compiled(
-                model="jasper",
-                sizes=_sizes([each for each in JASPER if each not in JASPER_QUICK]),
-                fixed=True,
-                full=True,
-            ),
-        ),
-        ceilings=tuple(
-            Ceiling(model="jasper", rows=rows, seconds=seconds, full=(rows, seconds) not in JASPER_QUICK)
-            for rows, seconds in JASPER
-        ),
-        pipelines=(
-            Pipeline(model="jasper", shapes=JASPER_QUICK, callers=1),
-            Pipeline(
-                model="jasper", shapes=[each for each in JASPER if each not in JASPER_QUICK], callers=1, full=True
-            ),
-        ),
+        compiled=(Compiled(model="jasper", sizes=_sizes(JASPER), fixed=True),),
+        ceilings=tuple(Ceiling(model="jasper", rows=rows, seconds=seconds) for rows, seconds in JASPER),
+        pipelines=tuple(Pipeline(model="jasper", shapes=JASPER, callers=callers) for callers in (1, 2)),
     ),
 }

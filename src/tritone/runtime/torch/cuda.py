@@ -97,17 +97,18 @@ class CudaQueue:
         self.stream.wait_event(sent.done)
         return sent.tensors
 
-    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Fetched":
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, awake: bool = False) -> "Fetched":
         """Have tensors of the device copied to the host when they are ready. Belongs into a `turn`.
 
         Args:
             names: of the tensors; those whose name begins with `HELD` are copied on the device instead.
+            awake: wait for them without sleeping, which takes a CPU and saves the time that waking up takes.
         """
         stay = [name.startswith(HELD) for name in names] or [False] * len(tensors)
         aside = sum(tensor.nbytes for tensor, stays in zip(tensors, stay, strict=True) if not stays) >= ASIDE_BYTES
         # The next call may write where recorded results are; a copy on the device takes a hundredth of the way back.
         copied = [tensor.clone() if aside or stays else tensor for tensor, stays in zip(tensors, stay, strict=True)]
-        done = torch.cuda.Event(blocking=True)  # a thread that waits for it sleeps
+        done = torch.cuda.Event(blocking=not awake)
         if not aside and not any(stay):  # what is small comes in the stream that computes it, behind it
             small = [self._to_host(tensor) for tensor in copied]
             done.record(self.stream)

@@ -6,7 +6,9 @@ stream of its own; arrays pass through pinned memory, and calls of the same shap
 """
 
 import logging
+import math
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -33,6 +35,8 @@ LOGGER = logging.getLogger(__name__)
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
 ALONE_BYTES = 512 * 2**20
 MAX_REPLAYED = 2**21  # elements of all inputs; two minutes of audio at 16 kHz
+SHORT_S = 0.003  # of a call alone: the next one like it is waited for awake; a sleeping thread wakes 0.1 to 0.3 ms late
+MAX_TIMED = 4096  # kinds of calls whose times are known
 
 
 class Program(Protocol):
@@ -89,6 +93,7 @@ class TorchGraph:
         self.buckets: Sequence[Bucket] = ()
         self._active = 0
         self._lock = threading.Lock()
+        self._lasted: dict[Any, float] = {}  # seconds of the last call alone of each kind, on a GPU
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
@@ -137,7 +142,7 @@ class TorchGraph:
             arrays = [value for value in values if not isinstance(value, Held)]
             compiled = tuple(value.shape for value in values) in self._compiled_shapes
             recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
-            with self._cuda.call() as alone:
+            with self._cuda.call() as alone, self._timed((names, *(value.shape for value in values)), alone) as short:
                 # Inputs of a recording are copied into it in any case, and in order: alone, straight from the host.
                 direct = alone and recorded
                 pinned = [self._cuda.pinned(array) for array in arrays] if direct else []
@@ -149,7 +154,7 @@ class TorchGraph:
                         results = self._replays.run(names, function, given, at_once=compiled)
                     else:
                         results = function(*given)
-                    fetched = self._cuda.fetch(results, names)
+                    fetched = self._cuda.fetch(results, names, awake=short)
                 return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:
@@ -280,6 +285,16 @@ class TorchGraph:
             return value
         # torch warns of arrays that must not be written to, and takes no negative strides.
         return np.require(value, requirements=("C", "W"))
+
+    @contextmanager
+    def _timed(self, kind: Any, alone: bool) -> Iterator[bool]:
+        """The time of a call of a kind; says whether it is alone and was short last time."""
+        start = time.perf_counter()
+        yield alone and self._lasted.get(kind, math.inf) < SHORT_S
+        if alone:
+            if len(self._lasted) >= MAX_TIMED:
+                self._lasted.clear()
+            self._lasted[kind] = time.perf_counter() - start
 
     @contextmanager
     def _cpu_threads(self) -> Iterator[None]:
