@@ -20,6 +20,7 @@ from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import Placement
 from tritone.repository import build_repository
 from tritone.runtime import TensorSpec, obstacle, open_graph
+from tritone.runtime.torch.script import ALLOW_TF32, read_script
 
 DYNAMIC = {"waveform": {0: "batch", 1: "samples"}, "num_samples": {0: "batch"}}
 # torch tells whoever makes or loads a script that torch.export is newer
@@ -133,6 +134,15 @@ def test_streams_keep_their_states_between_steps(tmp_path: Path) -> None:
     slots.reserve(2)
     assert slots([2, 0], {"waveform": np.float32([[1, 2, 3], [1, 1, 1]])}, ["doubled"])[0].tolist() == [12, 6]
     assert slots([0, 1], {"waveform": np.float32([[0, 0, 1], [0, 0, 2]])}, ["doubled"])[0].tolist() == [8, 4]
+
+
+def test_convolutions_of_a_script_are_not_rounded_to_tf32(script: Path) -> None:
+    """As those of other programs on a GPU, whatever the settings were where it was traced."""
+    assert torch.ops.aten._convolution.default._schema.arguments[ALLOW_TF32].name == "allow_tf32"
+    kept, settled = torch.jit.load(script), read_script(script, torch.device("cpu")).module
+    for module, allowed in ((kept, True), (settled, False)):
+        nodes = module.graph.findAllNodes("aten::_convolution")
+        assert [list(node.inputs())[ALLOW_TF32].toIValue() for node in nodes] == [allowed]
 
 
 @pytest.mark.gpu

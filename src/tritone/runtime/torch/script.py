@@ -25,6 +25,7 @@ from tritone.runtime.torch.records import Records, field
 __all__ = ["ScriptGraph", "obstacle", "read_script"]
 
 TYPES = ("float32", "float16", "float64", "int64", "int32", "int16", "int8", "uint8", "bool")
+ALLOW_TF32 = 12  # the input of aten::_convolution that says so
 
 
 class ScriptGraph(TorchGraph):
@@ -88,7 +89,7 @@ def read_script(path: Path, device: torch.device) -> Script:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # torch notes on every call that torch.export is newer
                 module = torch.jit.load(path, map_location=device)
-                _move_constants(module, device)
+                _settle(module, device)
         except (torch.OutOfMemoryError, MemoryError) as error:
             raise OperatorError(f"{device} has too little free memory to open {path}: {error}") from error
         except Exception as error:  # torch raises whatever the damage leads to
@@ -99,12 +100,20 @@ def read_script(path: Path, device: torch.device) -> Script:
     return Script(inputs, outputs, module)
 
 
-def _move_constants(module: Any, device: torch.device) -> None:
-    """Have a script make its tensors on `device`: tracing has written down the device that it ran on."""
-    for each in module.modules():
-        for node in each.graph.findAllNodes("prim::Constant") if hasattr(each, "graph") else ():
+def _settle(module: Any, device: torch.device) -> None:
+    """Have a script compute on `device` as other programs do there.
+
+    Tracing has written down the device that it ran on, and that convolutions may compute in TF32, as torch's usual
+    settings have it: in a script, those of the process count no more.
+    """
+    for graph in (each.graph for each in module.modules() if hasattr(each, "graph")):
+        for node in graph.findAllNodes("prim::Constant"):
             if node.output().type().kind() == "DeviceObjType":
                 node.s_("value", str(device))
+        for node in graph.findAllNodes("aten::_convolution"):
+            exact = graph.insertConstant(False)
+            exact.node().moveBefore(node)
+            node.replaceInput(ALLOW_TF32, exact)
 
 
 def _specs(described: Sequence[Any]) -> dict[str, TensorSpec]:
