@@ -46,11 +46,12 @@ def prepare(
     if kind_of(opened).name == "embedding":
         embedding = EmbeddingPipeline(opened, placement=where)
         sample_rate, call = embedding.sample_rate, lambda batch: list(embedding.embed(batch))
+        work = embedding.work
     else:
         settings = SearchSettings(options=SearchOptions().changed(search))
         pipeline = open_offline(opened, placement=where, search=settings)
         pipeline.searching.warm_up()
-        sample_rate, call = pipeline.sample_rate, pipeline.recognize
+        sample_rate, call, work = pipeline.sample_rate, pipeline.recognize, pipeline.work
     batches = []
     for shape in shapes:
         pool = list(workload(f"{shape['seconds']:g}", sample_rate).waveforms)
@@ -63,7 +64,11 @@ def prepare(
         rows = []
         for shape, batch in zip(shapes, batches, strict=True):
             callers = shape.get("callers", 1)
-            rows.append({**shape, **_measured(lambda: call(batch), len(batch), callers, seconds)})  # noqa: B023
+            work.take()
+            found_s = _measured(lambda: call(batch), len(batch), callers, seconds)  # noqa: B023
+            done = work.take()
+            parts = {"network_ms": done.network_s, "search_ms": done.search_s}
+            rows.append({**shape, **found_s, **{name: 1000 * s / found_s["batches"] for name, s in parts.items()}})
         if rows and found is not None and hasattr(found[0], "text"):
             rows[-1]["words"] = float(np.mean([len(each.text.split()) for each in found]))
         return rows

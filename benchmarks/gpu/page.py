@@ -369,6 +369,9 @@ def _pipelines(found: Found, part: str) -> str:
         Column("words", "words in a text", digits=0),
         Column("utterances_s", "utt/s", digits=0),
         Column("rtfx", "RTFx", digits=0),
+        Column("batch_ms", "ms a batch", digits=1),
+        Column("network_ms", "of it network", digits=1),
+        Column("search_ms", "and search", digits=1),
         Column("streams", "streams", digits=0),
         Column("step_ms", "ms a step", digits=1),
         Column("real_time", "streams in real time", digits=0),
@@ -410,6 +413,7 @@ def _loads(found: Found, part: str) -> str:
         Column("padding", "padding", digits=1, unit="%", scale=100.0),
         Column("generator_cores", "generator (cores)", digits=2),
         Column("ratio", "÷ compiled network", digits=3),
+        Column("run", "run"),  # where rows of several are shown together
     ]
     return Table("Served", columns, rows).without_empty().to_markdown() if rows else ""
 

@@ -169,6 +169,11 @@ PARTS: dict[str, Part] = {
             Ceiling(model="wenet-512", rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=64, seconds=10, role="decoder"),
         ),
+        pipelines=tuple(
+            Pipeline(model="wenet-512", shapes=((64, 10.0),), callers=callers, search=search)
+            for callers in (1, 2)
+            for search in (RESCORING, BEAM)
+        ),
         loads=tuple(
             Load(model="wenet-512", load=512, search=search, mps=mps)
             for mps in (False, True)
