@@ -439,12 +439,23 @@ def _plotted(found: Found, part: str, folder: Path) -> str:
             lines.setdefault(words, []).append(row)
     if not lines:
         return ""
-    figure, (axes,) = new_figure("Throughput against latency", subtitle="one point for each number in flight")
+    subtitle = "one point for each number in flight; a line for the same settings"
+    figure, (axes,) = new_figure("Throughput against latency", subtitle=subtitle)
     for index, (words, rows) in enumerate(lines.items()):
-        rows = sorted(rows, key=lambda row: float(row["load"]))
-        x, y = [row["p50_ms"] for row in rows], [row["rtfx"] for row in rows]
-        axes.plot(x, y, color=COLOURS[index % len(COLOURS)], marker=MARKERS[index % len(MARKERS)], label=words)
+        same: dict[str, list[Row]] = {}
         for row in rows:
+            same.setdefault(f"{_settings(row)}, {row.get('run')}", []).append(row)
+        for number, alike in enumerate(same.values()):
+            alike.sort(key=lambda row: float(row["load"]))
+            axes.plot(
+                [row["p50_ms"] for row in alike],
+                [row["rtfx"] for row in alike],
+                color=COLOURS[index % len(COLOURS)],
+                marker=MARKERS[index % len(MARKERS)],
+                label=words if number == 0 else None,
+            )
+        best = max(rows, key=lambda row: float(row["rtfx"]))
+        for row in (best, *same[f"{_settings(rows[0])}, {rows[0].get('run')}"]):  # all of them would hide each other
             point = (row["p50_ms"], row["rtfx"])
             axes.annotate(f"{row['load']:.0f}", point, xytext=(4, 4), textcoords="offset points")
     label_axes(axes, "p50 of a request (ms)", "seconds of audio a second")
