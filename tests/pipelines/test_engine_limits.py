@@ -29,7 +29,7 @@ from tritone.pipelines.kinds.ctc import CTC
 from tritone.pipelines.searching.rescoring import Candidate, Rescorer
 from tritone.pipelines.streaming import Step
 from tritone.runtime import obstacle, open_graph
-from tritone.runtime.graph import Array, Graph, TensorSpec
+from tritone.runtime.graph import Array, Bucket, Graph, TensorSpec
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.tensorrt import graph as tensorrt
 from tritone.runtime.tensorrt import library as tensorrt_library
@@ -55,7 +55,6 @@ class LimitedGraph:
         self.outputs = graph.outputs
         self.concurrency = 1
         self.widens = False
-        self.buckets = ()
         self.calls: list[dict[str, tuple[int, ...]]] = []
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
@@ -65,6 +64,9 @@ class LimitedGraph:
             for size, low, high in zip(value.shape, spec.least, spec.most, strict=False):
                 assert low <= size <= high, f"{name}: {value.shape} is not within {spec}"
         return self._graph(inputs, outputs)
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        return ()
 
     def empty(self, shape: tuple[int, ...], dtype: Any) -> Array:
         return self._graph.empty(shape, dtype)

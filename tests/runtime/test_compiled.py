@@ -82,12 +82,15 @@ def test_calls_of_a_compiled_size_use_it_and_all_others_run_as_they_are(toy_bund
     path = toy_bundle_of_both / "encoder.pt2"
     keep(store_of(path), "77")
     graph = TorchGraph(path, threads=1)
-    assert graph.buckets == [BUCKET]
+    assert graph.buckets_for(()) == [BUCKET]
     given = 2 + len(read_program(path, CPU).constants)  # weights are inputs, shared by all sizes
     assert [array.tolist() for array in graph(feed(3, 9000), ["best_tokens", "num_frames"])] == [[given], [77]]
     assert graph(feed(3, 9000), ["num_frames"])[0].tolist() == [77]  # of those outputs one may do
     assert graph(feed(2, 9000), ["num_frames"])[0].shape == (2,)
     assert graph(feed(3, 9000), ["num_frames", "log_probs"])[0].shape == (3,)  # which was not compiled
+    graph.derive("doubled", ["best_tokens"], lambda found: 2 * found)
+    sizes = [graph.buckets_for(each) for each in (["num_frames"], ["doubled"], ["log_probs"], ["doubled", "log_probs"])]
+    assert sizes == [[BUCKET], [BUCKET], [], []]  # calls are padded to those of their outputs alone
 
 
 @pytest.mark.usefixtures("loader")
@@ -134,7 +137,7 @@ def test_what_others_could_have_written_or_is_damaged_is_not_run(
     store = store_of(path)
     harm(store, keep(store, "77"))
     graph = TorchGraph(path, threads=1)
-    assert graph.buckets == []
+    assert graph.buckets_for(()) == []
     assert told in caplog.text
     assert "it runs as it is" in caplog.text
     assert graph(feed(3, 9000), ["num_frames"])[0].shape == (3,)
@@ -149,7 +152,7 @@ def test_what_belongs_to_another_user_is_not_run(
     owner = os.geteuid()
     monkeypatch.setattr(compiled.os, "geteuid", lambda: owner + 1)
     monkeypatch.setattr(compiled, "TRUSTED", ())  # root's would be run
-    assert TorchGraph(path, threads=1).buckets == []
+    assert TorchGraph(path, threads=1).buckets_for(()) == []
     assert f"belongs to user {owner}, not to {owner + 1}" in caplog.text
 
 
@@ -161,14 +164,14 @@ def test_what_was_compiled_by_another_torch_is_not_used_and_the_log_says_what_di
     with monkeypatch.context() as patch:
         patch.setattr(compiled, "stamp_of", lambda device: {"torch": "1.0", "gpu": "Old"})
         keep(store_of(path), "77")
-    assert TorchGraph(path, threads=1).buckets == []
+    assert TorchGraph(path, threads=1).buckets_for(()) == []
     assert f"torch 1.0 there, {torch.__version__} here" in caplog.text
 
 
 def test_without_a_cache_nothing_is_said(
     toy_bundle_of_both: Path, caplog: pytest.LogCaptureFixture, cache: Path
 ) -> None:
-    assert TorchGraph(toy_bundle_of_both / "encoder.pt2", threads=1).buckets == []
+    assert TorchGraph(toy_bundle_of_both / "encoder.pt2", threads=1).buckets_for(()) == []
     assert caplog.text == ""
     assert not cache.exists()
 
@@ -270,19 +273,19 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
     assert all(each.compile_s is not None for each in found)
     caplog.set_level(logging.WARNING)
     offline = OfflinePipeline(bundle, placement=placement)
-    assert [each.rows for each in offline.runner.graph.buckets] == [4]
+    assert [each.rows for each in offline.runner.graph.buckets_for(())] == [4]
     assert [each.text for each in offline.recognize(waveforms)] == texts
     work = offline.work.take()
     assert work.calls == 1
     assert work.audio_s + work.padding_s == pytest.approx(
-        4 * offline.runner.graph.buckets[0].samples / bundle.manifest.sample_rate
+        4 * offline.runner.graph.buckets_for(())[0].samples / bundle.manifest.sample_rate
     )
     streaming = StreamingPipeline(bundle, placement=placement)
-    assert [each.rows for each in streaming.runner.graph.buckets] == [2]
+    assert [each.rows for each in streaming.runner.graph.buckets_for(())] == [2]
     slots = [streaming.open() for _ in range(2)]
     said = streaming.advance([Step(slot, waveforms[0], True) for slot in slots])
     assert [each.text for each in said] == ["hello"] * 2
     again = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=[2])
     assert [each.compile_s for each in again] == [None, None]
     assert caplog.text == ""
-    assert open_graph(toy_bundle_of_both / "encoder.pt2", device).buckets
+    assert open_graph(toy_bundle_of_both / "encoder.pt2", device).buckets_for(())

@@ -203,7 +203,8 @@ class HostQueue:
     def pinned(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
-    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = ()) -> "Arrived":
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, awake: bool = False) -> "Arrived":
+        self.awake = awake
         return Arrived(
             [
                 Held(tensor.clone()) if name.startswith(HELD) else tensor.numpy().copy()
@@ -225,7 +226,7 @@ def test_steps_are_padded_to_the_rows_that_they_are_compiled_for(both: Path) -> 
     queue = HostQueue()
     slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=12)  # type: ignore[arg-type]
     assert slots.sizes(12) == [1, 2, 4, 8, 16]
-    graph.buckets = [Bucket(5, toy.WINDOW), Bucket(9, toy.WINDOW)]
+    graph.buckets_for = lambda outputs: [Bucket(5, toy.WINDOW), Bucket(9, toy.WINDOW)]  # type: ignore[method-assign]
     assert slots.sizes(12) == [5, 9, 16]
 
 
@@ -311,9 +312,10 @@ def test_the_sizes_of_steps_of_a_device_are_those_that_calls_are_padded_to(both:
     slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=2)  # type: ignore[arg-type]
     assert slots.sizes(1) == [1]
     assert slots.sizes(100) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
-    graph.buckets = [Bucket(rows, toy.WINDOW) for rows in (1, 4, 64, 256)]  # compiled
+    compiled = [Bucket(rows, toy.WINDOW) for rows in (1, 4, 64, 256)]
+    graph.buckets_for = lambda outputs: compiled  # type: ignore[method-assign]
     assert slots.sizes(300) == [1, 4, 64, 96, 128, 256, 384]
-    graph.buckets = ()
+    compiled.clear()
     assert slots.sizes(2000) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]
 
 
@@ -497,3 +499,43 @@ def test_only_a_call_alone_is_fed_in_the_stream_that_computes_it(both: Path) -> 
             for found, each in zip(graph(feed("hello"), names), expected, strict=True):
                 np.testing.assert_array_equal(found, each)
         assert queue.sent == sent
+
+
+def test_only_short_calls_alone_are_waited_for_awake(both: Path) -> None:
+    """They are known by the last one of their kind, whose time counts from its arrays to its results."""
+
+    class Queue(HostQueue):
+        alone, lasts_s, now = True, 0.001, 0.0
+
+        def call(self) -> AbstractContextManager[bool]:
+            return nullcontext(self.alone)
+
+        def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, awake: bool = False) -> "Arrived":
+            self.now += self.lasts_s
+            return super().fetch(tensors, names, awake=awake)
+
+        def send(self, arrays: Sequence[np.ndarray]) -> list[Tensor]:
+            return [torch.from_numpy(array.copy()) for array in arrays]
+
+        def received(self, sent: list[Tensor]) -> list[Tensor]:
+            return sent
+
+    graph = TorchGraph(both / "encoder.pt2", threads=1)
+    queue: Any = Queue()
+    graph._cuda, graph._replays = queue, Replays(queue, NEVER)
+    told = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tritone.runtime.torch.graph.time.perf_counter", lambda: queue.now)
+        for text, alone, lasts_s in (
+            ("hello", True, 0.001),  # the first of its kind
+            ("hello", True, 0.001),
+            ("hello", False, 0.001),
+            ("hello", True, 0.004),  # was short last time
+            ("hello", True, 0.001),  # was not
+            ("hello again", True, 0.001),  # of another shape
+            ("hello", True, 0.001),
+        ):
+            queue.alone, queue.lasts_s = alone, lasts_s
+            graph(feed(text), ["num_frames"])
+            told.append(queue.awake)
+    assert told == [False, True, False, True, False, False, True]

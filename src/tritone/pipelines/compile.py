@@ -117,7 +117,7 @@ def compile_bundle(
             progress(f"{mode}: {len(took)} of {of}, {call.bucket.rows} rows, {call.compile_s:.0f} s")
 
         pipeline.compile(choice.buckets, done)
-        if missing := set(choice.buckets) - set(pipeline.runner.graph.buckets):
+        if missing := set(choice.buckets) - set(pipeline.runner.graph.buckets_for(())):
             raise OperatorError(
                 f"what was compiled is kept, and cannot be used in this process: {missing}; the log says why"
             )

@@ -136,15 +136,17 @@ class Graph(Protocol):
         """How many calls at once make full use of the device; more of them only wait for each other."""
 
     @property
-    def buckets(self) -> Sequence[Bucket]:
-        """The sizes that the graph is compiled for, in order; empty where any size will do."""
-
-    @property
     def widens(self) -> bool:
         """Whether a float32 input may be given as int16 numbers n, for n / 32768: half the bytes on the way there."""
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """Run the graph on host arrays and return the named outputs, in the order asked for."""
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        """The sizes that calls for some outputs are compiled for, in order; empty where any size will do.
+
+        Of no outputs: the sizes of calls for any.
+        """
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """Return the memory to the system that earlier calls left for later ones.
@@ -177,7 +179,7 @@ class CompilableGraph(Graph, Protocol):
         history: int = 0,
         done: Callable[[Any], None] = lambda call: None,
     ) -> None:
-        """Compile the graph for some sizes, as far as it has not been on this machine, and add them to `buckets`.
+        """Compile the graph for some sizes, as far as it has not been on this machine, and add them to `buckets_for`.
 
         Args:
             outputs: what calls of these sizes will ask for.

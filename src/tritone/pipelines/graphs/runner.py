@@ -217,9 +217,10 @@ class GraphRunner:
                 outputs = self.compute(inputs, outputs_for(batch.indices))
             return first_rows(outputs, len(batch.indices)) if batch.rows else outputs
 
+        buckets = self.graph.buckets_for(outputs_for(range(len(waveforms))))
         try:
             self.run(
-                self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits, self.graph.buckets),
+                self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits, buckets),
                 fill,
                 compute,
                 lambda batch, outputs: take(batch.indices, outputs),
@@ -319,7 +320,7 @@ class GraphRunner:
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
         lengths = self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave)
-        self.warm_up([*(Bucket(1, length) for length in lengths), *self.graph.buckets], run)
+        self.warm_up([*(Bucket(1, length) for length in lengths), *self.graph.buckets_for(outputs)], run)
 
     def _give_back(self) -> None:
         self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)

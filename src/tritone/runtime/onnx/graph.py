@@ -86,7 +86,6 @@ class OnnxGraph:
         weights, self._loops = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.widens = False
-        self.buckets: Sequence[Bucket] = ()
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
         if split_calls and sum(file.stat().st_size for file in (path, *weights) if file.is_file()) >= ALONE_BYTES:
             self.concurrency = 1
@@ -184,6 +183,10 @@ class OnnxGraph:
         self._session.run_with_iobinding(binding, options)
         values = zip(names, binding.get_outputs(), strict=True)
         return [_from_bfloat16(value) if self._types[name] == BFLOAT16 else value.numpy() for name, value in values]
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        """See `Graph.buckets_for`; nothing is compiled."""
+        return ()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; on the CPU alone, where the arena keeps whatever its largest calls took."""

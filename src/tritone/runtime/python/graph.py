@@ -22,7 +22,6 @@ class PythonGraph:
     """A function with its inputs and outputs. `models`: those that it may call, None if it was given none."""
 
     widens = False
-    buckets: Sequence[Bucket] = ()
     concurrency = 1
 
     def __init__(
@@ -60,6 +59,10 @@ class PythonGraph:
         """Each answer of a generator; errors as of `PythonFunction`."""
         for found in self.function.stream(inputs, self.models):
             yield [found[name] for name in outputs]
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        """See `Graph.buckets_for`; nothing is compiled."""
+        return ()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; what a function keeps is its own."""

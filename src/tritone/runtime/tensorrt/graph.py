@@ -87,7 +87,6 @@ class TensorRtGraph:
         self.inputs: Mapping[str, TensorSpec] = {name: self._within(name) for name in inputs}
         self.outputs: Mapping[str, TensorSpec] = {name: self._spec(name) for name in names if name not in inputs}
         self.widens = False
-        self.buckets: Sequence[Bucket] = ()
         self.concurrency = 2 if split_calls else 1
         self._queue = CudaQueue(self._place)
         self._contexts: dict[int, Any] = {}
@@ -125,6 +124,10 @@ class TensorRtGraph:
             return parts[0] if len(parts) == 1 else [torch.cat(values) for values in zip(*parts, strict=True)]
 
         return run
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        """See `Graph.buckets_for`; nothing is compiled."""
+        return ()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; the memory of a GPU stays with this process."""

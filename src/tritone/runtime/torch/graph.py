@@ -89,8 +89,8 @@ class TorchGraph:
         self._functions: dict[tuple[str, ...], Any] = {}
         self._derived: dict[str, tuple[tuple[str, ...], Callable[..., torch.Tensor]]] = {}
         self._compiled: list[LoadedCall] = []
-        self._compiled_shapes: set[tuple[tuple[int, ...], ...]] = set()
-        self.buckets: Sequence[Bucket] = ()
+        self._compiled_shapes: dict[tuple[str, ...], set[tuple[tuple[int, ...], ...]]] = {}  # of all inputs, by outputs
+        self._buckets: dict[tuple[str, ...], Sequence[Bucket]] = {}  # by outputs
         self._active = 0
         self._lock = threading.Lock()
         self._lasted: dict[Any, float] = {}  # seconds of the last call alone of each kind, on a GPU
@@ -140,7 +140,7 @@ class TorchGraph:
                     for name, result in zip(names, results, strict=True)
                 ]
             arrays = [value for value in values if not isinstance(value, Held)]
-            compiled = tuple(value.shape for value in values) in self._compiled_shapes
+            compiled = tuple(value.shape for value in values) in self._compiled_shapes[names]
             recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
             with self._cuda.call() as alone, self._timed((names, *(value.shape for value in values)), alone) as short:
                 # Inputs of a recording are copied into it in any case, and in order: alone, straight from the host.
@@ -165,6 +165,8 @@ class TorchGraph:
         with self._lock:
             if outputs not in self._functions:
                 self._functions[outputs] = self._composed(outputs)
+                able = self._able(self._needed(outputs))
+                self._compiled_shapes[outputs] = {tuple(each.call.shapes.values()) for each in able}
             return self._functions[outputs]
 
     def _composed(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[torch.Tensor]]:
@@ -191,7 +193,20 @@ class TorchGraph:
 
     def _computed(self, outputs: tuple[str, ...]) -> "Dispatched":
         """The program as a function to outputs of its own, compiled for the shapes that it is."""
-        return Dispatched(self._program.function(outputs), outputs, self._compiled)
+        return Dispatched(self._program.function(outputs), outputs, self._able(outputs))
+
+    def _able(self, outputs: Sequence[str]) -> list[LoadedCall]:
+        """The compiled calls that have these outputs of the program, those with the fewest last."""
+        able = [each for each in self._compiled if set(outputs) <= set(each.call.outputs)]
+        return sorted(able, key=lambda each: -len(each.call.outputs))
+
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
+        """See `Graph.buckets_for`."""
+        names = tuple(outputs)
+        with self._lock:
+            if names not in self._buckets:
+                self._buckets[names] = sorted({each.call.bucket for each in self._able(self._needed(names))})
+            return self._buckets[names]
 
     def compile(
         self,
@@ -239,9 +254,8 @@ class TorchGraph:
         found = store.open(self.concurrency)
         with self._lock:
             self._compiled = found
-            self._compiled_shapes = {tuple(each.call.shapes.values()) for each in found}
-            self._functions.clear()
-            self.buckets = sorted({each.call.bucket for each in found})
+            for each in (self._compiled_shapes, self._functions, self._buckets):
+                each.clear()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
         """See `Graph.give_back`; the memory of a GPU stays with this process."""
@@ -324,12 +338,11 @@ class Dispatched:
     def __init__(
         self, function: Callable[..., Sequence[torch.Tensor]], outputs: tuple[str, ...], compiled: Sequence[LoadedCall]
     ) -> None:
-        """Take the program's function for `outputs`, and all of its compiled calls."""
+        """Take the program's function for `outputs`, and compiled calls that have them; the last of a shape stays."""
         self._function = function
-        self._compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {}
-        able = [each for each in compiled if set(outputs) <= set(each.call.outputs)]
-        for each in sorted(able, key=lambda each: -len(each.call.outputs)):  # the one with the fewest outputs stays
-            self._compiled[tuple(each.call.shapes.values())] = each.giving(outputs)
+        self._compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {
+            tuple(each.call.shapes.values()): each.giving(outputs) for each in compiled
+        }
 
     def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
         compiled = self._compiled.get(tuple(tuple(each.shape) for each in inputs))

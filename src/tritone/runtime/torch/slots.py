@@ -36,8 +36,7 @@ class OnDevice(Protocol):
     @property
     def inputs(self) -> Mapping[str, TensorSpec]: ...
 
-    @property
-    def buckets(self) -> Sequence[Bucket]: ...
+    def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]: ...
 
     def function(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[Tensor]]: ...
 
@@ -145,7 +144,7 @@ class DeviceSlots:
     def _padded(self, count: int) -> int:
         """The rows of a step for so many streams: a number that is recorded, and rather one that is compiled."""
         size = SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]
-        compiled = min((each.rows for each in self._graph.buckets if each.rows >= count), default=None)
+        compiled = min((each.rows for each in self._graph.buckets_for(()) if each.rows >= count), default=None)
         return size if compiled is None or compiled > max(FEW, size * COMPILED_GAIN) else compiled
 
 
