@@ -320,7 +320,9 @@ class GraphRunner:
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
         lengths = self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave)
-        self.warm_up([*(Bucket(1, length) for length in lengths), *self.graph.buckets_for(outputs)], run)
+        # The largest first, so that recordings of smaller ones fit into the memory that theirs leave on a GPU.
+        compiled = sorted(self.graph.buckets_for(outputs), key=lambda each: -each.rows * each.samples)
+        self.warm_up([*compiled, *(Bucket(1, length) for length in lengths)], run)
 
     def _give_back(self) -> None:
         self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)
