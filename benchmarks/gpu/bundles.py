@@ -2,7 +2,7 @@
 
 MODELS["wenet-512"].make(folder)  ->  folder/wenet-512, a bundle of torch programs
 
-They say about 25 to 35 words in ten seconds of speech, as people do.
+They say about 25 to 40 words in ten seconds of speech, as people do.
 """
 
 from collections.abc import Mapping, Sequence

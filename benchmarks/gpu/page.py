@@ -149,10 +149,10 @@ def _summary_page(found: Found, folder: Path) -> str:
     parts = [
         "# Speed and accuracy on a GPU",
         "Ratios are to the compiled network alone on the same machine, in the same run but where a page says so: "
-        "the bundle's own torch program through torch's "
-        "compiler with static shapes, replayed as a CUDA graph, audio on the device. Random weights of published "
-        "sizes that say about as many words as people do; different audio in every request. Served means through "
-        "Triton and gRPC, with the load test on the same machine.",
+        "the bundle's own torch program through torch's compiler with static shapes, replayed as a CUDA graph, with "
+        "audio on the device. Random weights of published sizes, whose texts are about as long as people's but where "
+        "a page says so; different audio in every request. Served means through Triton and gRPC, with the load test "
+        "on the same machine.",
         Table("What was asked for, and what was measured", columns, rows).to_markdown(),
     ]
     parts.append(_accuracy(found))

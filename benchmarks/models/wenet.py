@@ -29,7 +29,8 @@ SPECIAL = ("<blank>", "<unk>", "<sos/eos>", "▁")
 NEVER = -40.0  # logit of special tokens, where the rate of the others is given
 COLOUR_CHANGE = 640  # samples, 40 ms: one encoder frame
 BLANK_HEAD_START = 4.0  # natural-log units; about as many blanks as a trained model says
-BALANCED_ON_S = 20
+BALANCED_ON_S, EACH_S = 60, 10  # in utterances: what a random network says depends on how much it hears at once
+SHARPER = 4.0  # logits, where the rate of tokens is given: trained models are sure of most frames, so beams agree
 HALVINGS = 14
 
 
@@ -113,9 +114,9 @@ def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> dict[str, 
         model.encoder.global_cmvn.mean.fill_(5.0)
         model.encoder.global_cmvn.istd.fill_(0.3)
         if size.token_rate:
-            _balance(model, speech(BALANCED_ON_S), size.token_rate)
+            _balance(model, speech(BALANCED_ON_S).reshape(-1, EACH_S * 16000), size.token_rate)
         else:
-            _balance(model, babble(160_000, seed=1))
+            _balance(model, babble(160_000, seed=1)[None])
     folder.mkdir(parents=True, exist_ok=True)
     paths = {"checkpoint": folder / "final.pt", "config": folder / "train.yaml", "tokens": folder / "units.txt"}
     torch.save(model.state_dict(), paths["checkpoint"])
@@ -144,12 +145,16 @@ def babble(samples: int, seed: int) -> npt.NDArray[np.float32]:
 
 
 def _balance(model: AsrModel, heard: npt.NDArray[np.float32], token_rate: float | None = None) -> None:
-    """Have every token vary about equally over frames, and the blank win as often as in speech, or at that rate."""
-    waveform = torch.from_numpy(heard)[None]
-    features, count = Fbank(num_mel_bins=model.config.num_mel_bins)(waveform, torch.tensor([waveform.shape[1]]))
+    """Have every token vary about equally over frames, and the blank win as often as in speech, or at that rate.
+
+    `heard`: (utterances, samples).
+    """
+    waveform = torch.from_numpy(heard)
+    counts = torch.full((len(heard),), waveform.shape[1])
+    features, count = Fbank(num_mel_bins=model.config.num_mel_bins)(waveform, counts)
     encoded, _ = model.eval().encoder(features, count)
     head, blank = model.ctc.ctc_lo, model.config.blank_id
-    logits = encoded[0] @ head.weight.T
+    logits = (encoded @ head.weight.T).flatten(0, 1)
     scale = 3.0 / logits.std(dim=0)
     head.weight.mul_(scale.unsqueeze(1))
     head.bias.copy_(-logits.mean(dim=0) * scale)
@@ -159,16 +164,18 @@ def _balance(model: AsrModel, heard: npt.NDArray[np.float32], token_rate: float 
     head.bias[1 : len(SPECIAL)] = NEVER
     if model.config.eos_id is None:
         head.bias[-1] = NEVER  # which then starts and ends sentences
-    scores = encoded[0] @ head.weight.T + head.bias
-    others, tokens = scores.index_fill(1, torch.tensor([blank]), NEVER).max(dim=1)
-    leads = others - scores[:, blank]  # over the blank, frame by frame
+    scores = encoded @ head.weight.T + head.bias
+    others, tokens = scores.index_fill(2, torch.tensor([blank]), NEVER).max(dim=2)
+    leads = others - scores[:, :, blank]  # over the blank, frame by frame
     low, high = -60.0, 60.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
         best = torch.where(leads > middle, tokens, blank)
-        said = int(((best[1:] != best[:-1]) & (best[1:] != blank)).sum())
-        low, high = (middle, high) if said > token_rate * len(heard) / 16000 else (low, middle)
+        said = int(((best[:, 1:] != best[:, :-1]) & (best[:, 1:] != blank)).sum())
+        low, high = (middle, high) if said > token_rate * heard.size / 16000 else (low, middle)
     head.bias[blank] += (low + high) / 2
+    for each in (head.weight, head.bias):
+        each.mul_(SHARPER)
 
 
 def main() -> None:
