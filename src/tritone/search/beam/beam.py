@@ -3,7 +3,6 @@
 log-probabilities, bonuses and last marks of what is alive  ->  hypotheses, best first
 """
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -128,13 +127,10 @@ class Beam(ABC):
             np.concatenate([settled, self._marks[: int(self._record["num_marks"])]]) if len(settled) else self._marks
         )[path]
         ids, frames = np.ascontiguousarray(fields["token"]), np.ascontiguousarray(fields["frame"])
-        after, confidences = frames + 1, np.exp(np.minimum(fields["log_prob"], 0, dtype=np.float64))
-        shared = [token.confidence for token in tokens_of(settled)]
+        after, confidences = frames + 1, confidences_of(fields)
         found, begin = [], 0
         columns = (each[order].tolist() for each in (log_probs, bonuses, scores))
         for log_prob, bonus, score, end in zip(*columns, ends.tolist(), strict=True):
-            if shared:  # to the last digit as `take_settled` returns them
-                confidences[begin : begin + len(shared)] = shared
             tokens = TokenRow(ids[begin:end], frames[begin:end], after[begin:end], confidences[begin:end])
             found.append(Hypothesis(tokens, log_prob=log_prob, bonus=bonus, score=score))
             begin = end
@@ -209,8 +205,14 @@ def grown(array: npt.NDArray[Any], wanted: int) -> npt.NDArray[Any]:
 def tokens_of(marks: npt.NDArray[Any]) -> list[Token]:
     """The tokens of marks, (n,) `MARK` records."""
     return [
-        Token(id, frame, frame + 1, min(math.exp(log_prob), 1.0))
-        for id, frame, log_prob in zip(
-            marks["token"].tolist(), marks["frame"].tolist(), marks["log_prob"].tolist(), strict=True
+        Token(id, frame, frame + 1, confidence)
+        for id, frame, confidence in zip(
+            marks["token"].tolist(), marks["frame"].tolist(), confidences_of(marks).tolist(), strict=True
         )
     ]
+
+
+def confidences_of(marks: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The probabilities of marks, (n,), always by numpy: with AVX-512 its last digit is not that of `math.exp`."""
+    confidences: npt.NDArray[np.float64] = np.exp(np.minimum(marks["log_prob"], 0, dtype=np.float64))
+    return confidences
