@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tritone.loadtest.findings.result import Latency
-from tritone.loadtest.options import WindowPlan
+from tritone.loadtest.options import LoadOptions, WindowPlan
 from tritone.loadtest.requests.windows import MAX_KINDS, End, Event, Recorder, Tick, is_stable
 
 PLAN = WindowPlan(warmup_s=1.0, window_s=2.0, max_window_s=6.0, min_requests=4, max_windows=5)
@@ -189,6 +189,13 @@ def test_a_server_that_never_says_the_same_twice_does_not_fill_the_memory(monkey
 def test_a_plan_that_cannot_work_is_refused(wrong: dict[str, float]):
     with pytest.raises(ValueError, match="must be"):
         WindowPlan(**wrong)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("window_s", "tick_s", "expected"), [(3, 0.5, 0.5), (0.2, 0.5, 0.2), (0.01, 0.5, 0.1), (1, 0.02, 0.02)]
+)
+def test_a_short_window_does_not_last_as_long_as_a_report_takes(window_s: float, tick_s: float, expected: float):
+    assert LoadOptions(windows=WindowPlan(window_s=window_s), tick_s=tick_s).report_s == expected
 
 
 @given(st.lists(st.floats(0, 100), min_size=1, max_size=200))

@@ -7,6 +7,7 @@ from tritone.container import usable_cpus
 from tritone.evaluate.normalize import Normalization
 
 MAX_PROCESSES = 16
+LEAST_TICK_S = 0.1  # between reports, unless `tick_s` is less
 WINDOWS_LONGER = 5.0  # times its length that a window with few requests may last
 
 
@@ -85,7 +86,7 @@ class LoadOptions:
     # Starts of streams are spread evenly over this time, each at random in its part, so that chunks and ends come
     # evenly; None is the mean length of the audio, at least 5 chunks and at most 10 s.
     start_spread_s: float | None = None
-    tick_s: float = 0.5  # how often a process reports
+    tick_s: float = 0.5  # longest time between reports of a process
     drain_s: float = 5.0  # how long late answers are waited for at the end
 
     def __post_init__(self) -> None:
@@ -99,6 +100,11 @@ class LoadOptions:
         for name in ("drain_s", "start_spread_s"):
             if not 0 <= (getattr(self, name) or 0.0) < float("inf"):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+    @property
+    def report_s(self) -> float:
+        """Time between reports of a process: no longer than a window, which ends with a report."""
+        return min(self.tick_s, max(LEAST_TICK_S, self.windows.window_s))
 
     @property
     def chunk_s(self) -> float:

@@ -78,7 +78,7 @@ class ClosedJob(LoadJob):
     concurrency: int
 
     def run(self, link: Link) -> None:
-        tick_s = self.options.tick_s
+        tick_s = self.options.report_s
         with self._open() as loop:
             begin = loop.begin(link)
             loop.answered = lambda error: loop.rest() if error.startswith(UNREACHABLE) else loop.send()
@@ -106,12 +106,12 @@ class OpenJob(LoadJob):
         with self._open() as loop:
             begin = loop.begin(link)
             due = begin + next(times)
-            next_tick = begin + self.options.tick_s
+            next_tick = begin + self.options.report_s
             while not link.stopping.is_set():
                 now = time.perf_counter()
                 if now >= next_tick:
                     link.report(loop.take())
-                    next_tick += self.options.tick_s
+                    next_tick += self.options.report_s
                 elif now < due:
                     link.stopping.wait(min(due, next_tick) - now)
                 elif loop.num_in_flight >= self.max_in_flight:

@@ -161,7 +161,7 @@ class _Measuring:
         return self._measurement(list(self._recorder.windows), len(jobs), self._notes_of_the_end())
 
     def _advance(self, fleet: Fleet, watch: ServerWatch) -> None:
-        tick, *others = fleet.receive(self._options.tick_s + PATIENCE_S)
+        tick, *others = fleet.receive(self._options.report_s + PATIENCE_S)
         for other in others:
             tick.absorb(other)
         event = self._recorder.add(tick)
