@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     repository = tmp_path_factory.mktemp("demo") / "repository"
     build_repository(["demo-asr"], repository, options=ModelOptions(max_streams=16))
-    with TritonServer(repository, quiet_options(drain_s=0)) as running, Client(running.grpc_address) as connected:
+    with TritonServer(repository, quiet_options()) as running, Client(running.grpc_address) as connected:
         yield connected
 
 

@@ -27,7 +27,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("demo") / "repository"
     build_repository(["demo-asr"], repository, options=ModelOptions(max_streams=16, queue_delay_ms=0))
     build_repository(["demo-speaker"], repository, options=ModelOptions(queue_delay_ms=0))
-    with TritonServer(repository, quiet_options(drain_s=0)) as server:
+    with TritonServer(repository, quiet_options()) as server:
         yield server
 
 

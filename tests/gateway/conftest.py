@@ -35,7 +35,7 @@ def triton(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=streaming)
     write_models(repository, "talk")
     build_repository([write_toy_speaker(repository.parent / "speaker")], repository, names=["voices"])
-    with TritonServer(repository, quiet_options(drain_s=0, extra=COMPLETE)) as running:
+    with TritonServer(repository, quiet_options(extra=COMPLETE)) as running:
         yield running
 
 

@@ -35,7 +35,7 @@ def raw(
         for case in find_cases(golden_folders(request.config), kind):
             name = model_name(case, mode)
             build_repository([exported(case)], repository, names=[name], modes=mode, options=options)  # type: ignore[arg-type]
-    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options()) as running:
         yield RawClient(running.grpc_address)
 
 

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from proxied import KEY, Start
+from serving import quiet_options
 from tritone.proxy import Proxy, ProxyOptions
-from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.server import TritonServer, free_ports
 from wire_toys import COMPLETE, write_models
 
 
@@ -22,7 +23,7 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]
         config.write_text(config.read_text() + 'parameters { key: "sample_rate" value: { string_value: "1000" } }')
     config = repository / "slow" / "config.pbtxt"
     config.write_text(config.read_text() + 'parameters { key: "max_queued_s" value: { string_value: "10" } }')
-    options = ServerOptions.on_free_ports(drain_s=0, key=KEY, extra=COMPLETE)
+    options = quiet_options(key=KEY, extra=COMPLETE)
     with TritonServer(repository, options) as server:
         yield server
 

@@ -9,10 +9,10 @@ import tritonclient.grpc as triton
 
 import tritone
 from proxied import Start
-from serving import Ask, RawClient, Refusal
+from serving import Ask, RawClient, Refusal, quiet_options
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.repository import ModelOptions, build_repository
-from tritone.server import ServerOptions, TritonServer
+from tritone.server import TritonServer
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +20,7 @@ def server(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     repository = tmp_path_factory.mktemp("streams")
     options = ModelOptions(max_streams=2, stream_idle_timeout_s=600, queue_delay_ms=0)
     build_repository([toy_bundle], repository, names=["live"], modes="streaming", options=options)
-    with TritonServer(repository, ServerOptions.on_free_ports(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options()) as running:
         yield running
 
 

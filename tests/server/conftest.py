@@ -141,7 +141,7 @@ def server(
     )
     build_repository([toy_bundle], repository, names=["helped"], modes="offline", options=helped)
     shutil.rmtree(files)  # the repository has its own
-    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options()) as running:
         yield running
 
 

@@ -58,7 +58,7 @@ def server(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -
         layout = EnsembleOptions(tensors="jasper" if name == JASPER else "triton")
         built = options.get(name, ModelOptions(**usual))  # type: ignore[arg-type]
         build_repository([bundle], repository, names=[name], options=built, layout=layout)
-    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options()) as running:
         yield running
 
 

@@ -75,7 +75,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     for version in (1, 2):
         both = ServingOptions(version=version, version_policy="all", priorities=2)
         build_repository([folder / "again"], repository, names=["versions"], serving=both)
-    options = quiet_options(drain_s=0, open="control")
+    options = quiet_options(open="control")
     with TritonServer(repository, options) as server, Client(server.grpc_address) as client:
         yield Served(server, repository, client)
 

@@ -15,8 +15,9 @@ from wire_toys import write_models
 OWNER = """
 import sys
 from pathlib import Path
-from wire_toys import COMPLETE, running_server
-with running_server(Path(sys.argv[1]), COMPLETE):
+from tritone.server import ServerOptions, TritonServer
+from wire_toys import COMPLETE
+with TritonServer(Path(sys.argv[1]), ServerOptions.on_free_ports(drain_s=0, extra=COMPLETE)):
     print("up", flush=True)
     sys.stdin.read()
 """

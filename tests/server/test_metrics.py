@@ -32,7 +32,7 @@ def counted(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
     for name, options in MODELS.items():
         modes = "streaming" if name == "few" else "offline"
         build_repository([toy_bundle], repository, names=[name], modes=modes, options=options)  # type: ignore[arg-type]
-    with TritonServer(repository, quiet_options(drain_s=0, open="control")) as server:
+    with TritonServer(repository, quiet_options(open="control")) as server:
         await_metrics(server)
         yield server
 

@@ -23,7 +23,7 @@ def test_requests_of_different_lengths_get_the_references_tokens(shared: Shared,
     build_repository([exported.bundle], tmp_path / "repository", names=["tdt"], options=options)
     waveforms = [babble(length, seed=length) for length in (9000, 16000, 300, 12345)]
     with (
-        TritonServer(tmp_path / "repository", quiet_options(drain_s=0)) as running,
+        TritonServer(tmp_path / "repository", quiet_options()) as running,
         Client(running.grpc_address) as client,
     ):
         found = client.transcribe(waveforms, model="tdt", details=True)

@@ -49,7 +49,7 @@ def needed(name: str) -> Path:
 def served(toy_bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("others") / "repository"
     build_repository([toy_bundle], repository, options=ModelOptions(queue_delay_ms=0))
-    with TritonServer(repository, quiet_options(drain_s=0)) as server:
+    with TritonServer(repository, quiet_options()) as server:
         yield server
 
 

@@ -82,7 +82,7 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
     for name in ("spec", "letters", "judged"):
         spec = read_spec(folder / f"{name}.yaml")
         build_ensemble(spec, bundles_of(spec, folder, folder / "made"), repository)
-    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options()) as running:
         yield running
 
 

@@ -75,7 +75,7 @@ def served(objects: ObjectServer, built: Path) -> Iterator[tuple[ServerOptions, 
     """`tritone serve s3://...`, with its options, and the repository."""
     store = open_store(ADDRESS)
     push(built, store)
-    options = quiet_options(drain_s=0)
+    options = quiet_options()
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", ADDRESS, "--poll-s", "0.3"]
     process = subprocess.Popen(
         [*command, *ports(options)],

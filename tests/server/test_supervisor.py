@@ -161,7 +161,7 @@ def test_a_model_that_pauses_gives_nobody_another_s_text_and_is_served_again(
 @pytest.mark.slow
 def test_a_model_without_its_process_is_not_ready_until_it_is_loaded_again(repository: Path) -> None:
     said: list[str] = []
-    with TritonServer(repository, quiet_options(drain_s=0)) as server:
+    with TritonServer(repository, quiet_options()) as server:
         watch = ModelWatch(server, said.append)
         watch.look()
         model_process(server.pid).kill()
@@ -183,7 +183,7 @@ def test_a_model_without_its_process_is_not_ready_until_it_is_loaded_again(repos
 @pytest.mark.slow
 def test_a_model_that_somebody_unloads_is_not_taken_for_lost(repository: Path) -> None:
     said: list[str] = []
-    with TritonServer(repository, quiet_options(drain_s=0)) as server:
+    with TritonServer(repository, quiet_options()) as server:
         watch = ModelWatch(server, said.append)
         server.control.unload("toy")
         states = {}
@@ -249,7 +249,7 @@ def test_a_second_signal_ends_the_server_at_once(serve: Serve, repository: Path)
 
 @pytest.fixture(scope="module")
 def locked(repository: Path) -> Iterator[TritonServer]:
-    with TritonServer(repository, quiet_options(drain_s=0, open="trace")) as server:
+    with TritonServer(repository, quiet_options(open="trace")) as server:
         yield server
 
 

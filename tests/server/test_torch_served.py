@@ -30,7 +30,7 @@ def both(toy_bundle_of_both: Path) -> Path:
 def raw(both: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RawClient]:
     repository = tmp_path_factory.mktemp("served") / "repository"
     build_repository([both], repository, options=ModelOptions(runtime="torch", threads=1, queue_delay_ms=50))
-    with TritonServer(repository, quiet_options(drain_s=0)) as running:
+    with TritonServer(repository, quiet_options()) as running:
         yield RawClient(running.grpc_address)
 
 

@@ -78,4 +78,4 @@ def liar_server(bundle: Path, folder: Path, *vices: str, mode: str = "offline") 
     for vice in vices:
         (model,) = build_repository([bundle], folder, names=[vice], modes=mode, options=options)  # type: ignore[arg-type]
         (model.path / "1" / "model.py").write_text(CODE.format(mode=mode, nap=NAP_S), encoding="utf-8")
-    return TritonServer(folder, quiet_options(drain_s=0, stop_timeout_s=5))
+    return TritonServer(folder, quiet_options())

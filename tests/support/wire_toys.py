@@ -6,7 +6,8 @@ They hold no code of Tritone: a client that is tested with them is tested agains
 import shutil
 from pathlib import Path
 
-from tritone.server import ServerOptions, TritonServer
+from serving import quiet_options
+from tritone.server import TritonServer
 
 MODELS = Path(__file__).parent / "wire_models"
 # For servers of models whose configurations are complete, but not written by `tritone build`: Triton would start every
@@ -116,4 +117,4 @@ def toy_server(folder: Path, *names: str, extra: tuple[str, ...] = ()) -> Triton
 
 def running_server(repository: Path, extra: tuple[str, ...] = ()) -> TritonServer:
     """A server on free ports, with more arguments of tritonserver; to be used in a `with` statement."""
-    return TritonServer(repository, ServerOptions.on_free_ports(drain_s=0, extra=extra))
+    return TritonServer(repository, quiet_options(extra=extra))
