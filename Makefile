@@ -10,7 +10,7 @@
 # make clean   remove .venv, caches and build output
 #
 # PYTHON=... chooses the interpreter (3.10 to 3.12), PIP_ARGS=... adds options to pip, and WORKERS=...
-# says how many processes share the tests.
+# says how many processes share the tests, and the modules that mypy checks.
 
 SHELL := /bin/sh
 VENV := .venv
@@ -56,7 +56,7 @@ test-images: $(VENV)/.full
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	MYPY_NUM_WORKERS=$(WORKERS) $(BIN)/mypy
 
 venv: $(VENV)/.full
 
