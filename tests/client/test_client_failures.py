@@ -74,7 +74,7 @@ def test_the_other_protocols_port_is_unreachable_and_does_not_hang(slow_server: 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_too_slow_an_answer_is_a_timeout_with_the_limit_in_it(slow_server: TritonServer, protocol: str):
     with connect(slow_server, protocol, timeout_s=0.3) as client:
-        (result,) = client.transcribe([seconds(1.0)], model="slow")
+        (result,) = client.transcribe([seconds(0.6)], model="slow")
         assert isinstance(result.error, ServerTimeoutError)
         assert "0.3 s" in str(result.error)
     with connect(slow_server, protocol, timeout_s=30) as client:

@@ -231,8 +231,14 @@ def test_tls_protects_both_protocols(start: Start, certificates: Path, mutual: b
 
 
 def test_a_renewed_certificate_is_used_without_a_restart(
-    start: Start, tmp_path: Path, certificates: Path, caplog: pytest.LogCaptureFixture
+    start: Start,
+    tmp_path: Path,
+    certificates: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("tritone.proxy.proxy.TICK_S", 0.1)
+
     def put(name: str, *suffixes: str) -> None:
         for suffix in suffixes:
             shutil.copy(certificates / f"{name}{suffix}", tmp_path / f"served{suffix}")

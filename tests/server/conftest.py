@@ -24,7 +24,7 @@ from tritone.server import TritonServer
 # name of the bundle's models -> what is built, how it is served. The queue delay lets requests that are sent at once
 # share a batch; a batch that is full does not wait.
 MODELS = {
-    "toy": ("offline", ModelOptions(max_batch_size=8, queue_delay_ms=100, max_audio_s=20)),
+    "toy": ("offline", ModelOptions(max_batch_size=8, queue_delay_ms=50, max_audio_s=20)),
     "narrow": ("offline", ModelOptions(max_batch_size=8, queue_delay_ms=500, queue_limit=2)),
     "toy-chunks": (
         "streaming",
@@ -38,7 +38,7 @@ MODELS = {
 DECODING = {
     "attention_rescoring": (
         "offline",
-        ModelOptions(search="rescoring", ctc_weight=50, queue_delay_ms=100, max_batch_size=8),
+        ModelOptions(search="rescoring", ctc_weight=50, queue_delay_ms=50, max_batch_size=8),
     ),
     "streaming_wenet": (
         "streaming",
@@ -57,7 +57,7 @@ DECODING = {
 }
 # Of a transducer. The first has the name that sherpa's clients expect; a streaming model there is called the same.
 TRANSDUCING = {
-    "transducer": ("offline", ModelOptions(max_batch_size=16, queue_delay_ms=100, max_audio_s=60)),
+    "transducer": ("offline", ModelOptions(max_batch_size=16, queue_delay_ms=50, max_audio_s=60)),
     "transducer-live": (
         "streaming",
         ModelOptions(queue_delay_ms=20, max_batch_size=4, max_streams=4, stream_idle_timeout_s=600),
@@ -75,7 +75,7 @@ TRANSDUCING = {
     ),
 }
 # Of a speaker model, which has the name that clients of WeSpeaker expect.
-SPEAKING = ModelOptions(max_batch_size=8, queue_delay_ms=100, max_audio_s=20)
+SPEAKING = ModelOptions(max_batch_size=8, queue_delay_ms=50, max_audio_s=20)
 # Every letter and digit is as likely, but for a "c".
 LETTERS = string.ascii_lowercase + string.digits
 LM = "\n".join(
