@@ -138,6 +138,7 @@ def pytest_collection() -> Iterator[None]:
     gc.disable()
     yield
     gc.freeze()
+    gc.set_threshold(50_000)  # Python looks after every 700 objects, and tests make many millions
     gc.enable()
 
 

@@ -75,7 +75,7 @@ def test_under_nohup_a_closed_terminal_does_not_end_the_server_and_sigterm_does(
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # children inherit it, which is all that nohup does
     try:
         options = quiet_options()
-        process = serve(repository, *ports(options))
+        process = serve(repository, *ports(options), "--drain-s", 0)  # nothing is in flight
         lines_until(process, "^Serving on")
     finally:
         signal.signal(signal.SIGHUP, before)
