@@ -1,6 +1,8 @@
+import asyncio
 import queue
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,6 +14,8 @@ from tritonclient.utils import InferenceServerException
 
 from proxied import KEY, Start, inputs, text
 from tritone.proxy import Limits, Proxy
+from tritone.proxy.grpc import _Relay
+from tritone.proxy.owners import Stream
 from tritone.server import TritonServer
 
 Client = triton.InferenceServerClient
@@ -226,6 +230,41 @@ def test_a_client_that_breaks_off_its_call_leaves_no_stream_open(client: Any, pr
     assert proxy.wait_idle(5)
     again = text(client.infer("running", inputs([0.0]), sequence_id=6, sequence_start=True, sequence_end=True))
     assert again == "1 1 of 1"
+
+
+def test_a_call_that_seems_to_end_before_it_is_broken_off_leaves_no_stream_open() -> None:
+    """gRPC may tell of the end of the requests first, and that they were broken off when Triton has answered."""
+
+    async def ended_streams(broken_off: bool) -> list[Any]:
+        stream, ended, answered = Stream(None, "running", 5, 6, b""), [], asyncio.Event()
+
+        class Upstream:
+            async def done_writing(self) -> None:
+                pass
+
+            async def __aiter__(self) -> AsyncIterator[bytes]:
+                answered.set()
+                return
+                yield b""
+
+        async def no_requests() -> AsyncIterator[bytes]:
+            return
+            yield b""
+
+        relay = _Relay(SimpleNamespace(streams=SimpleNamespace(end=ended.append)), Upstream(), None, None, False)
+        relay._streams = {stream}
+        running = asyncio.ensure_future(relay.run(no_requests()))
+        await answered.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)  # all that it does without waiting
+        if broken_off:
+            running.cancel()
+        await asyncio.wait((running,))
+        relay.close()
+        return ended
+
+    assert len(asyncio.run(ended_streams(True))) == 1
+    assert asyncio.run(ended_streams(False)) == []  # it goes on in another call
 
 
 def test_a_server_that_is_gone_is_told_with_a_hint(start: Start) -> None:

@@ -50,6 +50,9 @@ LOCKED_CALLS = {
 ERROR_MESSAGE = b"\x0a"  # a ModelStreamInferResponse that begins so is an error
 GOODBYE_TIMEOUT_S = 5.0
 STOP_GRACE_S = 1.0
+# A call that its client breaks off looks like one that it ends until gRPC cancels it, which on a busy machine is after
+# Triton has answered its end.
+BROKEN_OFF_S = 0.2
 
 # gRPC's own words when a connection is missing or breaks; Triton's refusals speak of queues and models.
 CONNECTION = re.compile(r"connect|socket|stream removed|broken pipe|goaway|transport|recvmsg|sendmsg", re.IGNORECASE)
@@ -284,6 +287,8 @@ class _Relay:
             async for response in self._upstream:
                 await self._answer(response)
             await sending
+            if not all(each.ending for each in self._streams):
+                await asyncio.sleep(BROKEN_OFF_S)
             self._finished = True
         finally:
             sending.cancel()
