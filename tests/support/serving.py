@@ -20,6 +20,7 @@ import psutil
 import tritonclient.grpc as triton
 
 from tritone.server import ServerOptions, TritonServer, free_ports
+from tritone.server.checks import SHARED_MEMORY
 
 TIMEOUT_S = 30.0
 Serve = Callable[..., "subprocess.Popen[str]"]  # the fixture `serve`
@@ -167,12 +168,14 @@ def descendants(pid: int) -> list[psutil.Process]:
 
 
 def kill_tree(process: "subprocess.Popen[str]") -> None:
-    """Kill a process that may still run, and everything below it; close its pipes."""
+    """Kill a process that may still run, and everything below it, also a guard; close its pipes, free its memory."""
     if process.poll() is None:
         for each in [*descendants(process.pid), psutil.Process(process.pid)]:
             with suppress(psutil.NoSuchProcess):  # a supervisor ends processes meanwhile
                 each.kill()
     process.communicate()
+    for region in SHARED_MEMORY.glob(f"tritone_{process.pid}_*"):
+        region.unlink(missing_ok=True)
 
 
 def alive(processes: Sequence[psutil.Process]) -> list[psutil.Process]:
