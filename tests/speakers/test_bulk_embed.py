@@ -138,6 +138,20 @@ def test_an_interrupt_keeps_what_was_embedded_and_the_next_run_has_the_rest(tmp_
     assert list(embedded(tmp_path)) == ["u1", "u2", "u3", "u4"]
 
 
+def test_what_failed_before_an_interrupt_is_listed_before_what_fails_after_it(tmp_path: Path):
+    """The list is that of a run that nothing has cut off."""
+    system = Told()
+    system.batch = 2
+    system.fails = {"1": AudioError("no"), "5": AudioError("no"), "6": AudioError("no")}
+    system.raises = {"4": KeyboardInterrupt()}
+    corpus = recordings(1, 2, 4, 3, 5, 6)
+    for _ in range(2):
+        embed_corpus(corpus, system, tmp_path)
+        system.raises.clear()
+    # The rest is asked for at once, every second one first.
+    assert [each["id"] for each in failures(tmp_path)] == ["u1", "u6", "u5"]
+
+
 def test_a_server_that_goes_away_stops_the_run_and_is_no_failure_of_a_recording(tmp_path: Path):
     system = Told()
     system.fails = {"4": ServerUnreachableError("gone")}

@@ -155,7 +155,9 @@ class _CorpusEmbedding:
         self._progress = progress
         self._total = len(recordings)
         states = [True if each.id in archive else False if each.id in failed else None for each in recordings]
-        self.pending = [[recordings[place] for place in places] for places in left_to_do(states, batch)]
+        cut, failed_before = left_to_do(states, batch)
+        # In this order the list of failures is that of a run that nothing has cut off.
+        self.pending = [[recordings[place] for place in places] for places in (failed_before, cut)]
         self._started: float | None = None
         self._elapsed_s = 0.0
         self._audio_s = 0.0

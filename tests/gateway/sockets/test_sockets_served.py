@@ -9,12 +9,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import soundfile
+from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
 from fake_speech import heard
@@ -77,7 +79,8 @@ def test_a_model_that_there_is_not_is_told(gateway: GatewayServer) -> None:
         ("/sherpa-onnx?model=none", "Done"),
     ):
         with opened(gateway, path) as client:
-            client.send(first)
+            with suppress(ConnectionClosed):  # where the model is in the address, the gateway may be faster
+                client.send(first)
             messages, code = heard(client)
         assert "none" in str(messages[-1])
         assert code == 1008
