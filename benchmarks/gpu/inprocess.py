@@ -65,10 +65,10 @@ def prepare(
         for shape, batch in zip(shapes, batches, strict=True):
             callers = shape.get("callers", 1)
             work.take()
-            found_s = _measured(lambda: call(batch), len(batch), callers, seconds)  # noqa: B023
-            done = work.take()
-            parts = {"network_ms": done.network_s, "search_ms": done.search_s}
-            rows.append({**shape, **found_s, **{name: 1000 * s / found_s["batches"] for name, s in parts.items()}})
+            row = {**shape, **_measured(lambda: call(batch), len(batch), callers, seconds)}  # noqa: B023
+            done, each_ms = work.take(), 1000 / row["batches"]
+            row |= {"network_ms": each_ms * done.network_s, "search_ms": each_ms * done.search_s}
+            rows.append(row)
         if rows and found is not None and hasattr(found[0], "text"):
             rows[-1]["words"] = float(np.mean([len(each.text.split()) for each in found]))
         return rows

@@ -27,7 +27,7 @@ Content = Mapping[str, Mapping[str, Any]]
 SEARCHES = {"": "greedy", "rescoring": "rescoring", "prefix-beam": "prefix beam 10", "modified-beam": "modified beam 4"}
 CHUNK_BAR_MS = 150.0
 IN_TIME = 0.99
-_CALLERS = {1: "one batch after the other", 2: "two batches at once"}
+CALLERS = {1: "one batch after the other", 2: "two batches at once"}
 
 WENET = """
 WeNet's own figures, one T4, fp16, AISHELL-2's U2++ (for the layout; another GPU): 5 s of audio 228 utterances a second
@@ -232,7 +232,7 @@ def _goals(found: Found) -> list[Goal]:
         told = f"{row['utterances_s']:,.0f} utt/s, {_where(row)}" if row else ""
         met = None if value is None else value >= 0.8
         goals.append((f"ResNet34 2.02 s, {precision}, served ÷ compiled", "≥ 0.8", value, told, met))
-    for callers, how in _CALLERS.items():
+    for callers, how in CALLERS.items():
         ratios = [each["ratio"] for each in _jasper_rows(found) if each.get("ratio") and each["callers"] == callers]
         least = min(ratios, default=None)
         told = f"{len(ratios)} points, the largest {max(ratios):.2f}" if ratios else ""
@@ -251,8 +251,12 @@ def _goals(found: Found) -> list[Goal]:
 
 
 def _where(row: Row) -> str:
-    build = "".join(f", {in_words(name, text_of(value))}" for name, value in (row.get("build") or {}).items())
-    return f"{row['load']:.0f} in flight{', with MPS' if row.get('mps') else ''}{build}"
+    return ", ".join([f"{row['load']:.0f} in flight", *(["with MPS"] if row.get("mps") else []), *_options(row)])
+
+
+def _options(row: Row) -> list[str]:
+    """The options of `tritone build` that a load names, in words."""
+    return [in_words(name, text_of(value)) for name, value in (row.get("build") or {}).items()]
 
 
 def _stream_goal(found: Found, streams: int, bar_ms: float | None) -> Goal:
@@ -419,10 +423,7 @@ def _loads(found: Found, part: str) -> str:
 
 
 def _settings(row: Row) -> str:
-    build = row.get("build") or {}
-    told = [in_words(name, text_of(value)) for name, value in build.items()]
-    sizes = ", ".join(told) or "as usual"
-    return f"{sizes}, MPS" if row.get("mps") else sizes
+    return ", ".join([*(_options(row) or ["as usual"]), *(["MPS"] if row.get("mps") else [])])
 
 
 def _page(found: Found, part: str, *more: str) -> str:
@@ -550,7 +551,7 @@ def _jasper_page(found: Found, folder: Path) -> str:
         figure, (axes,) = new_figure(
             f"Throughput against latency, {seconds:g} s of audio", subtitle="one point for each batch size"
         )
-        lines = [(f"pipeline, {how}", callers, "batch_ms", "throughput") for callers, how in _CALLERS.items()]
+        lines = [(f"pipeline, {how}", callers, "batch_ms", "throughput") for callers, how in CALLERS.items()]
         for index, (name, callers, x, y) in enumerate([*lines, ("compiled network", 1, "bare_ms", "bare")]):
             chosen = [row for row in rows if row["seconds"] == seconds and row["callers"] == callers]
             points = [(row[x], row[y]) for row in chosen if x in row]

@@ -110,7 +110,7 @@ MORE = {"max_batch_size": 256, "instances": 3}
 MOST = {"max_batch_size": 512, "instances": 3}
 PAIR = {"max_batch_size": 256, "instances": 2}  # beside each other, not in turns
 ALL = {"max_batch_size": 512, "instances": 4}
-AT_ONCE = {"queue_delay_ms": 0.0}  # no request waits for others
+WAITING = {"queue_delay_ms": 1.0}  # for others to share a batch with
 FILLED = {"instances": 6, "queue_delay_ms": 4.0}  # for small networks that are compiled for full batches alone
 
 
@@ -144,7 +144,7 @@ PARTS: dict[str, Part] = {
             Load(model="wenet-512", load=64),
             Load(model="wenet-512", load=16),
             Load(model="wenet-512", load=1),
-            *(Load(model="wenet-512", load=load, build=AT_ONCE) for load in (256, 64, 16, 1)),
+            *(Load(model="wenet-512", load=load, build=WAITING, full=True) for load in (256, 64, 16, 1)),
             Load(model="wenet-512", load=512, mps=True),
             Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=PAIR, mps=True),
             Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=PAIR, mps=True),

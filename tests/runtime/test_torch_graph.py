@@ -193,6 +193,17 @@ class HostQueue:
     """Stands in for a `CudaQueue`: the device is the CPU."""
 
     device = torch.device("cpu")
+    alone, sent = True, 0
+
+    def call(self) -> AbstractContextManager[bool]:
+        return nullcontext(self.alone)
+
+    def send(self, arrays: Sequence[np.ndarray]) -> list[Tensor]:
+        self.sent += 1
+        return [torch.from_numpy(array.copy()) for array in arrays]
+
+    def received(self, sent: list[Tensor]) -> list[Tensor]:
+        return sent
 
     def turn(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -472,25 +483,10 @@ def test_a_call_is_alone_until_another_begins(monkeypatch: pytest.MonkeyPatch) -
 
 def test_only_a_call_alone_is_fed_in_the_stream_that_computes_it(both: Path) -> None:
     """Beside others, and where nothing is recorded, arrays are sent ahead; the results are the same."""
-
-    class Queue(HostQueue):
-        def __init__(self) -> None:
-            self.alone, self.sent = True, 0
-
-        def call(self) -> AbstractContextManager[bool]:
-            return nullcontext(self.alone)
-
-        def send(self, arrays: Sequence[np.ndarray]) -> list[Tensor]:
-            self.sent += 1
-            return [torch.from_numpy(array.copy()) for array in arrays]
-
-        def received(self, sent: list[Tensor]) -> list[Tensor]:
-            return sent
-
     graph = TorchGraph(both / "encoder.pt2", threads=1)
     names = ["best_tokens", "num_frames"]
     expected = graph(feed("hello"), names)
-    queue: Any = Queue()
+    queue: Any = HostQueue()
     graph._cuda, graph._replays = queue, Replays(queue, NEVER)
     for alone, most, sent in ((True, 10**6, 0), (False, 10**6, 1), (True, 0, 2)):
         queue.alone = alone
@@ -505,20 +501,11 @@ def test_only_short_calls_alone_are_waited_for_awake(both: Path) -> None:
     """They are known by the last one of their kind, whose time counts from its arrays to its results."""
 
     class Queue(HostQueue):
-        alone, lasts_s, now = True, 0.001, 0.0
-
-        def call(self) -> AbstractContextManager[bool]:
-            return nullcontext(self.alone)
+        lasts_s, now = 0.001, 0.0
 
         def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, awake: bool = False) -> "Arrived":
             self.now += self.lasts_s
             return super().fetch(tensors, names, awake=awake)
-
-        def send(self, arrays: Sequence[np.ndarray]) -> list[Tensor]:
-            return [torch.from_numpy(array.copy()) for array in arrays]
-
-        def received(self, sent: list[Tensor]) -> list[Tensor]:
-            return sent
 
     graph = TorchGraph(both / "encoder.pt2", threads=1)
     queue: Any = Queue()

@@ -158,8 +158,8 @@ def backend_module(name: str) -> Iterator[Any]:
 def quiet_options(**changes: object) -> ServerOptions:
     """Options on free ports, for servers that are killed when they stop: else Triton takes a second or two to end."""
     http_port, grpc_port, metrics_port = free_ports(3)
-    defaults = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
-    return ServerOptions(**(defaults | {"drain_s": 0, "stop_timeout_s": 0} | changes))  # type: ignore[arg-type]
+    ports = {"http_port": http_port, "grpc_port": grpc_port, "metrics_port": metrics_port}
+    return ServerOptions(**(ports | {"drain_s": 0, "stop_timeout_s": 0} | changes))  # type: ignore[arg-type]
 
 
 def descendants(pid: int) -> list[psutil.Process]:
