@@ -205,7 +205,7 @@ class HostQueue:
     def received(self, sent: list[Tensor]) -> list[Tensor]:
         return sent
 
-    def turn(self) -> AbstractContextManager[None]:
+    def turn(self, *, shared: bool = False) -> AbstractContextManager[None]:
         return nullcontext()
 
     def block(self, num_bytes: int) -> Tensor:
@@ -425,7 +425,7 @@ class PlayedCuda:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.told: list[str] = []
-        self._streams = iter(["computing", "there", "back"])
+        self._streams = iter(["computing", "there", "back", "after"])
         monkeypatch.setattr(torch.cuda, "Stream", lambda *_, **__: self.Stream(self.told, next(self._streams)))
         monkeypatch.setattr(torch.cuda, "Event", lambda **_: self.Event(self.told))
         monkeypatch.setattr(torch.cuda, "stream", self.stream)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from tritone.runtime.graph import HELD, PCM_SCALE, Array, TensorSpec
 from tritone.runtime.torch.held import Held
+from tritone.runtime.torch.turns import turns_of
 
 LOGGER = logging.getLogger(__name__)
 MAX_RECORDED = 64  # shapes of one function
@@ -44,6 +45,7 @@ class CudaQueue:
         self.stream = torch.cuda.Stream(device, priority=priority)
         self._there = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
+        self._after = torch.cuda.Stream(device)  # where the end of a call is noticed, which the next need not wait for
         self._lock = threading.Lock()
         self._calls = 0
         self._counting = threading.Lock()
@@ -60,10 +62,19 @@ class CudaQueue:
                 self._calls -= 1
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
-        """The time in which the calling thread alone issues work."""
-        with self._lock, torch.cuda.stream(self.stream), EXACT:
-            yield
+    def turn(self, *, shared: bool = False) -> Iterator[None]:
+        """The time in which the calling thread alone issues work; `shared`: in turns with other processes."""
+        turns = turns_of(self.device) if shared else None
+        permit = None if turns is None else turns.take()
+        try:
+            with self._lock, torch.cuda.stream(self.stream), EXACT:
+                yield
+                if permit is not None:
+                    self._after.wait_stream(self.stream)
+                    permit.release(self._after)
+        finally:
+            if permit is not None:
+                permit.release()
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array in pinned memory, which the device reads by itself."""

@@ -93,6 +93,7 @@ class TorchGraph:
         self._buckets: dict[tuple[str, ...], Sequence[Bucket]] = {}  # by outputs
         self._active = 0
         self._lock = threading.Lock()
+        self._usual: set[Any] = set()  # kinds of calls that were made on a GPU
         self._lasted: dict[Any, float] = {}  # seconds of the last call alone of each kind, on a GPU
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
@@ -142,12 +143,13 @@ class TorchGraph:
             arrays = [value for value in values if not isinstance(value, Held)]
             compiled = tuple(value.shape for value in values) in self._compiled_shapes[names]
             recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
-            with self._cuda.call() as alone, self._timed((names, *(value.shape for value in values)), alone) as short:
+            kind = (names, *((value.shape, value.dtype) for value in values))
+            with self._cuda.call() as alone, self._timed(kind, alone) as short:
                 # Inputs of a recording are copied into it in any case, and in order: alone, straight from the host.
                 direct = alone and recorded
                 pinned = [self._cuda.pinned(array) for array in arrays] if direct else []
                 sent = None if direct else self._cuda.send(arrays)
-                with self._cuda.turn():
+                with self._cuda.turn(shared=kind in self._usual):
                     arrived = iter(pinned if sent is None else self._cuda.received(sent))
                     given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
                     if recorded:
@@ -155,6 +157,8 @@ class TorchGraph:
                     else:
                         results = function(*given)
                     fetched = self._cuda.fetch(results, names, awake=short)
+                if len(self._usual) < MAX_TIMED:  # the first calls of a kind record it, which others need not wait for
+                    self._usual.add(kind)
                 return fetched.wait()
 
     def function(self, outputs: tuple[str, ...]) -> Any:

@@ -1,0 +1,115 @@
+"""Turns on a GPU: of all processes that compute on it, a few calls at once, in the order in which they asked.
+
+    permit = Turns(device).take()  ->  work is issued to a stream  ->  permit.release(stream)
+
+A GPU that processes share divides its time among all that have work for it, or under CUDA's Multi-Process Service runs
+their kernels among each other; then each call takes as long as all together. Two or three fill the gaps of each other,
+more only push each other out of the caches. A permit is a lock on a file, so what a process holds when it dies is free.
+"""
+
+import ctypes
+import fcntl
+import logging
+import os
+import stat
+import tempfile
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+LOGGER = logging.getLogger(__name__)
+AT_ONCE, AT_ONCE_WITH_MPS = 2, 3
+MPS_FOLDER = "/tmp/nvidia-mps"  # of its pipes, where the environment names no other
+VARIABLE = "TRITONE_GPU_TURNS"  # environment variable: calls at once; 0 is as many as there are
+
+
+class Turns:
+    """The permits of one GPU, shared by all processes of a user on this machine. May be used from several threads."""
+
+    def __init__(self, name: str, at_once: int = AT_ONCE, folder: Path | None = None) -> None:
+        """Take what names the GPU on this machine, and how many calls may compute on it at once.
+
+        Args:
+            folder: of the locks; by default one of this user in the folder for temporary files.
+
+        Raises:
+            OSError: the folder cannot be made, or belongs to somebody else, or others may write to it.
+        """
+        self._folder = folder or Path(tempfile.gettempdir()) / f"tritone-turns-{os.geteuid()}"
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        found = os.lstat(self._folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
+            raise PermissionError(f"{self._folder} is not a folder that only user {os.geteuid()} may write to")
+        self._name, self._at_once = name, at_once
+
+    def take(self) -> "Permit":
+        """Wait for a permit. Those that wait queue up at a gate, and the first of them for the oldest permit."""
+        gate = self._open("gate")
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            told = os.pread(gate, 1, 0)
+            number = told[0] % self._at_once if told else 0
+            place = self._open(str(number))
+            try:
+                fcntl.flock(place, fcntl.LOCK_EX)
+            except BaseException:
+                os.close(place)
+                raise
+            os.pwrite(gate, bytes([(number + 1) % self._at_once]), 0)
+            return Permit(place)
+        finally:
+            os.close(gate)
+
+    def _open(self, what: str) -> int:
+        return os.open(self._folder / f"{self._name}-{what}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+class Permit:
+    """The right to compute; released once, by whichever of the two comes first."""
+
+    def __init__(self, file: int) -> None:
+        """Take the locked file."""
+        self._file: int | None = file
+
+    def release(self, stream: torch.cuda.Stream | None = None) -> None:
+        """Give it back: at once, or when all that was issued to a stream until now has been computed.
+
+        Then the driver's own thread closes the file, so that it waits for no thread of Python.
+        """
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if stream is None or _driver().cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), _close(), file):
+            os.close(file)
+
+
+@cache
+def _driver() -> Any:
+    driver = ctypes.CDLL("libcuda.so.1")
+    driver.cuLaunchHostFunc.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
+    return driver
+
+
+@cache
+def _close() -> ctypes.c_void_p:
+    """The C library's `close`, whose argument, an int, comes where that of a host function does, a pointer."""
+    return ctypes.cast(ctypes.CDLL(None).close, ctypes.c_void_p)
+
+
+@cache
+def turns_of(device: torch.device) -> Turns | None:
+    """The turns of a CUDA device; None where the environment asks for none, or files cannot be locked."""
+    pipes = Path(os.environ.get("CUDA_MPS_PIPE_DIRECTORY", MPS_FOLDER))
+    at_once = AT_ONCE_WITH_MPS if (pipes / "control").exists() else AT_ONCE
+    with suppress(ValueError):
+        at_once = int(os.environ.get(VARIABLE, at_once))
+    if at_once < 1:
+        return None
+    try:
+        return Turns(str(torch.cuda.get_device_properties(device).uuid), min(at_once, 255))
+    except OSError as error:
+        LOGGER.warning("calls of several processes on %s do not take turns: %s", device, error)
+        return None
