@@ -208,7 +208,7 @@ def _compiled_of(bench: Bench, name: str, model: str) -> list[tuple[str, Compile
                 "precision": each.precision,
                 "search": each.search,
                 "sizes": each.sizes if chosen else "auto",
-                "steps": list(each.steps),
+                "steps": each.steps,
                 "lengths_s": [] if chosen else lengths,
             }
             found.append((name, each, arguments))

@@ -108,7 +108,7 @@ def export(model: str, folder: str, smoke: bool) -> Measure:
 
 
 def compiled(
-    bundle: str, device: str, precision: str, search: str, sizes: str, steps: list[int], lengths_s: list[float]
+    bundle: str, device: str, precision: str, search: str, sizes: str, steps: int, lengths_s: list[float]
 ) -> Measure:
     """Compile calls of a bundle ahead of time, as `tritone compile` does; takes no turn."""
     import time as clock

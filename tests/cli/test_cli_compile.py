@@ -37,17 +37,17 @@ def run(*words: object) -> Any:
 
 
 def test_the_table_has_every_size_with_its_time_and_padding(asked: dict[str, Any], toy_bundle: Path) -> None:
-    result = run(toy_bundle, "--precision", "bf16", "--rows", "64,1", "--search", "rescoring")
+    result = run(toy_bundle, "--precision", "bf16", "--rows", "64", "--search", "rescoring")
     assert result.exit_code == 0, result.output
     lines = [line.split() for line in result.stdout.splitlines()]
     assert lines == [
-        ["mode", "rows", "x", "audio", "compiled", "in", "padding"],
+        ["mode", "most", "rows", "x", "audio", "compiled", "in", "padding"],
         ["offline", "16", "x", "5.00", "s", "21.2", "s", "8.3%"],
         ["streaming", "64", "x", "0.69", "s", "before"],
     ]
     assert "opening the graph ..." in result.stderr
     assert (asked["placement"].device, asked["placement"].precision) == ("cuda", "bf16")
-    assert (asked["rows"], asked["search"], asked["sizes"], asked["lengths_s"]) == ((1, 64), "rescoring", "auto", ())
+    assert (asked["rows"], asked["search"], asked["sizes"], asked["lengths_s"]) == (64, "rescoring", "auto", ())
 
 
 def test_lengths_are_read_from_numbers_folders_and_lists(
@@ -82,7 +82,7 @@ def test_a_file_of_lengths_that_holds_none_is_refused(
 
 
 def test_rows_and_sizes_that_are_none_are_wrong_usage(toy_bundle: Path) -> None:
-    assert run(toy_bundle, "--rows", "1,x", "--device", "cpu").exit_code == 2
+    assert run(toy_bundle, "--rows", "x", "--device", "cpu").exit_code == 2
     result = run(toy_bundle, "--sizes", "64", "--device", "cpu", "--runtime", "onnxruntime")
     assert result.exit_code == 2
     assert "rows x seconds" in result.stderr

@@ -82,15 +82,30 @@ def test_calls_of_a_compiled_size_use_it_and_all_others_run_as_they_are(toy_bund
     path = toy_bundle_of_both / "encoder.pt2"
     keep(store_of(path), "77")
     graph = TorchGraph(path, threads=1)
-    assert graph.buckets_for(()) == [BUCKET]
+    offered = [Bucket(1, 9000), Bucket(2, 9000), BUCKET]
+    assert graph.buckets_for(()) == offered
     given = 2 + len(read_program(path, CPU).constants)  # weights are inputs, shared by all sizes
     assert [array.tolist() for array in graph(feed(3, 9000), ["best_tokens", "num_frames"])] == [[given], [77]]
     assert graph(feed(3, 9000), ["num_frames"])[0].tolist() == [77]  # of those outputs one may do
-    assert graph(feed(2, 9000), ["num_frames"])[0].shape == (2,)
+    assert graph(feed(2, 9000), ["num_frames"])[0].tolist() == [77]  # fewer rows, too
+    assert graph(feed(4, 9000), ["num_frames"])[0].shape == (4,)  # but no more
     assert graph(feed(3, 9000), ["num_frames", "log_probs"])[0].shape == (3,)  # which was not compiled
     graph.derive("doubled", ["best_tokens"], lambda found: 2 * found)
     sizes = [graph.buckets_for(each) for each in (["num_frames"], ["doubled"], ["log_probs"], ["doubled", "log_probs"])]
-    assert sizes == [[BUCKET], [BUCKET], [], []]  # calls are padded to those of their outputs alone
+    assert sizes == [offered, offered, [], []]  # calls are padded to those of their outputs alone
+
+
+@pytest.mark.usefixtures("loader")
+def test_a_single_row_uses_code_of_its_own(toy_bundle_of_both: Path) -> None:
+    path = toy_bundle_of_both / "encoder.pt2"
+    store = store_of(path)
+    keep(store, "3")
+    wanted = [compiling.Wanted(OUTPUTS, input_shapes(store._program.inputs, Bucket(rows, 9000))) for rows in (1, 2, 4)]
+    assert [each.is_done_by(next(store.calls())[0]) for each in wanted] == [False, True, False]
+    keep(store, "1", Bucket(1, 9000))
+    graph = TorchGraph(path, threads=1)
+    assert [graph(feed(rows, 9000), ["num_frames"])[0].tolist() for rows in (1, 2, 3)] == [[1], [3], [3]]
+    assert graph.buckets_for(()) == [Bucket(1, 9000), Bucket(2, 9000), Bucket(3, 9000)]
 
 
 @pytest.mark.usefixtures("loader")
@@ -209,8 +224,10 @@ def test_what_the_cache_has_is_not_compiled_again(toy_bundle_of_both: Path, monk
     store = store_of(path)
     keep(store, "77")
     monkeypatch.setattr(compiling, "_Crew", None)  # would fail
-    wanted = compiling.Wanted(OUTPUTS, input_shapes(store._program.inputs, BUCKET))
-    compiling.compile_calls(path, CPU, store, [wanted])
+    wanted = [
+        compiling.Wanted(OUTPUTS, input_shapes(store._program.inputs, Bucket(rows, BUCKET.samples))) for rows in (2, 3)
+    ]
+    compiling.compile_calls(path, CPU, store, wanted)
 
 
 def test_what_outputs_are_derived_from_is_compiled(toy_bundle_of_both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,9 +250,9 @@ def test_a_failure_of_the_compiler_is_told_with_what_it_needs(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("g++: not found")
 
-    monkeypatch.setattr(torch._inductor, "aot_compile", fail)
+    monkeypatch.setattr(torch._inductor, "aoti_compile_and_package", fail)
     shapes = input_shapes(program.inputs, BUCKET)
-    with pytest.raises(OperatorError, match=r"cannot compile 3x9000.* for cpu: RuntimeError: g\+\+: not found.*C\+\+"):
+    with pytest.raises(OperatorError, match=r"cannot compile 9000-.* for cpu: RuntimeError: g\+\+: not found.*C\+\+"):
         compiler.compile_call(program, CPU, store, OUTPUTS, shapes)
     assert list(store.calls()) == []
 
@@ -268,12 +285,12 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
     texts = ["hello", "a", "again and again"]
     waveforms = [toy.toy_waveform(text) for text in texts]
     longest = max(map(len, waveforms)) / bundle.manifest.sample_rate
-    found = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=[2])
-    assert [(each.mode, each.bucket.rows) for each in found] == [("offline", 4), ("streaming", 2)]
+    found = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=2)
+    assert [(each.mode, each.bucket.rows) for each in found] == [("offline", 4), ("streaming", 1), ("streaming", 2)]
     assert all(each.compile_s is not None for each in found)
     caplog.set_level(logging.WARNING)
     offline = OfflinePipeline(bundle, placement=placement)
-    assert [each.rows for each in offline.runner.graph.buckets_for(())] == [4]
+    assert [each.rows for each in offline.runner.graph.buckets_for(())] == [1, 2, 4]
     assert [each.text for each in offline.recognize(waveforms)] == texts
     work = offline.work.take()
     assert work.calls == 1
@@ -281,11 +298,11 @@ def test_a_compiled_bundle_says_what_it_says_as_it_is(
         4 * offline.runner.graph.buckets_for(())[0].samples / bundle.manifest.sample_rate
     )
     streaming = StreamingPipeline(bundle, placement=placement)
-    assert [each.rows for each in streaming.runner.graph.buckets_for(())] == [2]
+    assert [each.rows for each in streaming.runner.graph.buckets_for(())] == [1, 2]
     slots = [streaming.open() for _ in range(2)]
     said = streaming.advance([Step(slot, waveforms[0], True) for slot in slots])
     assert [each.text for each in said] == ["hello"] * 2
-    again = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=[2])
-    assert [each.compile_s for each in again] == [None, None]
+    again = compile_bundle(bundle, placement=placement, sizes=f"4x{longest:.2f}", rows=2)
+    assert [each.compile_s for each in again] == [None] * 3
     assert caplog.text == ""
     assert open_graph(toy_bundle_of_both / "encoder.pt2", device).buckets_for(())

@@ -1,7 +1,7 @@
 """The runtime `torch` on the CPU, and what of its work on a GPU can be seen without one."""
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -193,6 +193,7 @@ class HostQueue:
     """Stands in for a `CudaQueue`: the device is the CPU."""
 
     device = torch.device("cpu")
+    stream = None
     alone, sent = True, 0
 
     def call(self) -> AbstractContextManager[bool]:
@@ -322,12 +323,12 @@ def test_the_sizes_of_steps_of_a_device_are_those_that_calls_are_padded_to(both:
     queue = HostQueue()
     slots = DeviceSlots(graph, queue, Replays(queue, NEVER), STATES, capacity=2)  # type: ignore[arg-type]
     assert slots.sizes(1) == [1]
-    assert slots.sizes(100) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]
+    assert slots.sizes(100) == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128]
     compiled = [Bucket(rows, toy.WINDOW) for rows in (1, 4, 64, 256)]
     graph.buckets_for = lambda outputs: compiled  # type: ignore[method-assign]
     assert slots.sizes(300) == [1, 4, 64, 96, 128, 256, 384]
     compiled.clear()
-    assert slots.sizes(2000) == [1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]
+    assert slots.sizes(2000) == [1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 2048]
 
 
 @pytest.mark.parametrize("num_frames", [0, 7])
@@ -409,6 +410,43 @@ def test_what_cannot_be_recorded_is_run_as_it_is(replays: Replays, caplog: pytes
         "operators are launched one by one, because recording them failed: operation not permitted when stream is "
         "capturing"
     ]
+
+
+class PlayedGraph:
+    """Stands in for a CUDA graph: its replay calls again what was called while it was captured."""
+
+    replay: Callable[[], object]
+
+
+def test_recordings_share_the_memory_of_their_inputs_and_take_16_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    captured: list[PlayedGraph] = []
+    places: dict[int, Tensor] = {}
+    results: dict[int, Tensor] = {}
+
+    @contextmanager
+    def capture(graph: PlayedGraph, *_: object, **__: object) -> Iterator[None]:
+        captured.append(graph)
+        yield
+
+    def halved(x: Tensor) -> list[Tensor]:
+        rows = len(x)
+        if captured and not hasattr(captured[-1], "replay"):
+            captured[-1].replay = lambda: halved(x)
+            places[rows] = x
+        result = results.setdefault(rows, torch.zeros(rows, 3))
+        return [torch.mul(x, 0.5, out=result)]
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", PlayedGraph)
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    replays = Replays(HostQueue())  # type: ignore[arg-type]
+    for rows, value in ((4, 1), (2, 3), (4, -5), (6, 7), (2, 9)):
+        narrow = torch.full((rows, 3), value * 2048, dtype=torch.int16)
+        for given in (torch.full((rows, 3), value / 16), narrow):
+            (found,) = replays.run("halved", halved, [given], wide=True, at_once=True)
+            assert found.tolist() == [[value / 32] * 3] * rows
+    assert len(captured) == 3  # one of each shape, for both types
+    assert places[2].data_ptr() == places[4].data_ptr() != places[6].data_ptr()  # there was too little room
 
 
 def test_float32_convolutions_are_exact_while_anybody_computes_and_as_before_afterwards() -> None:

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 def compile(  # the name of the command
     bundle: Annotated[str, typer.Argument(metavar="BUNDLE", help="Bundle folder, or name of a shipped bundle.")],
     sizes: Annotated[
-        str, typer.Option(help="Sizes of calls, rows x seconds, like 64x10,1x16.7; auto chooses them.")
+        str, typer.Option(help="Sizes of calls, most rows x seconds, like 64x10,32x16.7; auto chooses them.")
     ] = "auto",
     data: Annotated[
         Path | None,
         typer.Option(help="Choose sizes for recordings as in this folder, list or manifest; or file of seconds."),
     ] = None,
-    lengths: Annotated[int, typer.Option(min=1, max=32, help="Different lengths to choose.")] = 8,
-    rows: Annotated[str, typer.Option(help="Streams that advance in one call.")] = "1,4,16,32,64,128,256",
+    lengths: Annotated[int, typer.Option(min=1, max=32, help="Different lengths to choose.")] = 12,
+    rows: Annotated[int, typer.Option(min=1, max=1024, help="Most streams that advance in one call.")] = 256,
     modes: Annotated[
         Literal["offline", "streaming", "both"], typer.Option(help="Graphs for whole utterances, for streams, or both.")
     ] = "both",
@@ -44,12 +44,11 @@ def compile(  # the name of the command
 ) -> None:
     """Compile a bundle's networks for this machine.
 
-    Calls are padded to the sizes that they are compiled for, and much faster.
+    Calls are padded to the lengths that they are compiled for, and much faster.
     What is compiled is kept in the user's cache folder, where models that run on this machine find it.
     """
     from tritone.bundle.bundle import Bundle
     from tritone.pipelines.compile import compile_bundle
-    from tritone.pipelines.graphs.buckets import read_rows
     from tritone.pipelines.graphs.placement import Placement
 
     try:
@@ -64,7 +63,7 @@ def compile(  # the name of the command
                 search=search,  # type: ignore[arg-type]  # checked there
                 lengths_s=_lengths(data) if data else (),
                 count=lengths,
-                rows=read_rows(rows),
+                rows=rows,
                 max_audio_s=max_audio_s,
                 chunk_size=chunk_size,
                 left_chunks=left_chunks,
@@ -100,7 +99,7 @@ def _lengths(data: Path) -> list[float]:
 
 
 def _table(found: "Sequence[CompiledSize]") -> Table:
-    table = Table("mode", "rows x audio", "compiled in", "padding", box=None)
+    table = Table("mode", "most rows x audio", "compiled in", "padding", box=None)
     for each in found:
         took = "before" if each.compile_s is None else f"{each.compile_s:.1f} s"
         table.add_row(each.mode, str(each), took, "" if each.padding is None else f"{each.padding:.1%}")

@@ -23,7 +23,7 @@ from tritone.search.options import SearchMode, SearchOptions
 
 @dataclass(frozen=True)
 class CompiledSize:
-    """A size that the graph of a mode is compiled for.
+    """A size that the graph of a mode is compiled for; calls of fewer rows use it, too.
 
     `compile_s`: seconds it took; None if this machine had it already. `padding`: the share of padding in what is
     computed for audio of the given lengths that fits this size best; None for streams, and where sizes were given.
@@ -48,7 +48,7 @@ def compile_bundle(
     search: SearchMode = "greedy",
     lengths_s: Sequence[float] = (),
     count: int = LENGTHS,
-    rows: Sequence[int] = STEP_ROWS,
+    rows: int = STEP_ROWS,
     max_audio_s: float = WARM_UP_S,
     chunk_size: int | None = None,
     left_chunks: int | None = None,
@@ -58,12 +58,12 @@ def compile_bundle(
 
     Args:
         placement: where the graphs will run, and which.
-        sizes: of calls for whole utterances: AUTO, or such as "64x10,1x16.7", rows x seconds.
+        sizes: of calls for whole utterances: AUTO, or such as "64x10,16x16.7", rows at most x seconds.
         modes: for whole utterances, for streams, or both as far as the bundle has graphs for them.
         search: the mode of search, which decides what the network returns.
         lengths_s: of recordings like those to come, in seconds, to choose sizes by; by default as speech usually has.
         count: different lengths of calls to choose.
-        rows: of steps of streams.
+        rows: of steps of streams, at most.
         max_audio_s: the longest audio to compile for; longer audio runs as it is.
         chunk_size, left_chunks: of streams, as they will be served.
         progress: is told of each step.
@@ -96,7 +96,7 @@ def compile_bundle(
                 bundle,
                 placement=plain,
                 capacity=1,
-                max_batch=max(rows),
+                max_batch=rows,
                 chunk_size=chunk_size,
                 left_chunks=left_chunks,
                 search=settings,
@@ -111,10 +111,12 @@ def compile_bundle(
         def done(call: Any, mode: Mode = mode, took: dict[Bucket, float] = took, of: int = len(choice.buckets)) -> None:
             if "hypotheses" in call.shapes:  # of the search's decoder
                 rows, hypotheses, tokens = call.shapes["hypotheses"]
-                progress(f"{mode}: decoder, {rows} x {hypotheses} hypotheses, {tokens} tokens, {call.compile_s:.0f} s")
+                progress(
+                    f"{mode}: decoder, up to {rows} x {hypotheses} hypotheses, {tokens} tokens, {call.compile_s:.0f} s"
+                )
                 return
             took[call.bucket] = call.compile_s
-            progress(f"{mode}: {len(took)} of {of}, {call.bucket.rows} rows, {call.compile_s:.0f} s")
+            progress(f"{mode}: {len(took)} of {of}, up to {call.bucket.rows} rows, {call.compile_s:.0f} s")
 
         pipeline.compile(choice.buckets, done)
         if missing := set(choice.buckets) - set(pipeline.runner.graph.buckets_for(())):

@@ -21,7 +21,7 @@ from tritone.pipelines.searching.readings import ReadingBuilder, transcript
 from tritone.pipelines.searching.search import NOTHING
 from tritone.pipelines.searching.segment import Segment
 from tritone.pipelines.streams import DEFAULT_CAPACITY, DEFAULT_MAX_BATCH, Step, StreamPipeline
-from tritone.runtime.graph import Bucket
+from tritone.runtime.graph import Bucket, largest
 from tritone.search.endpoint import NEVER, EndpointRules
 from tritone.search.options import SearchOptions
 from tritone.transcript import Transcript, joined
@@ -95,9 +95,9 @@ class StreamingPipeline(StreamPipeline[_Stream, SearchOptions, Transcript]):
         self._rules = endpoints or NEVER
         self._make_room()
 
-    def buckets(self, rows: Sequence[int]) -> list[Bucket]:
-        """The sizes of steps of so many streams, as far as a call advances as many."""
-        return [Bucket(each, self.geometry.window_samples) for each in rows if each <= self.max_batch]
+    def buckets(self, rows: int) -> list[Bucket]:
+        """The sizes of steps of one stream and of up to so many, as far as a call advances as many."""
+        return largest(Bucket(each, self.geometry.window_samples) for each in (1, min(rows, self.max_batch)))
 
     def compile(self, buckets: Sequence[Bucket], done: Callable[[Any], None] | None = None) -> None:
         """Compile the steps of the pipeline's own search for some sizes; as of `GraphRunner.compile`.

@@ -45,6 +45,20 @@ class Bucket:
     samples: int
 
 
+# Rows that calls are padded to; each is recorded once. Powers of two alone would cost up to twice what the rows need.
+ROW_STEPS = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
+
+
+def rows_up_to(most: int) -> list[int]:
+    """The numbers of rows that calls of a graph that takes so many are padded to."""
+    return [*(step for step in ROW_STEPS if step < most), most]
+
+
+def largest(buckets: Iterable[Bucket]) -> list[Bucket]:
+    """Of buckets of one length the one with the most rows, and one of a single row."""
+    return sorted({(each.samples, each.rows == 1): each for each in sorted(buckets)}.values())
+
+
 class EngineStamp(Protocol):
     """What an engine of TensorRT was built with; it runs nowhere else. `compute_capability` of the GPU like "9.0"."""
 
@@ -169,7 +183,10 @@ class Graph(Protocol):
 
 @runtime_checkable
 class CompilableGraph(Graph, Protocol):
-    """A graph that can be compiled for sizes that calls often have."""
+    """A graph that can be compiled for sizes that calls often have, and for fewer rows with them.
+
+    For a single row there may be code of its own, a little faster: it is asked for as a size like others.
+    """
 
     def compile(
         self,
@@ -184,7 +201,7 @@ class CompilableGraph(Graph, Protocol):
         Args:
             outputs: what calls of these sizes will ask for.
             history: length of the axis along which states may grow, of a step of streams.
-            done: is called after each size that was compiled, from any thread.
+            done: is called after each length that was compiled, from any thread.
 
         Raises:
             OperatorError: the compiler failed; says why.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from tritone.runtime.graph import Bucket
 
-CALL_COST_S = 40.0  # of any call beside its samples, in seconds of audio: launches, and few rows leave a GPU idle
+CALL_COST_S = 32.0  # of any call beside its samples, in seconds of audio: launches, and few rows leave a GPU idle
 AS_IT_IS = 1.6  # what a call that is not compiled takes, compared with one that is; with recording it, more than that
 LARGE_BYTES = 512 * 2**20  # of a network
 EVERY_LENGTH = 2**30  # steps per octave that round no length

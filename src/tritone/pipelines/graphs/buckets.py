@@ -3,8 +3,9 @@
     lengths of recordings  ->  choose_buckets  ->  Bucket(rows, samples), ...
     "64x10,32x16.7"        ->  read_sizes      ->  the same
 
-A call is padded to the samples of its bucket, and to its rows. A GPU is at its best from some minutes of audio a call
-on, so buckets of short audio have more rows; and there are small ones for what comes alone.
+A call is padded to the samples of its bucket, and to some number of rows up to those of its bucket. A GPU is at its
+best from some minutes of audio a call on, so buckets of short audio have more rows; and for what comes alone there are
+some of a single row.
 """
 
 import math
@@ -15,15 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from tritone.runtime.graph import Bucket
+from tritone.runtime.graph import ROW_STEPS, Bucket, largest
 
 SIZE = re.compile(r"(\d{1,5})x(\d{1,6}(?:\.\d{1,6})?)s?")
-MAX_ROWS = 128
-CALL_S = 320.0  # seconds of audio in a call of many rows
-MIDDLE_ROWS = 16  # of each length
-SMALL_ROWS = (1, 4)  # of every second length
-STEP_ROWS = (1, 4, 16, 32, 64, 128, 256)  # of a step of streams
-LENGTHS = 8  # different ones of large buckets
+LEAST_ROWS, MOST_ROWS = 8, 128
+CALL_S = 640.0  # seconds of audio in a call of many rows
+STEP_ROWS = 256  # of a step of streams
+LENGTHS = 12  # different ones
 CANDIDATES = 200  # lengths between which the best are chosen
 GRANULE_S = 0.08  # lengths are rounded up to this: encoder frames of 40 ms or 80 ms then fit evenly
 USUAL_MEAN_S, USUAL_SIGMA, USUAL_COUNT = 8.0, 0.6, 2000  # speech read or dictated: lognormal
@@ -33,8 +32,8 @@ USUAL_MEAN_S, USUAL_SIGMA, USUAL_COUNT = 8.0, 0.6, 2000  # speech read or dictat
 class Choice:
     """Buckets, and the share of padding in what is computed for each of their lengths, where that is known.
 
-    It counts padding of utterances to the length of a bucket. Rows that stay empty come to it; how many depends on how
-    many utterances come at once.
+    It counts padding of utterances to the length of a bucket. Rows that stay empty come to it: few, as there are calls
+    of many numbers of rows.
     """
 
     buckets: tuple[Bucket, ...]
@@ -48,7 +47,7 @@ def choose_buckets(
 
     Args:
         lengths_s: of recordings like those to come, in seconds.
-        count: different lengths of buckets; each of them has some of different rows.
+        count: different lengths of buckets; every second one has one of a single row, too.
         tail, min_samples: the silence that every utterance gets, and the least that the graph takes, in samples.
 
     Raises:
@@ -60,8 +59,7 @@ def choose_buckets(
     samples = sorted(max(min_samples, round(each * sample_rate) + tail) for each in lengths_s)
     ends = least_padding([-(-each // granule) * granule for each in samples], count)
     held = {end: list(group) for end, group in groupby(samples, lambda each: ends[bisect_left(ends, each)])}
-    buckets = {Bucket(rows, end) for end in ends for rows in (MIDDLE_ROWS, rows_for(end / sample_rate))}
-    buckets |= {Bucket(rows, end) for end in ends[::-2] for rows in SMALL_ROWS}
+    buckets = {Bucket(rows_for(end / sample_rate), end) for end in ends} | {Bucket(1, end) for end in ends[::-2]}
     return Choice(tuple(sorted(buckets)), {end: 1 - sum(each) / (end * len(each)) for end, each in held.items()})
 
 
@@ -95,8 +93,10 @@ def least_padding(lengths: Sequence[int], count: int) -> list[int]:
 
 
 def rows_for(seconds: float) -> int:
-    """Rows of a large bucket: a multiple of 8, as tensor cores like them."""
-    return max(8, min(MAX_ROWS, round(CALL_S / seconds / 8) * 8))
+    """Rows of the calls that make full use of a GPU."""
+    return min(
+        (step for step in ROW_STEPS if LEAST_ROWS <= step <= MOST_ROWS), key=lambda step: abs(step - CALL_S / seconds)
+    )
 
 
 def usual_lengths(longest_s: float) -> list[float]:
@@ -107,7 +107,7 @@ def usual_lengths(longest_s: float) -> list[float]:
 
 
 def read_sizes(text: str, sample_rate: int, *, tail: int = 0, min_samples: int = 1) -> tuple[Bucket, ...]:
-    """Read "64x10,32x16.7": rows and seconds of audio, separated by commas.
+    """Read "64x10,32x16.7": rows, at most, and seconds of audio, separated by commas; of one length the most rows.
 
     Raises:
         ValueError: it is nothing like that.
@@ -118,16 +118,4 @@ def read_sizes(text: str, sample_rate: int, *, tail: int = 0, min_samples: int =
         if match is None or int(match[1]) < 1 or float(match[2]) <= 0:
             raise ValueError(f"a size is rows x seconds, like 64x10 or 1x16.7, several with commas; got {part!r}")
         found.add(Bucket(int(match[1]), max(min_samples, math.ceil(float(match[2]) * sample_rate) + tail)))
-    return tuple(sorted(found))
-
-
-def read_rows(text: str) -> tuple[int, ...]:
-    """Read "1,16,64", the rows of steps of streams.
-
-    Raises:
-        ValueError: it is nothing like that.
-    """
-    parts = text.replace(" ", "").split(",")
-    if not all(part.isdigit() and int(part) for part in parts):
-        raise ValueError(f"rows are numbers above 0, like 1,16,64, got {text!r}")
-    return tuple(sorted(set(map(int, parts))))
+    return tuple(largest(found))

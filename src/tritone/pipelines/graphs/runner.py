@@ -308,10 +308,11 @@ class GraphRunner:
         """Warm up on silence of several lengths up to `longest_s`, whose outputs `take` uses."""
         if self.graph.widens:  # large calls
             prepare()
-        types: tuple[type[np.float32 | np.int16], ...] = (np.float32, np.int16) if self.graph.widens else (np.float32,)
+        compiled = self.graph.buckets_for(outputs)
 
         def run(bucket: Bucket) -> None:
-            for each in types:
+            # What is compiled is recorded, once for both types.
+            for each in (np.float32, np.int16) if self.graph.widens and bucket not in compiled else (np.float32,):
                 silence: Samples = np.zeros(bucket.samples, each)  # type: ignore[assignment]  # of either
                 inputs = self.filled([silence], bucket.samples, bucket.rows).inputs
                 with self.budget.call(bucket.rows, bucket.samples):
@@ -319,10 +320,11 @@ class GraphRunner:
                 take(first_rows(computed, 1))
 
         longest = int(min(longest_s, self.max_audio_s) * self.bundle.manifest.sample_rate)
+        beyond = max((each.samples for each in compiled), default=0)  # what is no longer is padded to it
         lengths = self.blocks.lengths_to_warm_up(longest, self.limits.steps_per_octave)
         # The largest first, so that recordings of smaller ones fit into the memory that theirs leave on a GPU.
-        compiled = sorted(self.graph.buckets_for(outputs), key=lambda each: -each.rows * each.samples)
-        self.warm_up([*compiled, *(Bucket(1, length) for length in lengths)], run)
+        large_first = sorted(compiled, key=lambda each: -each.rows * each.samples)
+        self.warm_up([*large_first, *(Bucket(1, length) for length in lengths if length > beyond)], run)
 
     def _give_back(self) -> None:
         self.graph.give_back(self.filled([np.zeros(0, np.float32)], self.blocks.min_samples).inputs)

@@ -2,9 +2,9 @@
 
     program, device  ->  CompiledStore: outputs and shapes of each call  ->  functions of the program's inputs
 
-`compiler` makes them. Each is a library of machine code for one set of outputs and one shape of every input, on one
-kind of device and one version of torch. Weights are inputs of it, so all of them share those of the program, and a
-program with other weights can use them too.
+`compiler` makes them. Each is a library of machine code for one set of outputs and one shape of every input but for its
+rows, of which there may be fewer, on one kind of device and one version of torch. Weights are inputs of it, so all of
+them share those of the program, and a program with other weights can use them too.
 
 Opening a compiled call runs its code. So only files of the process's own user or of root are opened, and only where
 nobody else could have written to them or to the folders that hold them.
@@ -30,17 +30,17 @@ import torch
 from torch import Tensor, fx
 
 from tritone.paths import cache_folder
-from tritone.runtime.graph import Bucket, TensorSpec
+from tritone.runtime.graph import Bucket, TensorSpec, rows_up_to
 
 LOGGER = logging.getLogger(__name__)
-FORM = 1  # of what is kept; raised when older files must not be used
+FORM = 2  # of what is kept; raised when older files must not be used
 TRUSTED = (0,)  # users beside our own: root may do anything in any case
 CPP_LIBRARY = "libstdc++.so.6"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 Shape = tuple[int, ...]
 Shapes = Mapping[str, Shape]
-"""The shape of each input."""
+"""The shape of each input, rows first."""
 
 
 class Compilable(Protocol):
@@ -58,7 +58,10 @@ class Compilable(Protocol):
 
 @dataclass(frozen=True)
 class CompiledCall:
-    """A call that was compiled: its outputs, the shapes of its inputs, the file's SHA-256, and how long it took."""
+    """A call that was compiled: its outputs, the shapes of its inputs, the file's SHA-256, and how long it took.
+
+    It takes as many rows as the shapes have, or fewer.
+    """
 
     outputs: tuple[str, ...]
     shapes: Shapes
@@ -67,9 +70,18 @@ class CompiledCall:
 
     @property
     def bucket(self) -> Bucket:
-        """The size of the call: of the first input that has rows and samples."""
+        """The largest size of the call: of the first input that has rows and samples."""
         rows, samples, *_ = next(shape for shape in self.shapes.values() if len(shape) > 1)
         return Bucket(rows, samples)
+
+    @property
+    def rows(self) -> list[int]:
+        """The numbers of rows that calls are padded to."""
+        return rows_up_to(most_rows(self.shapes))
+
+    def takes(self, shapes: Sequence[Shape]) -> bool:
+        """Whether inputs of these shapes can be given to it."""
+        return beyond_rows(shapes) == beyond_rows([*self.shapes.values()]) and shapes[0][0] <= most_rows(self.shapes)
 
 
 class CompiledStore:
@@ -93,9 +105,9 @@ class CompiledStore:
 
     def place(self, outputs: Sequence[str], shapes: Shapes) -> Path:
         """The file of a call, whether or not it is there."""
-        told = json.dumps([list(outputs), [[name, list(shape)] for name, shape in shapes.items()]])
-        rows, *rest = next((shape for shape in shapes.values() if len(shape) > 1), (0,))
-        size = "x".join(map(str, [rows, *rest[:1]]))
+        single = ["single"] if most_rows(shapes) == 1 else []
+        told = json.dumps([list(outputs), [[name, list(shape[1:])] for name, shape in shapes.items()], *single])
+        size = next((shape[1] for shape in shapes.values() if len(shape) > 1), 0)
         return self.folder / f"{size}-{_digest(told)[:12]}.pt2"
 
     def calls(self) -> Iterator[tuple[CompiledCall, Path]]:
@@ -233,6 +245,16 @@ def input_shapes(inputs: Mapping[str, TensorSpec], bucket: Bucket, history: int 
             bucket.rows if place == 0 else length if axis is None else axis for place, axis in enumerate(spec.shape)
         )
     return shapes
+
+
+def most_rows(shapes: Shapes) -> int:
+    """The rows of a call with these shapes."""
+    return next(iter(shapes.values()))[0]
+
+
+def beyond_rows(shapes: Sequence[Shape]) -> tuple[Shape, ...]:
+    """What shapes have beside their rows."""
+    return tuple(shape[1:] for shape in shapes)
 
 
 def lifted_constants(program: Compilable) -> dict[str, Tensor]:

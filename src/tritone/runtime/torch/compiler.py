@@ -2,7 +2,8 @@
 
     program, outputs, shapes  ->  library of machine code  ->  cache folder, see `compiled`
 
-The program is traced with the shapes of the call, so that its sizes become plain numbers; nothing of it is left to
+The program is traced with the shapes of the call, whose sizes become plain numbers, all but the rows: code for any
+number of them is as fast, and a number more costs a recording in place of a minute of the compiler. Nothing is left to
 decide on the host when it runs. Several calls are compiled at once, each in a process of its own.
 """
 
@@ -18,8 +19,10 @@ from torch import Tensor, fx
 
 from tritone.errors import OperatorError
 from tritone.runtime.torch.builder import Program
-from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants, most_rows
 from tritone.runtime.torch.lowering import lower
+
+NODES_OF_ONE = 300  # convolution: with more nodes for each, changing their layout does not pay; inductor's own rule
 
 
 def compile_call(
@@ -30,18 +33,18 @@ def compile_call(
     shapes: Shapes,
     options: Mapping[str, Any] | None = None,
 ) -> CompiledCall:
-    """Compile one call and keep it in the store.
+    """Compile one call, for any number of rows up to that of its shapes, and keep it in the store.
 
     Args:
         outputs: of the program that the call returns.
-        shapes: of each of its inputs.
+        shapes: of each of its inputs, rows first.
         options: further options of inductor.
 
     Raises:
         OperatorError: torch cannot compile it here; says why.
     """
-    from torch._inductor import aot_compile  # takes seconds to load
-    from torch._inductor.package import package_aoti
+    from torch._inductor import aoti_compile_and_package  # takes seconds to load
+    from torch.export import Dim, export
 
     store.prepare()
     start = time.perf_counter()
@@ -53,11 +56,17 @@ def compile_call(
     try:
         with torch.no_grad(), warnings.catch_warnings(), tempfile.TemporaryDirectory(dir=store.folder) as folder:
             warnings.simplefilter("ignore")  # torch's own parts warn of each other
-            made: Any = aot_compile(module, (*inputs, *constants), options={**options_for(device), **(options or {})})
-            # Sources too: by their names the loader of torch 2.11 finds what belongs together.
-            files: list[Any] = [each for each in made if isinstance(each, str)]
+            rows = {0: Dim("rows", min=1, max=most_rows(shapes))} if most_rows(shapes) > 1 else None
+            exported = export(
+                module,
+                (*inputs, *constants),
+                dynamic_shapes=(*[rows] * len(inputs), *[None] * len(constants)),
+                prefer_deferred_runtime_asserts_over_guards=True,  # as that frames are not 1, which it cannot prove
+            )
             package = Path(folder) / "call.pt2"
-            package_aoti(str(package), files)
+            aoti_compile_and_package(
+                exported, package_path=str(package), inductor_configs={**options_for(device, module), **(options or {})}
+            )
             return store.keep(outputs, shapes, package, time.perf_counter() - start)
     except Exception as error:  # the compiler, a C++ compiler and the device can fail in any way
         size = store.place(outputs, shapes).name
@@ -67,14 +76,17 @@ def compile_call(
         ) from error
 
 
-def options_for(device: torch.device) -> dict[str, Any]:
-    """Inductor's options for a device."""
+def options_for(device: torch.device, module: fx.GraphModule) -> dict[str, Any]:
+    """Inductor's options for a network on a device."""
     # Precompiling the headers takes g++ as long as five calls gain from it.
-    common: dict[str, Any] = {"aot_inductor.package": True, "aot_inductor.precompile_headers": False}
+    common: dict[str, Any] = {"aot_inductor.precompile_headers": False}
     if device.type == "cpu":
         return common | {"cpp.dynamic_threads": True}  # each call has its own share of the threads
     # Launches are recorded, so what the host does between them need not be fast, and g++ takes a third of the time.
-    return common | {"aot_inductor.compile_wrapper_opt_level": "O0"}
+    options = common | {"aot_inductor.compile_wrapper_opt_level": "O0"}
+    convolutions = sum("aten.conv" in str(node.target) for node in module.graph.nodes)
+    # Kernels of a GPU want channels last. Inductor finds that out for itself only where the number of rows is fixed.
+    return options | {"force_layout_optimization": len(module.graph.nodes) < NODES_OF_ONE * convolutions}
 
 
 def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, list[Tensor]]:

@@ -24,7 +24,7 @@ import torch
 
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError
-from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, most_rows
 from tritone.runtime.torch.compiler import compile_call
 from tritone.runtime.torch.program import read_program
 
@@ -36,10 +36,15 @@ TOLD = 2000  # characters of what a process that failed wrote last
 
 @dataclass(frozen=True)
 class Wanted:
-    """A call to compile: its outputs, and the shape of each input."""
+    """A call to compile: its outputs, and the shape of each input; it will take fewer rows, too."""
 
     outputs: tuple[str, ...]
     shapes: Shapes
+
+    def is_done_by(self, call: CompiledCall) -> bool:
+        """Whether a call that was compiled is all that is wanted."""
+        takes = call.outputs == self.outputs and call.takes([*self.shapes.values()])
+        return takes and (most_rows(self.shapes) > 1 or most_rows(call.shapes) == 1)  # code for one row is its own
 
 
 def compile_calls(
@@ -64,8 +69,8 @@ def compile_calls(
     """
     store.prepare()
     with _alone(store.folder / ".lock"):
-        have = {(call.outputs, tuple(call.shapes.items())) for call, _ in store.calls()}
-        missing = [each for each in wanted if (each.outputs, tuple(each.shapes.items())) not in have]
+        have = [call for call, _ in store.calls()]
+        missing = [each for each in wanted if not any(each.is_done_by(call) for call in have)]
         if not missing:
             return
         cpus = usable_cpus()

@@ -175,45 +175,69 @@ class Replays:
         self._seen: Counter[Any] = Counter()
         self._recorded: dict[Any, _Recording] = {}
         self._pool: Any = None
+        self._room: dict[int, Tensor] = {}  # memory that the inputs of all recordings share, by their index
 
     def run(
-        self, name: Any, function: Function, inputs: Sequence[Tensor], *, at_once: bool = False
+        self,
+        name: Any,
+        function: Function,
+        inputs: Sequence[Tensor],
+        *,
+        wide: bool = False,
+        at_once: bool = False,
     ) -> Sequence[Tensor]:
         """Call `function`, which goes by `name`, on inputs that are pinned or on the device.
 
         What it gives is valid until the next call.
 
         A recording is rehearsed with zeros in place of the inputs, so with them the function must do no harm.
-        `at_once`: record the first call of these shapes already, however many there are, since they are known to come.
+
+        Args:
+            wide: the function takes float32 in place of inputs that are int16, see `widening`, so it is recorded once.
+            at_once: record the first call of these shapes already, however many there are, as they are known to come.
         """
-        key = (name, *((tuple(each.shape), each.dtype) for each in inputs))
+        types = [torch.float32 if wide and each.dtype == torch.int16 else each.dtype for each in inputs]
+        key = (name, *((tuple(each.shape), dtype) for each, dtype in zip(inputs, types, strict=True)))
         recording = self._recorded.get(key)
         if recording is None and self._limit and (at_once or len(self._recorded) < self._limit):
             if len(self._seen) >= MAX_SEEN:
                 self._seen.clear()
             self._seen[key] += 1
             if at_once or self._seen[key] >= self._record_after:
-                recording = self._record(key, function, inputs)
+                recording = self._record(key, function, inputs, types)
         if recording is None:
             return function(*(each.to(self._queue.device, non_blocking=True) for each in inputs))
         return recording(inputs)
 
-    def _record(self, key: Any, function: Function, inputs: Sequence[Tensor]) -> "_Recording | None":
+    def _record(
+        self, key: Any, function: Function, inputs: Sequence[Tensor], types: Sequence[torch.dtype]
+    ) -> "_Recording | None":
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
         try:
-            self._recorded[key] = _Recording(self._queue, self._pool, function, inputs)
+            places = [
+                self._place(index, each.shape, dtype)
+                for index, (each, dtype) in enumerate(zip(inputs, types, strict=True))
+            ]
+            self._recorded[key] = _Recording(self._queue, self._pool, function, places)
         except RuntimeError as error:
             self._limit = 0  # what cannot be recorded once cannot be recorded for other shapes either
             LOGGER.warning("operators are launched one by one, because recording them failed: %s", error)
         return self._recorded.get(key)
 
+    def _place(self, index: int, shape: torch.Size, dtype: torch.dtype) -> Tensor:
+        """Where recordings have an input: calls come one after the other, so all have it in the same memory."""
+        num_bytes = shape.numel() * dtype.itemsize
+        if index not in self._room or len(self._room[index]) < num_bytes:
+            self._room[index] = torch.empty(num_bytes, dtype=torch.uint8, device=self._queue.device)
+        return self._room[index][:num_bytes].view(dtype).view(shape)
+
 
 class _Recording:
-    """One function on inputs of certain shapes."""
+    """One function on inputs that are always in these places."""
 
-    def __init__(self, queue: CudaQueue, pool: Any, function: Function, inputs: Sequence[Tensor]) -> None:
-        self._inputs = [torch.zeros(each.shape, dtype=each.dtype, device=queue.device) for each in inputs]
+    def __init__(self, queue: CudaQueue, pool: Any, function: Function, places: Sequence[Tensor]) -> None:
+        self._inputs = [place.zero_() for place in places]
         function(*self._inputs)  # libraries choose their kernels and take their memory at the first call
         self._graph = torch.cuda.CUDAGraph()
         # Other threads may use the device meanwhile, but not record.
@@ -222,7 +246,10 @@ class _Recording:
 
     def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         for place, value in zip(self._inputs, inputs, strict=True):
-            place.copy_(value, non_blocking=True)
+            if value.dtype == place.dtype:
+                place.copy_(value, non_blocking=True)
+            else:
+                torch.mul(value.to(place.device, non_blocking=True), 1 / PCM_SCALE, out=place)
         self._graph.replay()
         return self._outputs
 

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -20,11 +21,11 @@ import torch
 
 from tritone.errors import OperatorError
 from tritone.runtime.device import cuda_index, thread_count
-from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec
+from tritone.runtime.graph import HELD, Array, Bucket, Slots, TensorSpec, largest
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.slots import HostSlots
 from tritone.runtime.torch.builder import Program as BuiltProgram
-from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, Shapes, input_shapes
+from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, LoadedCall, Shapes, input_shapes, most_rows
 from tritone.runtime.torch.cuda import CudaQueue, Replays, widening
 from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
@@ -89,7 +90,7 @@ class TorchGraph:
         self._functions: dict[tuple[str, ...], Any] = {}
         self._derived: dict[str, tuple[tuple[str, ...], Callable[..., torch.Tensor]]] = {}
         self._compiled: list[LoadedCall] = []
-        self._compiled_shapes: dict[tuple[str, ...], set[tuple[tuple[int, ...], ...]]] = {}  # of all inputs, by outputs
+        self._compiled_for: dict[tuple[str, ...], list[CompiledCall]] = {}  # by outputs
         self._buckets: dict[tuple[str, ...], Sequence[Bucket]] = {}  # by outputs
         self._active = 0
         self._lock = threading.Lock()
@@ -141,7 +142,8 @@ class TorchGraph:
                     for name, result in zip(names, results, strict=True)
                 ]
             arrays = [value for value in values if not isinstance(value, Held)]
-            compiled = tuple(value.shape for value in values) in self._compiled_shapes[names]
+            shapes = [value.shape for value in values]
+            compiled = any(each.takes(shapes) and shapes[0][0] in each.rows for each in self._compiled_for[names])
             recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
             kind = (names, *((value.shape, value.dtype) for value in values))
             with self._cuda.call() as alone, self._timed(kind, alone) as short:
@@ -153,7 +155,7 @@ class TorchGraph:
                     arrived = iter(pinned if sent is None else self._cuda.received(sent))
                     given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
                     if recorded:
-                        results = self._replays.run(names, function, given, at_once=compiled)
+                        results = self._replays.run(names, function, given, wide=True, at_once=compiled)
                     else:
                         results = function(*given)
                     fetched = self._cuda.fetch(results, names, awake=short)
@@ -169,8 +171,7 @@ class TorchGraph:
         with self._lock:
             if outputs not in self._functions:
                 self._functions[outputs] = self._composed(outputs)
-                able = self._able(self._needed(outputs))
-                self._compiled_shapes[outputs] = {tuple(each.call.shapes.values()) for each in able}
+                self._compiled_for[outputs] = [each.call for each in self._able(self._needed(outputs))]
             return self._functions[outputs]
 
     def _composed(self, outputs: tuple[str, ...]) -> Callable[..., Sequence[torch.Tensor]]:
@@ -200,16 +201,17 @@ class TorchGraph:
         return Dispatched(self._program.function(outputs), outputs, self._able(outputs))
 
     def _able(self, outputs: Sequence[str]) -> list[LoadedCall]:
-        """The compiled calls that have these outputs of the program, those with the fewest last."""
+        """The compiled calls that have these outputs of the program, best first: without others, for few rows."""
         able = [each for each in self._compiled if set(outputs) <= set(each.call.outputs)]
-        return sorted(able, key=lambda each: -len(each.call.outputs))
+        return sorted(able, key=lambda each: (len(each.call.outputs), most_rows(each.call.shapes)))
 
     def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
         """See `Graph.buckets_for`."""
         names = tuple(outputs)
         with self._lock:
             if names not in self._buckets:
-                self._buckets[names] = sorted({each.call.bucket for each in self._able(self._needed(names))})
+                calls = [each.call for each in self._able(self._needed(names))]
+                self._buckets[names] = sorted({replace(each.bucket, rows=rows) for each in calls for rows in each.rows})
             return self._buckets[names]
 
     def compile(
@@ -225,7 +227,8 @@ class TorchGraph:
         Raises:
             OperatorError: the program is a script, or as of `compile_calls`.
         """
-        self.compile_shapes([input_shapes(self.inputs, bucket, history) for bucket in buckets], outputs, done=done)
+        shapes = [input_shapes(self.inputs, each, history) for each in largest(buckets)]
+        self.compile_shapes(shapes, outputs, done=done)
 
     def compile_shapes(
         self,
@@ -248,7 +251,11 @@ class TorchGraph:
     @property
     def compiled_shapes(self) -> Sequence[Shapes]:
         """See `ShapedGraph`."""
-        return [each.call.shapes for each in self._compiled]
+        return [
+            {name: (rows, *shape[1:]) for name, shape in each.call.shapes.items()}
+            for each in self._compiled
+            for rows in each.call.rows
+        ]
 
     def open_compiled(self) -> None:
         """Load what was compiled of this program for this machine, see `compiled`; calls of its shapes use it."""
@@ -258,7 +265,7 @@ class TorchGraph:
         found = store.open(self.concurrency)
         with self._lock:
             self._compiled = found
-            for each in (self._compiled_shapes, self._functions, self._buckets):
+            for each in (self._compiled_for, self._functions, self._buckets):
                 each.clear()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
@@ -342,15 +349,14 @@ class Dispatched:
     def __init__(
         self, function: Callable[..., Sequence[torch.Tensor]], outputs: tuple[str, ...], compiled: Sequence[LoadedCall]
     ) -> None:
-        """Take the program's function for `outputs`, and compiled calls that have them; the last of a shape stays."""
+        """Take the program's function for `outputs`, and compiled calls that have them; the first that fits is used."""
         self._function = function
-        self._compiled: dict[tuple[tuple[int, ...], ...], Callable[..., Sequence[torch.Tensor]]] = {
-            tuple(each.call.shapes.values()): each.giving(outputs) for each in compiled
-        }
+        self._compiled = [(each.call, each.giving(outputs)) for each in compiled]
 
     def __call__(self, *inputs: torch.Tensor) -> Sequence[torch.Tensor]:
-        compiled = self._compiled.get(tuple(tuple(each.shape) for each in inputs))
-        return self._function(*inputs) if compiled is None else compiled(*inputs)
+        shapes = [tuple(each.shape) for each in inputs]
+        able = (function for call, function in self._compiled if call.takes(shapes))
+        return next(able, self._function)(*inputs)
 
 
 def _tensor(value: Any) -> torch.Tensor:

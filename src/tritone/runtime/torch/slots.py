@@ -16,15 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.graph import HELD, Array, Bucket, TensorSpec
+from tritone.runtime.graph import HELD, ROW_STEPS, Array, Bucket, TensorSpec
 from tritone.runtime.slots import growing_axis, state_shape
 from tritone.runtime.torch.cuda import CudaQueue, Replays
 
 NOBODY = 0  # the row that the padding of a step writes
 SILENT = 1  # a row of zeros: what a stream that starts reads, so that clearing a slot is no work for the device
 FIRST = 2  # the row of slot 0
-# Rows that steps are padded to; each is recorded once. Powers of two alone would cost up to twice what the rows need.
-SIZES = (1, 2, 4, 8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024)
 COMPILED_GAIN = 4 / 3  # so many more rows of a compiled step take as long
 FEW = 64  # rows up to which a step takes as long as one of fewer
 ALIGNED = 256  # bytes: where tensors may begin that TensorRT takes
@@ -143,7 +141,8 @@ class DeviceSlots:
 
     def _padded(self, count: int) -> int:
         """The rows of a step for so many streams: a number that is recorded, and rather one that is compiled."""
-        size = SIZES[bisect_left(SIZES, count)] if count <= SIZES[-1] else -(-count // SIZES[-1]) * SIZES[-1]
+        most = ROW_STEPS[-1]
+        size = ROW_STEPS[bisect_left(ROW_STEPS, count)] if count <= most else -(-count // most) * most
         compiled = min((each.rows for each in self._graph.buckets_for(()) if each.rows >= count), default=None)
         return size if compiled is None or compiled > max(FEW, size * COMPILED_GAIN) else compiled
 
