@@ -1,7 +1,9 @@
 """Sizes that graphs are compiled for, and plans of calls that fill them."""
 
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,6 +25,7 @@ from tritone.pipelines.graphs.buckets import (
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.offline import OfflinePipeline
 from tritone.runtime.graph import Bucket, rows_up_to
+from tritone.search.options import SearchOptions
 
 RATE = 16000
 BUCKETS = st.lists(st.builds(Bucket, st.sampled_from([1, 2, 4, 16, 64]), st.integers(400, 20 * RATE)), max_size=12)
@@ -181,6 +184,32 @@ def test_texts_are_the_same_in_calls_that_are_padded_to_buckets(toy_bundle: Path
     assert work.audio_s + work.padding_s == pytest.approx(computed / rate, rel=0.1)
     pipeline.warm_up()
     assert pipeline.recognize([waveforms[1]])[0].text == "a"
+
+
+def test_what_is_not_compiled_for_some_does_not_keep_the_others_from_compiled_calls(
+    toy_bundle_of_both: Path,
+) -> None:
+    pipeline = OfflinePipeline(Bundle.open(toy_bundle_of_both), placement=Placement(threads=1, runtime="torch"))
+    graph, texts = pipeline.runner.graph, ["hello", "a", "longer than the others", "b"]
+    waveforms = [toy.toy_waveform(text) for text in texts]
+    size = Bucket(4, max(map(len, waveforms)))
+    beam = SearchOptions(mode="prefix-beam", beam=3)
+    called: list[tuple[int, bool]] = []
+
+    def sizes(outputs: Sequence[str]) -> list[Bucket]:
+        return [] if "log_probs" in outputs else [size]  # which beams need
+
+    def call(inputs: Any, outputs: Sequence[str]) -> Any:
+        called.append((len(inputs["waveform"]), "log_probs" in outputs))
+        return run(inputs, outputs)
+
+    run, graph.buckets_for = pipeline.runner.compute, sizes  # type: ignore[method-assign]
+    pipeline.runner.compute = call  # type: ignore[method-assign]
+    assert [each.text for each in pipeline.recognize(waveforms, [None, beam, None, None])] == texts
+    assert sorted(called) == [(1, True), (4, False)]
+    called.clear()
+    assert [each.text for each in pipeline.recognize(waveforms, [beam] * 4)] == texts
+    assert all(needs for _, needs in called)
 
 
 @pytest.mark.parametrize("equal_lengths", [False, True])

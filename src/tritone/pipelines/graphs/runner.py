@@ -217,10 +217,9 @@ class GraphRunner:
                 outputs = self.compute(inputs, outputs_for(batch.indices))
             return first_rows(outputs, len(batch.indices)) if batch.rows else outputs
 
-        buckets = self.graph.buckets_for(outputs_for(range(len(waveforms))))
         try:
             self.run(
-                self.blocks.plan([len(each) for each in waveforms], self.limits, self.budget.fits, buckets),
+                self._planned([len(each) for each in waveforms], outputs_for),
                 fill,
                 compute,
                 lambda batch, outputs: take(batch.indices, outputs),
@@ -228,6 +227,26 @@ class GraphRunner:
         finally:
             self.budget.settle()
         return errors
+
+    def _planned(self, lengths: Sequence[int], outputs_for: Callable[[Sequence[int]], Sequence[str]]) -> list[Batch]:
+        """The calls for waveforms of so many samples.
+
+        Those that want what nothing is compiled for are apart, so that the others have calls that are.
+        """
+        everything, sizes = range(len(lengths)), self.graph.buckets_for
+        groups: dict[tuple[str, ...], list[int]] = {}
+        if sizes(wanted := tuple(outputs_for(everything))) or not sizes(()):
+            groups[wanted] = [*everything]
+        else:
+            for index in everything:
+                own = tuple(outputs_for([index]))
+                groups.setdefault(own if sizes(own) else wanted, []).append(index)
+        batches = []
+        for outputs, members in groups.items():
+            found = [lengths[index] for index in members]
+            plan = self.blocks.plan(found, self.limits, self.budget.fits, sizes(outputs))
+            batches += [replace(each, indices=tuple(members[index] for index in each.indices)) for each in plan]
+        return batches
 
     def _check_level(self, waveform: Samples) -> None:
         check_level(waveform, sample_rate=self.bundle.manifest.sample_rate)
