@@ -7,6 +7,7 @@ FOLDER/ctc.json, ...  ->  FOLDER/report.md, a page for each part, plots
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ Content = Mapping[str, Mapping[str, Any]]
 SEARCHES = {"": "greedy", "rescoring": "rescoring", "prefix-beam": "prefix beam 10", "modified-beam": "modified beam 4"}
 CHUNK_BAR_MS = 150.0
 IN_TIME = 0.99
+IN_FLIGHT = 512  # requests, at most, of figures that ask for it
 CALLERS = {1: "one batch after the other", 2: "two batches at once"}
 
 WENET = """
@@ -64,9 +66,9 @@ class Found:
         rows = self.rows(part, "ceiling", model=model, role="encoder")
         return max((row["rtfx"] for row in rows), default=0.0)
 
-    def best(self, part: str, field: str, **fields: Any) -> Row | None:
-        """The served row with the highest figure, of those without errors."""
-        rows = [row for row in self.rows(part, "served", **fields) if not row["errors"]]
+    def best(self, part: str, field: str, most: float = math.inf, **fields: Any) -> Row | None:
+        """The served row with the highest figure, of those without errors and with at most so many in flight."""
+        rows = [row for row in self.rows(part, "served", **fields) if not row["errors"] and row["load"] <= most]
         return max(rows, key=lambda row: float(row[field]), default=None)
 
     def network_of(self, part: str, row: Row) -> float:
@@ -182,10 +184,8 @@ def _goals(found: Found) -> list[Goal]:
     """The lines of the table of goals: work, bar, measured figure, absolutes, whether the bar is met."""
     goals: list[Goal] = []
 
-    def ratio(
-        work: str, bar: float, part: str, audio: str, of: str, search: str = "", field: str = "utterances_s"
-    ) -> None:
-        row = found.best(part, field, of=of, audio=audio, search=search)
+    def ratio(work: str, bar: float, part: str, audio: str, of: str, search: str = "", most: float = math.inf) -> None:
+        row = found.best(part, "utterances_s", most, of=of, audio=audio, search=search)
         network = found.network_of(part, row) if row else 0.0
         if row is None or not network:
             goals.append((work, f"≥ {bar:g}", None, "", None))
@@ -194,8 +194,10 @@ def _goals(found: Found) -> list[Goal]:
         told = f"{row['utterances_s']:,.0f} utt/s, {row['rtfx']:,.0f} RTFx, {_where(row)}"
         goals.append((work, f"≥ {bar:g}", value, told, value >= bar))
 
-    ratio("CTC d=512, 10 s, served ÷ compiled", 0.85, "ctc", "10", "wenet-512")
-    ratio("CTC d=512, mixed lengths, unsorted, per second of audio", 0.75, "ctc", LIBRISPEECH, "wenet-512")
+    ratio("CTC d=512, 10 s, served ÷ compiled", 0.85, "ctc", "10", "wenet-512", most=IN_FLIGHT)
+    mixed = "CTC d=512, mixed lengths, unsorted, per second of audio"
+    ratio(mixed, 0.75, "ctc", LIBRISPEECH, "wenet-512", most=IN_FLIGHT)
+    ratio(f"{mixed}, any number in flight", 0.75, "ctc", LIBRISPEECH, "wenet-512")
     plain, bundle = found.ceiling("ctc", "", 10.0), found.ceiling("ctc", "wenet-512", 10.0)
     told = f"{bundle:,.0f} and {plain:,.0f} utt/s"
     known = bool(plain and bundle)

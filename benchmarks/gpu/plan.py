@@ -107,10 +107,8 @@ MIXED = "128x4.8,96x7.36,64x10,48x13.52,48x14.64,48x15.6,32x16.72,32x19.2,24x25.
 MIXED_LARGE = "128x5.36,64x8.56,48x14.24,48x15.68,32x17.44,24x24.48,16x35.04"
 # The more utterances are planned together, the less is padding.
 MANY = {"max_batch_size": 128, "instances": 4}
-MORE = {"max_batch_size": 256, "instances": 3}
+MORE = {"max_batch_size": 256, "instances": 4}
 MOST = {"max_batch_size": 512, "instances": 3}
-PAIR = {"max_batch_size": 256, "instances": 2}  # beside each other, not in turns
-ALL = {"max_batch_size": 512, "instances": 4}
 WAITING = {"queue_delay_ms": 1.0}  # for others to share a batch with
 FILLED = {"instances": 6, "queue_delay_ms": 4.0}  # for small networks that are compiled for full batches alone
 
@@ -146,14 +144,11 @@ PARTS: dict[str, Part] = {
             Load(model="wenet-512", load=16),
             Load(model="wenet-512", load=1),
             *(Load(model="wenet-512", load=load, build=WAITING, full=True) for load in (256, 64, 16, 1)),
-            Load(model="wenet-512", load=512, mps=True),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=PAIR, mps=True),
-            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=PAIR, mps=True),
-            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, mps=True),
-            Load(model="wenet-512", load=256, mps=True, full=True),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, full=True),
-            Load(model="wenet-512", load=768, audio=LIBRISPEECH, build=MORE, full=True),
-            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True, full=True),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY),
+            Load(model="wenet-512", load=512, build=MANY, mps=True),
+            Load(model="wenet-512", load=256, audio=LIBRISPEECH, build=MANY, mps=True),
+            Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
+            Load(model="wenet-512", load=1024, audio=LIBRISPEECH, build=MORE, mps=True),
             Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
             Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
             Load(model="wenet-512", load=256, audio="5", full=True),
@@ -216,7 +211,6 @@ PARTS: dict[str, Part] = {
         loads=(
             Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST),
             Load(model="zipformer-xl", load=1536, audio=LIBRISPEECH, build=MOST, mps=True),
-            Load(model="zipformer-xl", load=2048, audio=LIBRISPEECH, build=ALL, mps=True),
             Load(model="zipformer-xl", load=256, audio=LIBRISPEECH, full=True),
         ),
     ),
