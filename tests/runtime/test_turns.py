@@ -1,5 +1,6 @@
 """Turns on a GPU: how many have one, in which order, and what is left of those that die."""
 
+import shutil
 import subprocess
 import sys
 import threading
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tritone.runtime.torch import turns as module
 from tritone.runtime.torch.turns import Permit, Turns
 
 TIMEOUT_S = 60.0
@@ -81,6 +83,31 @@ def test_what_a_process_held_is_free_when_it_dies(tmp_path: Path) -> None:
         thread.join(TIMEOUT_S)
         assert found
         found[0].release()
+
+
+def test_what_is_never_released_is_taken_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "PATIENCE_S", 0.05)
+    turns = Turns("gpu", 2, tmp_path)
+    hung, other = turns.take(), turns.take()
+    other.release()
+    turns.take().release()  # in place of what hangs
+    assert "has not ended for 0.05 s" in caplog.text
+    caplog.clear()
+    for _ in range(4):
+        turns.take().release()
+    assert caplog.text == ""  # there are two again
+    hung.release()
+
+
+def test_without_its_files_nobody_waits(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    turns = Turns("gpu", 1, tmp_path / "turns")
+    shutil.rmtree(tmp_path / "turns")
+    first = turns.take()
+    turns.take().release()
+    first.release()
+    assert "takes no turn" in caplog.text
 
 
 def test_a_folder_of_somebody_else_is_not_used(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@
 
 A GPU that processes share divides its time among all that have work for it, or under CUDA's Multi-Process Service runs
 their kernels among each other; then each call takes as long as all together. Two or three fill the gaps of each other,
-more only push each other out of the caches. A permit is a lock on a file, so what a process holds when it dies is free.
+more only push each other out of the caches. A permit is a lock on a file, so what a process holds when it dies is free;
+and what a process holds for longer than calls take, because it or its work hangs, is taken away from it.
 """
 
 import ctypes
@@ -13,6 +14,7 @@ import logging
 import os
 import stat
 import tempfile
+import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
@@ -23,6 +25,8 @@ import torch
 LOGGER = logging.getLogger(__name__)
 AT_ONCE, AT_ONCE_WITH_MPS = 2, 3
 MPS_FOLDER = "/tmp/nvidia-mps"  # of its pipes, where the environment names no other
+PATIENCE_S = 1.0  # for a call that has a permit
+POLL_S = 5e-5
 VARIABLE = "TRITONE_GPU_TURNS"  # environment variable: calls at once; 0 is as many as there are
 
 
@@ -46,33 +50,53 @@ class Turns:
         self._name, self._at_once = name, at_once
 
     def take(self) -> "Permit":
-        """Wait for a permit. Those that wait queue up at a gate, and the first of them for the oldest permit."""
-        gate = self._open("gate")
-        try:
-            fcntl.flock(gate, fcntl.LOCK_EX)
-            told = os.pread(gate, 1, 0)
-            number = told[0] % self._at_once if told else 0
-            place = self._open(str(number))
-            try:
-                fcntl.flock(place, fcntl.LOCK_EX)
-            except BaseException:
-                os.close(place)
-                raise
-            os.pwrite(gate, bytes([(number + 1) % self._at_once]), 0)
-            return Permit(place)
-        finally:
-            os.close(gate)
+        """Wait for a permit. Those that wait queue up at a gate, and the first of them for the oldest permit.
 
-    def _open(self, what: str) -> int:
-        return os.open(self._folder / f"{self._name}-{what}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        Where the files are gone or cannot be locked, nobody waits.
+        """
+        try:
+            gate = _opened(self._place("gate"))
+            try:
+                fcntl.flock(gate, fcntl.LOCK_EX)
+                told = os.pread(gate, 1, 0)
+                number = told[0] % self._at_once if told else 0
+                os.pwrite(gate, bytes([(number + 1) % self._at_once]), 0)
+                return Permit(self._locked(self._place(str(number))))
+            finally:
+                os.close(gate)
+        except OSError as error:
+            LOGGER.warning("a call on GPU %s takes no turn: %s", self._name, error)
+            return Permit(None)
+
+    def _locked(self, place: Path) -> int:
+        """The file of a permit, locked once it is given back. If it never is, there is a new file from now on."""
+        until = time.monotonic() + PATIENCE_S
+        file = _opened(place)
+        try:
+            while not _locks(file):
+                if time.monotonic() > until:
+                    LOGGER.warning(
+                        "a call on GPU %s has not ended for %g s; others go on without it", self._name, PATIENCE_S
+                    )
+                    place.unlink(missing_ok=True)
+                    late, file = file, _opened(place)
+                    os.close(late)
+                time.sleep(POLL_S)  # a lock that is waited for could not be given up
+            return file
+        except BaseException:
+            os.close(file)
+            raise
+
+    def _place(self, what: str) -> Path:
+        return self._folder / f"{self._name}-{what}"
 
 
 class Permit:
     """The right to compute; released once, by whichever of the two comes first."""
 
-    def __init__(self, file: int) -> None:
-        """Take the locked file."""
-        self._file: int | None = file
+    def __init__(self, file: int | None) -> None:
+        """Take the locked file; None holds nothing."""
+        self._file = file
 
     def release(self, stream: torch.cuda.Stream | None = None) -> None:
         """Give it back: at once, or when all that was issued to a stream until now has been computed.
@@ -84,6 +108,18 @@ class Permit:
             return
         if stream is None or _driver().cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), _close(), file):
             os.close(file)
+
+
+def _opened(place: Path) -> int:
+    return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _locks(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @cache
