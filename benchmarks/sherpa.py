@@ -1,7 +1,7 @@
 """Transducers here and in sherpa-onnx (C++): the same weights, the same two cores, in one run.
 
     python -m benchmarks.sherpa [--size zipformer-m] [--only offline,served,streams]
-        [--graphs published] [--precision fp32] [--output FILE.json]
+        [--graphs published] [--precision fp32] [--runtime onnxruntime] [--output FILE.json]
 
 A random model of a published size is written twice: as a bundle, and in sherpa-onnx's layout, with the operators of
 icefall's export or, with `--graphs ours`, with those of `tritone export icefall --layout sherpa-onnx`. In int8, graphs
@@ -41,6 +41,7 @@ from tritone.loadtest.workload.speech import Tape
 from tritone.loadtest.workload.workload import speech_workload
 from tritone.pipelines import OfflinePipeline, Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
+from tritone.repository import ModelOptions
 
 OUTPUT = ROOT / "docs" / "performance" / "sherpa.json"
 TITLE = "Beside sherpa-onnx"
@@ -75,10 +76,11 @@ class Model:
     causal: bool
     published: bool = True
     precision: Precision = "fp32"
+    runtime: str = "onnxruntime"  # of the bundle
 
     def __str__(self) -> str:
         graphs = "icefall's operators" if self.published else "operators of our export"
-        return f"{self.size} in {self.precision}, {graphs} in sherpa-onnx"
+        return f"{self.size} in {self.precision} on {self.runtime}, {graphs} in sherpa-onnx"
 
     @cached_property
     def bundle(self) -> Bundle:
@@ -96,7 +98,7 @@ class Model:
 
     @property
     def placement(self) -> Placement:
-        return Placement(precision=self.precision)
+        return Placement(precision=self.precision, runtime=self.runtime)
 
     @cached_property
     def rival(self) -> dict[str, str]:
@@ -133,7 +135,8 @@ def offline_served(model: Model, setup: Setup) -> Finding:
     """Throughput through Triton by gRPC, divided by sherpa-onnx's in process."""
     rival, audio = _Rival(model), _utterances()
     best = _best_batch(rival, audio)
-    with serving(model.bundle, "offline") as server, Client(server.grpc_address) as client:
+    options = ModelOptions(runtime=model.runtime)
+    with serving(model.bundle, "offline", options) as server, Client(server.grpc_address) as client:
 
         def served() -> list[str]:
             return [result.text for result in client.transcribe(audio, MODEL, concurrency=CONCURRENCY)]
@@ -357,6 +360,7 @@ def main() -> int:
     parser.add_argument("--only", default=",".join(MEASURES), help=f"some of {','.join(MEASURES)}")
     parser.add_argument("--graphs", choices=["published", "ours"], default="published", help="operators in sherpa-onnx")
     parser.add_argument("--precision", choices=["fp32", "int8"], default="fp32")
+    parser.add_argument("--runtime", choices=["onnxruntime", "openvino"], default="onnxruntime", help="of the bundle")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="JSON file; the page is written beside it")
     parser.add_argument("--cores", type=int, default=2, help="CPU cores for everything together (default: 2)")
     arguments = parser.parse_args()
@@ -378,6 +382,7 @@ def main() -> int:
                 causal,
                 published=arguments.graphs == "published",
                 precision=arguments.precision,
+                runtime=arguments.runtime,
             )
             for causal in (False, True)
         }

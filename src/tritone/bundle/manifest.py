@@ -9,6 +9,7 @@ Units: samples are counts at `sample_rate`; an *encoder frame* is one output ste
 """
 
 import math
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -42,6 +43,8 @@ Kind = Annotated[str, Field(pattern=r"^[a-z][a-z0-9_-]{0,63}$")]
 
 Role = Literal["encoder", "streaming_encoder", "decoder", "predictor", "joiner", "features", "acoustic", "model"]
 Runtime = Literal["onnxruntime", "torch", "torchscript", "tensorrt", "python"]
+READERS: Mapping[str, Runtime] = {"openvino": "onnxruntime"}
+"""Runtimes that run the graphs of another one, where they are asked for by name."""
 Precision = Literal["fp32", "fp16", "bf16", "int8"]
 WeightStorage = Literal["fp32", "fp16", "bf16", "int8"]
 

@@ -15,7 +15,7 @@ from tritonclient.grpc import model_config_pb2 as pb
 
 from tritone.backend.settings import GENERIC, STAGES, EmbedParameters, ModelParameters, SearchParameters, Settings
 from tritone.bundle.bundle import Bundle
-from tritone.bundle.manifest import Precision, Runtime, TensorType
+from tritone.bundle.manifest import READERS, Precision, Runtime, TensorType
 from tritone.errors import InputError, OperatorError
 from tritone.pipelines.embed_options import EmbedOptions
 from tritone.pipelines.kinds import Kind, kind_of
@@ -115,7 +115,7 @@ class ModelOptions(ModelParameters):
         for name in ("threads", "queue_delay_ms", "queue_limit", "queue_timeout_ms", "memory_mb", "max_queued_s"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name} must be 0 or more, got {getattr(self, name)}")
-        for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
+        for name, known in (("runtime", (*get_args(Runtime), *READERS)), ("precision", get_args(Precision))):
             if getattr(self, name) not in ("", *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {getattr(self, name)!r}")
         _ = self.usual_instances

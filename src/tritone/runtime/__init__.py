@@ -33,7 +33,8 @@ class Runtime:
     """Where a runtime is: our module, with the class of its graphs and a function `obstacle(device)`, and its package.
 
     `suffix`: of its files. `requirement`: what to install. `oldest`: the first version of the package that will do.
-    `on_cpu`: whether it runs there, too. `programs`: what its files are, if they are code that the runtime executes;
+    `on_cpu`: whether it runs there, too. `named`: whether it runs files of another runtime, so that it is used only
+    where it is asked for by name. `programs`: what its files are, if they are code that the runtime executes;
     they are opened only where the runtime is asked for by name.
     """
 
@@ -44,11 +45,21 @@ class Runtime:
     requirement: str
     oldest: tuple[int, ...] = ()
     on_cpu: bool = True
+    named: bool = False
     programs: str = ""
 
 
 RUNTIMES: Mapping[str, Runtime] = {
     "onnxruntime": Runtime("tritone.runtime.onnx.graph", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
+    "openvino": Runtime(
+        "tritone.runtime.openvino.graph",
+        "OpenVinoGraph",
+        ".onnx",
+        "openvino",
+        "'tritone[openvino]'",
+        (2025, 4),
+        named=True,
+    ),
     "torch": Runtime("tritone.runtime.torch.graph", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
     "torchscript": Runtime(
         "tritone.runtime.torch.script",
@@ -81,27 +92,32 @@ def open_graph(
     threads: int | None = None,
     *,
     split_calls: bool = True,
+    runtime: str | None = None,
     engine: EngineStamp | None = None,
     function: FunctionStamp | None = None,
 ) -> Graph:
-    """Open an exported graph with the runtime that its file name calls for.
+    """Open an exported graph, with the runtime that its file name calls for or with one that was asked for.
 
     Arguments and errors as of `OnnxGraph` and `TorchGraph`.
 
     Args:
+        runtime: one of `RUNTIMES` that is `named`; of any other name, and None, the file's own.
         engine: what an engine was built with, as its manifest says; of no other graph.
         function: which function of a file of Python, as its manifest says; of no other graph.
 
     Raises:
         MissingDependencyError: the runtime is not installed.
     """
-    runtime = next((each for each in RUNTIMES.values() if each.suffix == path.suffix), None)
-    if runtime is None:
-        raise ValueError(f"graphs are files {', '.join(each.suffix for each in RUNTIMES.values())}, got {path}")
-    if lack := _lack(runtime):
+    fitting = {name: each for name, each in RUNTIMES.items() if each.suffix == path.suffix}
+    if not fitting:
+        suffixes = dict.fromkeys(each.suffix for each in RUNTIMES.values())
+        raise ValueError(f"graphs are files {', '.join(suffixes)}, got {path}")
+    own = next(each for each in fitting.values() if not each.named)
+    chosen = fitting.get(runtime or "", own)
+    if lack := _lack(chosen):
         raise MissingDependencyError(f"{path.name} needs {lack}.")
     told = {name: value for name, value in (("engine", engine), ("function", function)) if value is not None}
-    graph: Graph = getattr(_module(runtime), runtime.graph)(path, device, threads, split_calls=split_calls, **told)
+    graph: Graph = getattr(_module(chosen), chosen.graph)(path, device, threads, split_calls=split_calls, **told)
     return graph
 
 

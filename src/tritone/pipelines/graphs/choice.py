@@ -32,7 +32,9 @@ def open_chosen(
     stamp: dict[str, Any] = {} if artifact.engine is None else {"engine": artifact.engine}
     if artifact.runtime == "python":
         stamp["function"] = _function(bundle, artifact)
-    graph = open_graph(path, placement.device, placement.threads, split_calls=split_calls, **stamp)
+    graph = open_graph(
+        path, placement.device, placement.threads, split_calls=split_calls, runtime=placement.runtime, **stamp
+    )
     check_graph(graph, bundle, role, path)
     return artifact, graph
 
@@ -42,10 +44,11 @@ def choose(bundle: Bundle, role: Role, placement: Placement = ON_CPU) -> Artifac
     runtime, precision, device = placement.runtime, placement.precision, placement.device
     reasons: dict[str, str | None] = {}
     for artifact in bundle.artifacts(role, runtime, precision):  # type: ignore[arg-type]  # checked by Placement
-        if artifact.runtime not in reasons:
+        name = runtime or artifact.runtime
+        if name not in reasons:
             unasked = runtime is None and _unasked(artifact)
-            reasons[artifact.runtime] = unasked or obstacle(artifact.runtime, device)
-        if reasons[artifact.runtime] is None:
+            reasons[name] = unasked or obstacle(name, device)
+        if reasons[name] is None:
             return artifact
     told = "; ".join(f"runtime {name}: {reason}" for name, reason in reasons.items())
     raise OperatorError(f"{bundle.path}, {role}: device {device} was asked for, but {told}.")

@@ -6,7 +6,7 @@ Placement(device="cuda:0", precision="fp16")
 from dataclasses import dataclass
 from typing import get_args
 
-from tritone.bundle.manifest import Precision, Runtime
+from tritone.bundle.manifest import READERS, Precision, Runtime
 from tritone.pipelines.graphs.buckets import read_sizes
 from tritone.runtime.device import cuda_index, thread_count
 
@@ -33,7 +33,7 @@ class Placement:
     memory_mb: float | None = None  # of the process, in megabytes, where what calls take was measured; None: all
 
     def __post_init__(self) -> None:
-        for name, known in (("runtime", get_args(Runtime)), ("precision", get_args(Precision))):
+        for name, known in (("runtime", (*get_args(Runtime), *READERS)), ("precision", get_args(Precision))):
             if (value := getattr(self, name)) not in (None, *known):
                 raise ValueError(f"{name} must be one of {', '.join(known)}, got {value!r}")
         if self.compile not in (None, AUTO):

@@ -1,0 +1,1 @@
+"""ONNX graphs on OpenVINO; see `graph`."""
