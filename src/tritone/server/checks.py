@@ -24,7 +24,8 @@ from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 
 SHARED_MEMORY = Path("/dev/shm")
-OF_GRAPHS = [name for name in RUNTIMES if name != "python"]  # what a function uses of a GPU is its own matter
+# What models use that name no runtime; what a function uses of a GPU is its own matter.
+OF_GRAPHS = [name for name, each in RUNTIMES.items() if name != "python" and not each.named]
 GPU = Path("/dev/nvidiactl")
 MIN_SHARED_MEMORY = 64 << 20  # bytes; Docker's default /dev/shm, enough for small batches of short utterances
 NUMPY_TOO_NEW = (2,)  # Triton 2.51's Python backend sends text from it as empty strings
