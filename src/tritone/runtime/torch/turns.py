@@ -48,12 +48,15 @@ class Turns:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
             raise PermissionError(f"{self._folder} is not a folder that only user {os.geteuid()} may write to")
         self._name, self._at_once = name, at_once
+        self._is_without_files = False
 
     def take(self) -> "Permit":
         """Wait for a permit. Those that wait queue up at a gate, and the first of them for the oldest permit.
 
-        Where the files are gone or cannot be locked, nobody waits.
+        Once the files are gone or cannot be locked, this process waits no more.
         """
+        if self._is_without_files:
+            return Permit(None)
         try:
             gate = _opened(self._place("gate"))
             try:
@@ -65,7 +68,8 @@ class Turns:
             finally:
                 os.close(gate)
         except OSError as error:
-            LOGGER.warning("a call on GPU %s takes no turn: %s", self._name, error)
+            LOGGER.warning("calls on GPU %s take no turns any more: %s", self._name, error)
+            self._is_without_files = True
             return Permit(None)
 
     def _locked(self, place: Path) -> int:
