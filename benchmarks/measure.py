@@ -7,6 +7,7 @@ A finding carries its own conditions, so that one of several can be measured aga
 
 import json
 import math
+import os
 import shlex
 import sys
 import time
@@ -152,7 +153,10 @@ def median_ratio(rows: Sequence[Mapping[str, float]], numerator: str, denominato
 
 
 class Bystanders:
-    """How busy processes other than this one and its descendants keep the cores, in percent, while inside `with`."""
+    """How busy other processes than this one and its descendants keep its cores, in percent, while inside `with`.
+
+    Descendants are taken to run on the cores of this process, as they do unless they ask for others.
+    """
 
     percent = 0.0
 
@@ -162,9 +166,8 @@ class Bystanders:
 
     def __exit__(self, *_: object) -> None:
         spent, start = self._start
-        cores = psutil.cpu_count() or 1
         others = busy_s() - tree_cpu_s() - spent
-        self.percent = round(max(0.0, 100 * others / ((time.perf_counter() - start) * cores)), 1)
+        self.percent = round(max(0.0, 100 * others / ((time.perf_counter() - start) * len(os.sched_getaffinity(0)))), 1)
 
 
 def tree_cpu_s(pid: int | None = None) -> float:
@@ -226,6 +229,7 @@ def _cell(value: Cell) -> str:
 
 
 def busy_s() -> float:
-    """CPU seconds that all processes of the machine together have used."""
-    times = psutil.cpu_times()
-    return float(sum(times) - times.idle - getattr(times, "iowait", 0.0))
+    """CPU seconds that all processes of the machine together have used on the cores that this one may use."""
+    cores = psutil.cpu_times(percpu=True)
+    times = [cores[index] for index in os.sched_getaffinity(0)]
+    return float(sum(sum(each) - each.idle - getattr(each, "iowait", 0.0) for each in times))
