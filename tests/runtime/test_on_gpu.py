@@ -2,6 +2,7 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -53,6 +54,30 @@ def test_calls_at_once_do_not_mix_their_audio() -> None:
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(call, range(200)))
+
+
+def test_memory_that_others_drop_while_a_call_is_recorded_harms_neither() -> None:
+    queue = CudaQueue(torch.device("cuda", 0))
+    replays = Replays(queue, record_after=1)
+    used = [queue.pinned(np.ones(1000, np.float32))]
+
+    def drop() -> None:
+        used.clear()
+        queue.empty((1000,), np.float32)  # torch looks whether anybody still uses what was dropped
+
+    def plus_one(x: Any) -> list[Any]:
+        if used and torch.cuda.is_current_stream_capturing():
+            with ThreadPoolExecutor(1) as other:
+                other.submit(drop).result()
+        return [x + 1]
+
+    with torch.inference_mode(), queue.turn():
+        used[0].to(queue.device, non_blocking=True)
+        for value in (1, 2, 3):
+            (found,) = replays.run("plus one", plus_one, [torch.full((3,), value)])
+            assert found.tolist() == [value + 1] * 3
+    assert not used
+    assert len(replays._recorded) == 1
 
 
 def test_calls_alone_and_beside_others_give_the_same(graph: TorchGraph) -> None:

@@ -209,6 +209,10 @@ class HostQueue:
     def turn(self, *, shared: bool = False) -> AbstractContextManager[None]:
         return nullcontext()
 
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[Any, Any], AbstractContextManager[None]]]:
+        yield torch.cuda.graph
+
     def block(self, num_bytes: int) -> Tensor:
         return torch.full((num_bytes,), 0xFF, dtype=torch.uint8)  # NaN where it is not filled
 

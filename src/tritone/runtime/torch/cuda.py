@@ -11,7 +11,8 @@ import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from tritone.runtime.graph import HELD, PCM_SCALE, Array, TensorSpec
+from tritone.runtime.torch.driver import own_stream
 from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.turns import turns_of
 
@@ -42,6 +44,7 @@ class CudaQueue:
     def __init__(self, device: torch.device, *, priority: int = 0) -> None:
         """Take the device; work of priority -1 goes first where there is other work on it."""
         self.device = device
+        self._priority = priority
         self.stream = torch.cuda.Stream(device, priority=priority)
         self._there = torch.cuda.Stream(device)
         self._back = torch.cuda.Stream(device)
@@ -75,6 +78,28 @@ class CudaQueue:
         finally:
             if permit is not None:
                 permit.release()
+
+    @contextmanager
+    def recording(self) -> Iterator[Callable[[Any, Any], AbstractContextManager[None]]]:
+        """The time in which one thread of the process rehearses and records; belongs into a `turn`.
+
+        It does so in a stream of its own. Memory that was used in a stream is marked there when any thread drops it,
+        and such a mark within a recording is an error for both.
+
+        Yields:
+            What records, into a graph and with its pool of memory.
+        """
+        # Other threads may use the device meanwhile, but not record.
+        with RECORDING:
+            self._recorder.wait_stream(self.stream)
+            with torch.cuda.stream(self._recorder):
+                yield lambda graph, pool: torch.cuda.graph(
+                    graph, pool, self._recorder, capture_error_mode="thread_local"
+                )
+
+    @cached_property
+    def _recorder(self) -> torch.cuda.Stream:
+        return own_stream(self.device, self._priority)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> Array:
         """An array in pinned memory, which the device reads by itself."""
@@ -238,11 +263,11 @@ class _Recording:
 
     def __init__(self, queue: CudaQueue, pool: Any, function: Function, places: Sequence[Tensor]) -> None:
         self._inputs = [place.zero_() for place in places]
-        function(*self._inputs)  # libraries choose their kernels and take their memory at the first call
         self._graph = torch.cuda.CUDAGraph()
-        # Other threads may use the device meanwhile, but not record.
-        with RECORDING, torch.cuda.graph(self._graph, pool, queue.stream, capture_error_mode="thread_local"):
-            self._outputs = list(function(*self._inputs))
+        with queue.recording() as record:
+            function(*self._inputs)  # libraries choose their kernels and take their memory at the first call
+            with record(self._graph, pool):
+                self._outputs = list(function(*self._inputs))
 
     def __call__(self, inputs: Sequence[Tensor]) -> Sequence[Tensor]:
         for place, value in zip(self._inputs, inputs, strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tritone.runtime.torch.cuda import RECORDING, CudaQueue
+from tritone.runtime.torch.cuda import CudaQueue
 from tritone.runtime.torch.held import Held
 
 LOGGER = logging.getLogger(__name__)
@@ -123,18 +123,12 @@ class _Recording:
         self._inputs = [
             torch.zeros(size, dtype=each.dtype, device=queue.device) for size, each in zip(sizes, given, strict=True)
         ]
-        loop.finish(*loop.step(*loop.start(*self._inputs)))  # libraries choose their kernels at the first call
-
-        def recorded() -> Any:
-            graph = torch.cuda.CUDAGraph()
-            return graph, torch.cuda.graph(graph, pool, queue.stream, capture_error_mode="thread_local")
-
-        with RECORDING:
-            self._start, capture = recorded()
-            with capture:
+        self._start, self._block, self._finish = (torch.cuda.CUDAGraph() for _ in range(3))
+        with queue.recording() as record:
+            loop.finish(*loop.step(*loop.start(*self._inputs)))  # libraries choose their kernels at the first call
+            with record(self._start, pool):
                 self._state = loop.start(*self._inputs)
-            self._block, capture = recorded()
-            with capture:
+            with record(self._block, pool):
                 state = self._state
                 for _ in range(steps):
                     state = loop.step(*state)
@@ -142,8 +136,7 @@ class _Recording:
                     if value is not place:
                         place.copy_(value)
                 self._left = loop.left(*self._state)
-            self._finish, capture = recorded()
-            with capture:
+            with record(self._finish, pool):
                 self._outputs = loop.finish(*self._state)
 
     def __call__(self, given: Sequence[Tensor], steps: int | None) -> Sequence[Tensor]:

@@ -18,9 +18,10 @@ import time
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 import torch
+
+from tritone.runtime.torch.driver import after
 
 LOGGER = logging.getLogger(__name__)
 AT_ONCE, AT_ONCE_WITH_MPS = 2, 3
@@ -110,7 +111,7 @@ class Permit:
         file, self._file = self._file, None
         if file is None:
             return
-        if stream is None or _driver().cuLaunchHostFunc(ctypes.c_void_p(stream.cuda_stream), _close(), file):
+        if stream is None or not after(stream, _close(), file):
             os.close(file)
 
 
@@ -124,13 +125,6 @@ def _locks(file: int) -> bool:
     except BlockingIOError:
         return False
     return True
-
-
-@cache
-def _driver() -> Any:
-    driver = ctypes.CDLL("libcuda.so.1")
-    driver.cuLaunchHostFunc.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
-    return driver
 
 
 @cache
