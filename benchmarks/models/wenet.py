@@ -29,9 +29,12 @@ SPECIAL = ("<blank>", "<unk>", "<sos/eos>", "▁")
 NEVER = -40.0  # logit of special tokens, where the rate of the others is given
 COLOUR_CHANGE = 640  # samples, 40 ms: one encoder frame
 BLANK_HEAD_START = 4.0  # natural-log units; about as many blanks as a trained model says
-BALANCED_ON_S, EACH_S = 60, 10  # in utterances: what a random network says depends on how much it hears at once
+EACH_S = 10  # of an utterance to balance on: what a random network says depends on how much it hears at once
+UTTERANCES, AT_ONCE = 48, 8
+DIRECTIONS = 8  # in which utterances differ most
+RIDGE = 0.1  # of the largest of their variances
 SHARPER = 4.0  # logits, where the rate of tokens is given: trained models are sure of most frames, so beams agree
-HALVINGS = 14
+HALVINGS = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,7 +117,7 @@ def write_checkpoint(size: ModelSize, folder: Path, seed: int = 7) -> dict[str, 
         model.encoder.global_cmvn.mean.fill_(5.0)
         model.encoder.global_cmvn.istd.fill_(0.3)
         if size.token_rate:
-            _balance(model, speech(BALANCED_ON_S).reshape(-1, EACH_S * 16000), size.token_rate)
+            _balance(model, speech(UTTERANCES * EACH_S).reshape(UTTERANCES, -1), size.token_rate)
         else:
             _balance(model, babble(160_000, seed=1)[None])
     folder.mkdir(parents=True, exist_ok=True)
@@ -149,10 +152,15 @@ def _balance(model: AsrModel, heard: npt.NDArray[np.float32], token_rate: float 
 
     `heard`: (utterances, samples).
     """
-    waveform = torch.from_numpy(heard)
-    counts = torch.full((len(heard),), waveform.shape[1])
-    features, count = Fbank(num_mel_bins=model.config.num_mel_bins)(waveform, counts)
-    encoded, _ = model.eval().encoder(features, count)
+    fbank = Fbank(num_mel_bins=model.config.num_mel_bins)
+    model.eval()
+
+    def encode(waveform: torch.Tensor) -> torch.Tensor:
+        features, count = fbank(waveform, torch.full((len(waveform),), waveform.shape[1]))
+        found: torch.Tensor = model.encoder(features, count)[0]
+        return found
+
+    encoded = torch.cat([encode(some) for some in torch.from_numpy(heard).split(AT_ONCE)])
     head, blank = model.ctc.ctc_lo, model.config.blank_id
     logits = (encoded @ head.weight.T).flatten(0, 1)
     scale = 3.0 / logits.std(dim=0)
@@ -166,16 +174,35 @@ def _balance(model: AsrModel, heard: npt.NDArray[np.float32], token_rate: float 
         head.bias[-1] = NEVER  # which then starts and ends sentences
     scores = encoded @ head.weight.T + head.bias
     others, tokens = scores.index_fill(2, torch.tensor([blank]), NEVER).max(dim=2)
+    wanted = token_rate * heard.shape[1] / 16000
+    # Trained models hear as many tokens whoever speaks. What this one wants of the blank for each utterance is guessed
+    # from the means of its frames.
     leads = others - scores[:, :, blank]  # over the blank, frame by frame
+    thresholds = torch.tensor([_threshold(*each, wanted) for each in zip(leads, tokens, strict=True)])
+    means = encoded.mean(dim=1)
+    apart, middle = means - means.mean(dim=0), means.mean(dim=0)
+    directions = torch.linalg.svd(apart, full_matrices=False)[2][:DIRECTIONS]
+    places = apart @ directions.T
+    variances = places.T @ places
+    ridge = RIDGE * variances[0, 0] / len(heard) * torch.eye(len(directions))
+    row = torch.linalg.solve(variances + ridge, places.T @ (thresholds - thresholds.mean())) @ directions
+    head.weight[blank] += row
+    head.bias[blank] -= middle @ row
+    leads -= (encoded - middle) @ row
+    head.bias[blank] += _threshold(leads, tokens, wanted * len(heard))
+    for each in (head.weight, head.bias):
+        each.mul_(SHARPER)
+
+
+def _threshold(leads: torch.Tensor, tokens: torch.Tensor, wanted: float) -> float:
+    """The lead over the blank, in (..., frames), that tokens need if so many are to be said."""
     low, high = -60.0, 60.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        best = torch.where(leads > middle, tokens, blank)
-        said = int(((best[:, 1:] != best[:, :-1]) & (best[:, 1:] != blank)).sum())
-        low, high = (middle, high) if said > token_rate * heard.size / 16000 else (low, middle)
-    head.bias[blank] += (low + high) / 2
-    for each in (head.weight, head.bias):
-        each.mul_(SHARPER)
+        best = torch.where(leads > middle, tokens, 0)
+        said = int(((best[..., 1:] != best[..., :-1]) & (best[..., 1:] != 0)).sum())
+        low, high = (middle, high) if said > wanted else (low, middle)
+    return (low + high) / 2
 
 
 def main() -> None:

@@ -3,19 +3,18 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from tritone.pipelines.searching.decoder_sizes import DecoderSize, next_call, rounded, usual_sizes
+from tritone.pipelines.searching.decoder_sizes import DecoderSize, plan_calls, rounded, usual_sizes
 
 
 def planned(
     places: Sequence[int], compiled: Sequence[DecoderSize] = (), most: int = 10**9, frames: int = 250
 ) -> list[tuple[int, DecoderSize]]:
     """All calls for utterances of 10 hypotheses of so many places, on held frames."""
-    rest, calls = [(frames, 10, each) for each in sorted(places, reverse=True)], []
-    while rest:
-        calls.append(next_call(rest, compiled, lambda size: size.rows * size.places <= most, held=True))
-        rest = rest[calls[-1][0] :]
-    return calls
+    parts = [(frames, 10, each) for each in sorted(places, reverse=True)]
+    return plan_calls(parts, compiled, lambda size: size.rows * size.places <= most, held=True)
 
 
 def sizes(*pairs: tuple[int, int]) -> list[DecoderSize]:
@@ -28,8 +27,8 @@ def test_numbers_are_rounded_up_to_multiples_of_16_and_to_fewer_of_them_when_the
 
 def test_a_batch_is_computed_in_calls_of_powers_of_two() -> None:
     assert planned([60] * 64) == [(64, *sizes((64, 64)))]
-    assert planned([60] * 48) == [(32, *sizes((32, 64))), (16, *sizes((16, 64)))]
-    assert planned([60] * 50) == [(50, *sizes((64, 64)))]  # more than three quarters are used
+    assert sorted(planned([60] * 48)) == [(16, *sizes((16, 64))), (32, *sizes((32, 64)))]
+    assert planned([60] * 62) == [(62, *sizes((64, 64)))]  # the padding costs less than a call more
     assert planned([61], most=1) == [(1, *sizes((1, 64)))]
 
 
@@ -55,8 +54,31 @@ def test_what_no_compiled_size_holds_runs_as_it_is(places: int, frames: int, why
 
 
 def test_the_few_that_no_compiled_size_holds_have_a_call_of_their_own() -> None:
-    found = planned([90, 81, 90] + [60] * 32, compiled := sizes((32, 64)))
-    assert found == [(3, *sizes((4, 96))), (32, *compiled)]
+    found = planned([90, 81, 90, 90] + [60] * 32, compiled := sizes((32, 64)))
+    assert found == [(4, *sizes((4, 96))), (32, *compiled)]
+
+
+def test_calls_cost_least_together() -> None:
+    """The largest size is not filled with short utterances if those cost less in a call of their own."""
+    compiled = sizes((8, 48), (8, 96), (24, 48), (32, 96))
+    assert planned([90] * 8 + [40] * 24, compiled) == [(8, compiled[1]), (24, compiled[2])]
+    assert planned([90] * 8 + [40] * 2, compiled[3:]) == [(8, *sizes((8, 96))), (2, *sizes((2, 48)))]
+
+
+@given(
+    places=st.lists(st.integers(1, 120), min_size=1, max_size=40),
+    rows=st.lists(st.sampled_from([1, 2, 4, 8, 16, 24, 32]), unique=True),
+    most=st.integers(1, 4000),
+)
+def test_every_utterance_is_in_a_call_that_holds_it(places: list[int], rows: list[int], most: int) -> None:
+    compiled = sizes(*((each, length) for each in rows for length in (32, 64, 96)))
+    rest = sorted(places, reverse=True)
+    for count, size in planned(places, compiled, most):
+        part, rest = rest[:count], rest[count:]
+        assert 0 < count <= size.rows
+        assert max(part) <= size.places
+        assert size in compiled or size.rows == 1 or size.rows * size.places <= most
+    assert not rest
 
 
 def test_few_utterances_are_not_padded_to_a_large_call() -> None:
@@ -65,8 +87,8 @@ def test_few_utterances_are_not_padded_to_a_large_call() -> None:
 
 def test_frames_that_come_from_the_host_are_padded_too() -> None:
     compiled = [DecoderSize(4, 64, 5, 16)]
-    assert next_call([(60, 5, 9)] * 4, compiled, lambda size: True, held=False) == (4, compiled[0])
-    assert next_call([(60, 5, 9)], (), lambda size: True, held=False) == (1, DecoderSize(1, 64, 5, 16))
+    assert plan_calls([(60, 5, 9)] * 4, compiled, lambda size: True, held=False) == [(4, compiled[0])]
+    assert plan_calls([(60, 5, 9)], (), lambda size: True, held=False) == [(1, DecoderSize(1, 64, 5, 16))]
 
 
 def test_compiled_are_the_lengths_that_ten_seconds_of_speech_have() -> None:

@@ -1,6 +1,6 @@
 """The sizes of calls of an attention decoder on a GPU: few, so that calls are recorded, or compiled beforehand.
 
-    parts of utterances to be scored, compiled sizes  ->  next_call  ->  how many of the parts, and the size of the call
+    parts of utterances to be scored, compiled sizes  ->  plan_calls  ->  how many of the parts, and size, of each call
     rows and frames of the encoder's calls            ->  usual_sizes  ->  what to compile
 
 A decoder is called with rows (utterances) of frames, and with hypotheses of places: a place for each token, and one for
@@ -10,12 +10,12 @@ the end. Each of these is padded.
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 STEP = 16  # places, at least; tensor cores want multiples of 8
 STEPS_PER_OCTAVE = 4
 AS_IT_IS = 1.6  # what a call that is not compiled takes, compared with one that is
 CALL_COST = 2000  # of any call beside its places, in places
-CUT_ROWS = 16  # calls of fewer rows are padded; of those with more, a quarter that is empty goes into a smaller call
 MOST_ROWS = 32  # of compiled calls: a GPU is busy with them, and a batch leaves few rows empty
 LEAST_ROWS = 8  # calls of fewer utterances are recorded, but not compiled
 TOKENS_PER_S = 4.0, 9.5  # of speech in word pieces or characters of Chinese; what has more is not compiled
@@ -48,16 +48,15 @@ class DecoderSize:
             "num_tokens": (self.rows, self.hypotheses),
         }
 
-    @property
+    @cached_property
     def cost(self) -> int:
         """About what a call of this size costs when it is compiled, in places."""
         return CALL_COST + self.rows * self.hypotheses * self.places
 
-    def holds(self, other: "DecoderSize", *, held: bool) -> bool:
-        """Whether a call of another size can be padded to this one; frames that are `held` on the device cannot."""
-        frames = self.frames == other.frames if held else self.frames >= other.frames
-        wide = self.hypotheses >= other.hypotheses and self.places >= other.places
-        return frames and wide and self.rows >= other.rows
+    def holds(self, frames: int, hypotheses: int, places: int, *, held: bool) -> bool:
+        """Whether rows can be padded to the size's own; frames that are `held` on the device cannot."""
+        wide = self.frames == frames if held else self.frames >= frames
+        return wide and self.hypotheses >= hypotheses and self.places >= places
 
 
 def rounded(number: int) -> int:
@@ -66,46 +65,52 @@ def rounded(number: int) -> int:
     return max(1, -(-number // step)) * step
 
 
-def next_call(
+def plan_calls(
     parts: Sequence[tuple[int, int, int]],
     compiled: Sequence[DecoderSize],
     fits: Callable[[DecoderSize], bool],
     *,
     held: bool,
-) -> tuple[int, DecoderSize]:
-    """Choose the next call: the one that costs least for each part that it takes.
+) -> list[tuple[int, DecoderSize]]:
+    """Choose the calls that cost least together: how many of the parts, in their order, each takes, and its size.
 
     Args:
-        parts: frames, hypotheses and places of each that is left; the call takes the first ones.
+        parts: frames, hypotheses and places of each; those with most frames first, then with most places.
         compiled: the sizes that the decoder is compiled for.
         fits: whether a size that is not compiled is within the limits of a call; one row always goes.
         held: whether frames are on the device already, in rows of the same length.
     """
-
-    def of(rows: int) -> DecoderSize:
-        frames, hypotheses, places = (max(column) for column in zip(*parts[:rows], strict=True))
-        return DecoderSize(rows, frames if held else rounded(frames), hypotheses, rounded(places))
-
-    fit = (
-        place
-        for place, part in enumerate(parts)
-        if any(each.holds(DecoderSize(1, *part), held=held) for each in compiled)
-    )
-    if outside := next(fit, 0):  # only those in front are beyond all compiled sizes
-        parts = parts[:outside]
-    rows = 1 << (len(parts) - 1).bit_length()
-    while rows > 1 and not fits(of(rows)):
-        rows //= 2
-    if rows >= CUT_ROWS and len(parts) <= rows * 3 // 4:
-        rows //= 2
-    count, size = min(rows, len(parts)), of(rows)
-    best = AS_IT_IS * size.cost / count, count, size
-    for each in compiled:
-        taken = min(each.rows, len(parts))
-        frames, hypotheses, places = (max(column) for column in zip(*parts[:taken], strict=True))
-        if each.holds(DecoderSize(taken, frames, hypotheses, places), held=held):
-            best = min(best, (each.cost / taken, taken, each))
-    return best[1:]
+    able: dict[int, list[DecoderSize]] = {}  # by rows, the cheapest first
+    for each in sorted(compiled, key=lambda size: size.cost):
+        able.setdefault(each.rows, []).append(each)
+    steps = sorted({*able, *(1 << power for power in range((len(parts) - 1).bit_length() + 1))})
+    hypotheses = max((part[1] for part in parts), default=0)
+    # Of the parts from each one on: what they cost at least, where the first call of them ends, and its size.
+    plan: list[tuple[float, int, DecoderSize | None]] = [(0.0, 0, None)] * (len(parts) + 1)
+    longest = 0
+    for first in reversed(range(len(parts))):
+        frames, _, places = parts[first]
+        needed = frames, hypotheses, (longest := max(longest, places))
+        as_it_is = (frames if held else rounded(frames)), hypotheses, rounded(longest)
+        best: tuple[float, int, DecoderSize | None] = (math.inf, 0, None)
+        for rows in steps:
+            end = min(first + rows, len(parts))
+            if size := next((each for each in able.get(rows, ()) if each.holds(*needed, held=held)), None):
+                best = min(best, (size.cost + plan[end][0], end, size))
+            if rows.bit_count() == 1:
+                size = DecoderSize(rows, *as_it_is)
+                if rows == 1 or fits(size):
+                    best = min(best, (AS_IT_IS * size.cost + plan[end][0], end, size))
+            if end == len(parts):
+                break
+        plan[first] = best
+    calls, first = [], 0
+    while first < len(parts):
+        _, end, call = plan[first]
+        assert call is not None
+        calls.append((end - first, call))
+        first = end
+    return calls
 
 
 def usual_sizes(rows: int, frames: int, seconds: float, hypotheses: int) -> list[DecoderSize]:

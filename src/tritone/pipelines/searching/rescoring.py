@@ -12,6 +12,7 @@ weight here, whatever the weight of CTC.
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tritone.bundle.manifest import Decoder
 from tritone.errors import BundleError, InputError, OperatorError
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
-from tritone.pipelines.searching.decoder_sizes import DecoderSize, next_call
+from tritone.pipelines.searching.decoder_sizes import DecoderSize, plan_calls
 from tritone.runtime.graph import Array, ShapedGraph
 from tritone.search.hypothesis import Hypothesis, id_array
 from tritone.search.options import SearchOptions
@@ -156,12 +157,9 @@ class Rescorer:
             reverse=True,
         )
         held = bool(candidates) and isinstance(candidates[0].encoder_out, HeldFrames)
-        calls: list[tuple[list[_Part], DecoderSize | None]] = []
-        while rest:
-            count, size = next_call([part.size for part in rest], self._compiled, self._fits, held=held)
-            calls.append((rest[:count], size))
-            rest = rest[count:]
-        return calls
+        taken = iter(rest)
+        calls = plan_calls([part.size for part in rest], self._compiled, self._fits, held=held)
+        return [([*islice(taken, count)], size) for count, size in calls]
 
     def _fits(self, size: DecoderSize) -> bool:
         count = size.rows * size.hypotheses * size.places
