@@ -2,7 +2,7 @@
 
     bundle, role, rows, seconds  ->  milliseconds a call, utterances a second, seconds of audio a second
 
-It uses of Tritone only the reading of the program, and what `tritone compile` made of it for this shape if it did.
+It uses of Tritone only the reading of the program.
 """
 
 import time
@@ -21,7 +21,6 @@ from tritone.bundle import Bundle
 from tritone.pipelines.graphs.geometry import Geometry
 from tritone.runtime.graph import TensorSpec
 from tritone.runtime.slots import state_shape
-from tritone.runtime.torch.compiled import CompiledStore, LoadedCall
 from tritone.runtime.torch.program import read_program
 
 WARM_UPS = 3
@@ -51,7 +50,7 @@ def prepare(bundle: str, role: str, rows: int, seconds: float, precision: str, d
         if bundle
         else _plain(rows, seconds, place, tiny=not compiled)
     )
-    network = function if isinstance(function, LoadedCall) or not compiled else torch.compile(function, dynamic=False)
+    network = torch.compile(function, dynamic=False) if compiled else function
     with torch.no_grad():
         for _ in range(WARM_UPS):
             network(*inputs)
@@ -117,10 +116,6 @@ def _program(
     given = _inputs(bundle, rows, samples)
     given |= {name: np.zeros((rows, *state_shape(spec)), spec.dtype) for name, spec in states.items()}
     inputs = [torch.from_numpy(given[name]).to(place) for name in program.inputs]
-    shapes = {name: tuple(each.shape) for name, each in zip(program.inputs, inputs, strict=True)}
-    for call, file in CompiledStore(program, place).calls():
-        if dict(call.shapes) == shapes and set(call.outputs) == set(outputs):
-            return LoadedCall(call, file, program, place), inputs
     function = program.function(outputs)
     return getattr(function, "__self__", function), inputs
 
