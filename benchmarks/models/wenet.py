@@ -199,8 +199,8 @@ def _threshold(leads: torch.Tensor, tokens: torch.Tensor, wanted: float) -> floa
     low, high = -60.0, 60.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        best = torch.where(leads > middle, tokens, 0)
-        said = int(((best[..., 1:] != best[..., :-1]) & (best[..., 1:] != 0)).sum())
+        best = torch.where(leads > middle, tokens, -1)
+        said = int(((best[..., 1:] != best[..., :-1]) & (best[..., 1:] >= 0)).sum())
         low, high = (middle, high) if said > wanted else (low, middle)
     return (low + high) / 2
 

@@ -10,9 +10,11 @@ A graph that was compiled for some sizes is fastest at these: then calls are pad
 
 import sys
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
+from tritone.pipelines.graphs.cuts import cheapest_cuts
 from tritone.runtime.graph import Bucket
 
 CALL_COST_S = 32.0  # of any call beside its samples, in seconds of audio: launches, and few rows leave a GPU idle
@@ -167,35 +169,32 @@ def plan_buckets(
     """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
     sizes = _Sizes(buckets, sample_rate, equal, has_room)
-    count = len(order)
-    # least[i]: what the utterances from place i on cost; taken[i]: the call that begins there, and its utterances.
-    least = [0.0] * (count + 1)
-    taken: list[tuple[Bucket | None, int]] = [(None, 1)] * count
-    length = -1
-    for place in range(count - 1, -1, -1):
-        if (longest := max(lengths[order[place]], min_samples)) != length:  # often all are alike
-            length, fitting = longest, sizes.fitting(longest)
-            alone = length if equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
-        least[place] = AS_IT_IS * (alone + sizes.call_cost) + least[place + 1]
-        for bucket in fitting:
-            end = min(count, place + bucket.rows)
+
+    @cache  # often all are alike
+    def of_length(length: int) -> tuple[float, list[tuple[float, Bucket]]]:
+        alone = length if equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
+        costs = [(each.rows * each.samples + sizes.call_cost, each) for each in sizes.fitting(length)]
+        return AS_IT_IS * (alone + sizes.call_cost), costs
+
+    def options(place: int) -> Iterator[tuple[float, int, Bucket | None]]:
+        length = max(lengths[order[place]], min_samples)
+        alone, costs = of_length(length)
+        yield alone, place + 1, None
+        for cost, bucket in costs:
+            end = min(len(order), place + bucket.rows)
             if equal:
                 while lengths[order[end - 1]] < length and max(lengths[order[end - 1]], min_samples) < length:
                     end -= 1
-            cost = bucket.rows * bucket.samples + sizes.call_cost + least[end]
-            if cost < least[place]:
-                least[place], taken[place] = cost, (bucket, end - place)
+            yield cost, end, bucket
+
     batches: list[Batch] = []
     rest: list[int] = []
-    place = 0
-    while place < count:
-        chosen, members = taken[place]
-        indices = tuple(order[place : place + members])
+    for first, end, chosen in cheapest_cuts(len(order), options):
+        indices = tuple(order[first:end])
         if chosen is None:
             rest += indices
         else:
             batches.append(Batch(indices, chosen.samples, chosen.rows))
-        place += members
     others = plan_batches(
         [lengths[index] for index in rest],
         limits,

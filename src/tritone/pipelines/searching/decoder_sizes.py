@@ -8,9 +8,12 @@ the end. Each of these is padded.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
+from itertools import accumulate, islice
+
+from tritone.pipelines.graphs.cuts import cheapest_cuts
 
 STEP = 16  # places, at least; tensor cores want multiples of 8
 STEPS_PER_OCTAVE = 4
@@ -85,32 +88,24 @@ def plan_calls(
         able.setdefault(each.rows, []).append(each)
     steps = sorted({*able, *(1 << power for power in range((len(parts) - 1).bit_length() + 1))})
     hypotheses = max((part[1] for part in parts), default=0)
-    # Of the parts from each one on: what they cost at least, where the first call of them ends, and its size.
-    plan: list[tuple[float, int, DecoderSize | None]] = [(0.0, 0, None)] * (len(parts) + 1)
-    longest = 0
-    for first in reversed(range(len(parts))):
-        frames, _, places = parts[first]
-        needed = frames, hypotheses, (longest := max(longest, places))
-        as_it_is = (frames if held else rounded(frames)), hypotheses, rounded(longest)
-        best: tuple[float, int, DecoderSize | None] = (math.inf, 0, None)
+    longest = [*accumulate((part[2] for part in reversed(parts)), max)][::-1]  # of each part and those behind it
+
+    @cache  # many are alike
+    def of_part(frames: int, places: int) -> list[tuple[float, DecoderSize]]:
+        found: list[tuple[float, DecoderSize]] = []
         for rows in steps:
-            end = min(first + rows, len(parts))
-            if size := next((each for each in able.get(rows, ()) if each.holds(*needed, held=held)), None):
-                best = min(best, (size.cost + plan[end][0], end, size))
-            if rows.bit_count() == 1:
-                size = DecoderSize(rows, *as_it_is)
-                if rows == 1 or fits(size):
-                    best = min(best, (AS_IT_IS * size.cost + plan[end][0], end, size))
-            if end == len(parts):
-                break
-        plan[first] = best
-    calls, first = [], 0
-    while first < len(parts):
-        _, end, call = plan[first]
-        assert call is not None
-        calls.append((end - first, call))
-        first = end
-    return calls
+            fitting = (each for each in able.get(rows, ()) if each.holds(frames, hypotheses, places, held=held))
+            found += [(size.cost, size) for size in islice(fitting, 1)]
+            size = DecoderSize(rows, frames if held else rounded(frames), hypotheses, places)
+            if rows.bit_count() == 1 and (rows == 1 or fits(size)):
+                found.append((AS_IT_IS * size.cost, size))
+        return found
+
+    def options(first: int) -> Iterator[tuple[float, int, DecoderSize]]:
+        for cost, size in of_part(parts[first][0], rounded(longest[first])):
+            yield cost, min(first + size.rows, len(parts)), size
+
+    return [(end - first, size) for first, end, size in cheapest_cuts(len(parts), options)]
 
 
 def usual_sizes(rows: int, frames: int, seconds: float, hypotheses: int) -> list[DecoderSize]:
