@@ -121,17 +121,17 @@ PARTS: dict[str, Part] = {
     "ctc": Part(
         title="WeNet U2++ conformers, whole utterances",
         compiled=(
-            Compiled(model="wenet-512", sizes=f"1x10,{MIXED}"),
-            Compiled(model="wenet-256", full=True),
+            Compiled(model="wenet-512", sizes="1x10,64x5,64x10,64x16"),
+            Compiled(model="wenet-256", sizes="64x10"),
         ),
         ceilings=(
             Ceiling(model="wenet-512", rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=1, seconds=10),
             Ceiling(model=PLAIN, rows=64, seconds=10),
             Ceiling(model="wenet-512", rows=128, seconds=10, full=True),
-            Ceiling(model="wenet-512", rows=64, seconds=5, full=True),
-            Ceiling(model="wenet-512", rows=32, seconds=16, full=True),
-            Ceiling(model="wenet-256", rows=64, seconds=10, full=True),
+            Ceiling(model="wenet-512", rows=64, seconds=5),
+            Ceiling(model="wenet-512", rows=64, seconds=16),
+            Ceiling(model="wenet-256", rows=64, seconds=10),
         ),
         pipelines=(
             Pipeline(model="wenet-512", shapes=((64, 10.0),)),
@@ -144,17 +144,23 @@ PARTS: dict[str, Part] = {
             Load(model="wenet-512", load=16),
             Load(model="wenet-512", load=1),
             *(Load(model="wenet-512", load=load, build=WAITING, full=True) for load in (256, 64, 16, 1)),
+            Load(model="wenet-512", load=512, mps=True),
+            *(Load(model="wenet-512", load=load, audio=audio) for audio in ("5", "16") for load in (256, 512)),
+            Load(model="wenet-256", load=256),
+            Load(model="wenet-256", load=512),
+        ),
+    ),
+    "mixed": Part(
+        title="WeNet U2++ conformer, mixed lengths",
+        compiled=(Compiled(model="wenet-512", sizes=f"1x10,{MIXED}"),),
+        ceilings=(Ceiling(model="wenet-512", rows=64, seconds=10),),
+        loads=(
             Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY),
-            Load(model="wenet-512", load=512, build=MANY, mps=True),
             Load(model="wenet-512", load=256, audio=LIBRISPEECH, build=MANY, mps=True),
             Load(model="wenet-512", load=512, audio=LIBRISPEECH, build=MANY, mps=True),
             Load(model="wenet-512", load=1024, audio=LIBRISPEECH, build=MORE, mps=True),
             Load(model="wenet-512", load=256, audio=LIBRISPEECH, full=True),
             Load(model="wenet-512", load=256, audio="lognormal:8,0.6", full=True),
-            Load(model="wenet-512", load=256, audio="5", full=True),
-            Load(model="wenet-512", load=256, audio="16", full=True),
-            Load(model="wenet-256", load=256, full=True),
-            Load(model="wenet-256", load=512, full=True),
         ),
     ),
     "searches": Part(
@@ -180,22 +186,26 @@ PARTS: dict[str, Part] = {
         title="icefall transducers, whole utterances",
         compiled=(
             Compiled(model="conformer-l", sizes="64x10"),
-            Compiled(model="zipformer-l", full=True),
+            Compiled(model="zipformer-l", sizes="64x10"),
+            Compiled(model="zipformer-m", sizes="64x10"),
         ),
         ceilings=(
             Ceiling(model="conformer-l", rows=64, seconds=10),
-            Ceiling(model="zipformer-l", rows=64, seconds=10, full=True),
+            Ceiling(model="zipformer-l", rows=64, seconds=10),
+            Ceiling(model="zipformer-m", rows=64, seconds=10),
         ),
         pipelines=(
             Pipeline(model="conformer-l", shapes=((64, 10.0),)),
             Pipeline(model="zipformer-l", shapes=((64, 10.0),), full=True),
         ),
         loads=(
-            Load(model="conformer-l", load=512),
-            Load(model="conformer-l", load=512, search=MODIFIED),
+            *(
+                Load(model=model, load=512, search=search, mps=mps)
+                for mps in (False, True)
+                for model in ("conformer-l", "zipformer-l", "zipformer-m")
+                for search in ({}, MODIFIED)
+            ),
             Load(model="conformer-l", load=256),
-            Load(model="conformer-l", load=512, mps=True),
-            Load(model="conformer-l", load=512, search=MODIFIED, mps=True),
             Load(model="zipformer-l", load=256, full=True),
             Load(model="zipformer-l", load=256, search=MODIFIED, full=True),
         ),
@@ -218,23 +228,24 @@ PARTS: dict[str, Part] = {
         title="Streams in real time",
         compiled=(
             Compiled(model="wenet-256", steps=256),
-            Compiled(model="zipformer-m", steps=256, full=True),
+            Compiled(model="zipformer-m", steps=256),
         ),
         ceilings=(
             Ceiling(model="wenet-256", rows=256, role="streaming_encoder"),
             Ceiling(model="wenet-256", rows=512, role="streaming_encoder", full=True),
-            Ceiling(model="zipformer-m", rows=256, role="streaming_encoder", full=True),
+            Ceiling(model="zipformer-m", rows=256, role="streaming_encoder"),
         ),
         pipelines=(
             Pipeline(model="wenet-256", streams=256),
-            Pipeline(model="zipformer-m", streams=256, full=True),
+            Pipeline(model="zipformer-m", streams=256),
         ),
         loads=(
             Load(model="wenet-256", load=5000, streams=True),
             Load(model="wenet-256", load=10000, streams=True),
             Load(model="wenet-256", load=10000, streams=True, mps=True),
             Load(model="wenet-256", load=2000, streams=True, full=True),
-            Load(model="zipformer-m", load=2000, streams=True, full=True),
+            Load(model="zipformer-m", load=2000, streams=True),
+            Load(model="zipformer-m", load=5000, streams=True),
         ),
     ),
     "speakers": Part(
