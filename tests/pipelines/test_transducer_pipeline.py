@@ -88,6 +88,29 @@ def test_offline_a_ragged_batch_says_of_each_what_it_says_alone(offline: Offline
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_calls_one_after_another_are_searched_together_and_say_the_same(bundle: Bundle, mode: str) -> None:
+    """The joiner is called for all utterances at once; how many calls of the encoder they take makes no difference."""
+    pipeline = open_offline(bundle, placement=Placement(threads=1), limits=BatchLimits(max_batch=1))
+    searching, audio = pipeline.searching, [transducer_waveform(text) for text in SAID]
+    assert isinstance(searching, TransducerSearching)
+    assert searching.waits_for_all
+    network = searching._cache.network
+    join, calls = network.join, {True: 0, False: 0}
+
+    def counted(encoder_out: Any, predictor_out: Any) -> Any:
+        calls[searching.waits_for_all] += 1
+        return join(encoder_out, predictor_out)
+
+    network.join = counted  # type: ignore[method-assign]
+    for waits in calls:
+        searching.waits_for_all = waits
+        found = pipeline.recognize(audio, [WAYS[mode]] * len(SAID))
+        assert [each.text for each in found] == list(SAID.values())
+    assert pipeline.work.take().calls == 2 * len(SAID)
+    assert calls[True] < 0.8 * calls[False]
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_a_stream_says_the_same_to_its_last_word(streaming: StreamingPipeline, mode: str) -> None:
     """Its last frames are told only because it is flushed at its end."""
     for text, said in SAID.items():

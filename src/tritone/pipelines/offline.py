@@ -3,6 +3,7 @@
 waveforms (samples,) float32 in [-1, 1]  ->  transcripts
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from tritone.pipelines.isolation import prepared, values, with_options
 from tritone.pipelines.kinds.speech import speech_kind
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.pipelines.searching.readings import utterance
+from tritone.pipelines.searching.together import together
 from tritone.runtime.graph import Array, Bucket
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.options import SearchOptions
@@ -155,13 +157,21 @@ class OfflinePipeline:
         def options_of(indices: Sequence[int]) -> list[SearchOptions]:
             return [jobs[audible[index]][1] for index in indices]
 
-        def take(indices: Sequence[int], outputs: Outputs) -> None:
+        def search(indices: Sequence[int], outputs: Mapping[str, Array]) -> None:
             for index, nbest in zip(indices, self.searching.search(outputs, options_of(indices)), strict=True):
                 hypotheses[audible[index]] = nbest
 
+        calls: list[tuple[Sequence[int], Outputs]] = []
         unfit = self.runner.run_waveforms(
-            [jobs[index][0] for index in audible], lambda indices: self.searching.outputs(options_of(indices)), take
+            [jobs[index][0] for index in audible],
+            lambda indices: self.searching.outputs(options_of(indices)),
+            (lambda *call: calls.append(call)) if self.searching.waits_for_all else search,
         )
+        if calls:
+            start = time.perf_counter()
+            for members, outputs in together([outputs for _, outputs in calls]):
+                search([index for member in members for index in calls[member][0]], outputs)
+            self.work.add_search(time.perf_counter() - start)
         found: list[Transcript | TritoneError] = [
             utterance(self.bundle, nbest, len(waveform), options)
             for nbest, (waveform, options) in zip(hypotheses, jobs, strict=True)

@@ -13,6 +13,8 @@ Whole utterances:
 
     outputs, options  ->  searching.search  ->  hypotheses  ->  utterance  ->  Transcript
 
+On a CPU, transducers search the calls of a batch `together` (together.py), once all are computed.
+
 A stream, after each step of the network, and at the end of a segment:
 
     outputs   ->  searching.advance(searches, outputs)  ->  News        ->  segment.take     ->  segment.partial()

@@ -44,11 +44,13 @@ class SearchSettings:
 class Searching(ABC):
     """Turns outputs of a network into hypotheses. May be called from several threads.
 
-    `options`: of requests that ask for nothing else, checked.
+    `options`: of requests that ask for nothing else, checked. `waits_for_all`: whether it is best to search the calls
+    of a batch together once the network has computed all, rather than each while it computes the next.
     """
 
     modes: ClassVar[tuple[SearchMode, ...]]
     options: SearchOptions
+    waits_for_all = False
 
     @classmethod
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:

@@ -247,6 +247,9 @@ class TransducerSearching(Searching):
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
+        # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
+        # several times at once, and their searches are side by side as they are.
+        self.waits_for_all = device == "cpu" and getattr(graph, "concurrency", 1) == 1
         described = bundle.manifest.transducer
         assert described is not None
         self._max_symbols = described.max_symbols
