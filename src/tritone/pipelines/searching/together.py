@@ -22,7 +22,7 @@ def together(calls: Sequence[Outputs]) -> Iterator[tuple[list[int], Outputs]]:
 
     Yields:
         The indices of some calls, and their outputs, whose rows are those of the calls in this order. Frames that a
-        call does not have are zeros; calls of so different lengths that most frames would be are in several groups.
+        call does not have are zeros; where these would be more than a third of a group, calls are in several.
     """
     longest_first = sorted(range(len(calls)), key=lambda index: -_size(calls[index])[1])
     group: list[int] = []
