@@ -170,12 +170,16 @@ def plain(text: str, longest: int = LONGEST) -> str:
 
 
 def png(figure: "Figure") -> bytes:
-    """The picture, 1280 x 720 for one of the default size."""
+    """The picture, 1280 x 720 for one of the default size; in 256 colours, which take a third of the bytes."""
+    from PIL import Image
+
     stream = io.BytesIO()
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"Glyph .* missing from", category=UserWarning)  # becomes a box
         figure.savefig(stream, format="png", metadata={"Software": None})
-    return stream.getvalue()
+    small = io.BytesIO()
+    Image.open(stream).convert("RGB").quantize(256, dither=Image.Dither.NONE).save(small, format="png", optimize=True)
+    return small.getvalue()
 
 
 def svg(figure: "Figure") -> bytes:
