@@ -169,8 +169,9 @@ class OfflinePipeline:
         )
         if calls:
             start = time.perf_counter()
-            for members, outputs in together([outputs for _, outputs in calls]):
-                search([index for member in members for index in calls[member][0]], outputs)
+            order = [index for indices, _ in calls for index in indices]
+            for members, joined in together([outputs for _, outputs in calls]):
+                search([order[member] for member in members], joined)
             self.work.add_search(time.perf_counter() - start)
         found: list[Transcript | TritoneError] = [
             utterance(self.bundle, nbest, len(waveform), options)
