@@ -247,9 +247,6 @@ class TransducerSearching(Searching):
         """
         super().__init__(bundle, settings, threads=threads)
         self._call_rows = CALL_ROWS if device == "cpu" else GPU_CALL_ROWS
-        # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
-        # several times at once, and their searches are side by side as they are.
-        self.waits_for_all = device == "cpu" and getattr(graph, "concurrency", 1) == 1
         described = bundle.manifest.transducer
         assert described is not None
         self._max_symbols = described.max_symbols
@@ -257,6 +254,9 @@ class TransducerSearching(Searching):
         self._cache = PredictorCache(network)
         on_gpu = getattr(graph, "is_on_gpu", False) and getattr(network, "is_on_gpu", False) and not described.states
         self._device = DeviceTransducer(network, device) if on_gpu else None
+        # Searching takes calls of the joiner, hardly more for a batch than for one utterance. Small networks are called
+        # several times at once, and their searches are side by side as they are.
+        self.waits_for_all = device == "cpu" and self._device is None and getattr(graph, "concurrency", 1) == 1
         self.options = self.check(self._settings.options)
 
     def _filled(self, options: SearchOptions) -> SearchOptions:
