@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from tritone.runtime.torch.lowering import lower, shifted_products
+from tritone.runtime.torch.lowering import lower, shifted_products, wants_channels_last
 
 
 class Two(nn.Module):
@@ -46,3 +46,39 @@ def test_depthwise_convolutions_become_sums_of_products(
     assert sum("conv" in str(target) for target in targets) == 2
     (found,) = found if isinstance(found := program(x), tuple | list) else (found,)
     torch.testing.assert_close(found, module(x))
+
+
+@pytest.mark.parametrize("layout", ["channels first", "channels last", "padded"])
+def test_sums_of_products_have_channels_last_whatever_they_read(layout: str) -> None:
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(2, 20, 8), torch.randn(8, 1, 5), torch.randn(8)
+    x = x.transpose(1, 2)
+    if layout == "channels first":
+        x = x.contiguous()
+    elif layout == "padded":
+        x = torch.nn.functional.pad(x, (4, 0))
+    found = shifted_products(x, weight, bias, 2, -1)
+    assert found.stride(1) == 1
+    torch.testing.assert_close(found, torch.nn.functional.conv1d(x, weight, bias, padding=2, groups=8))
+
+
+class Nodes(nn.Module):
+    """A convolution, and more nodes than one of them is worth a change of layouts for."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.layer = nn.Conv2d(8, 8, 3, **options)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.layer(x)
+        for _ in range(400):
+            x = x + 1
+        return x
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"), [({}, False), ({"groups": 8}, True), ({"groups": 8, "stride": 2}, False)]
+)
+def test_convolutions_in_groups_want_channels_last(options: dict[str, int], expected: bool) -> None:
+    program = torch.fx.symbolic_trace(torch.export.export(Nodes(**options).eval(), (torch.randn(1, 8, 9, 9),)).module())
+    assert wants_channels_last(program.graph) is expected

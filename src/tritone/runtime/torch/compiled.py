@@ -33,7 +33,7 @@ from tritone.paths import cache_folder
 from tritone.runtime.graph import Bucket, TensorSpec, rows_up_to
 
 LOGGER = logging.getLogger(__name__)
-FORM = 2  # of what is kept; raised when older files must not be used
+FORM = 3  # of what is kept; raised when older files must not be used, or are slower
 TRUSTED = (0,)  # users beside our own: root may do anything in any case
 CPP_LIBRARY = "libstdc++.so.6"
 WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH

@@ -20,9 +20,7 @@ from torch import Tensor, fx
 from tritone.errors import OperatorError
 from tritone.runtime.torch.builder import Program
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, lifted_constants, most_rows
-from tritone.runtime.torch.lowering import lower
-
-NODES_OF_ONE = 300  # convolution: with more nodes for each, changing their layout does not pay; inductor's own rule
+from tritone.runtime.torch.lowering import lower, wants_channels_last
 
 
 def compile_call(
@@ -84,9 +82,8 @@ def options_for(device: torch.device, module: fx.GraphModule) -> dict[str, Any]:
         return common | {"cpp.dynamic_threads": True}  # each call has its own share of the threads
     # Launches are recorded, so what the host does between them need not be fast, and g++ takes a third of the time.
     options = common | {"aot_inductor.compile_wrapper_opt_level": "O0"}
-    convolutions = sum("aten.conv" in str(node.target) for node in module.graph.nodes)
-    # Kernels of a GPU want channels last. Inductor finds that out for itself only where the number of rows is fixed.
-    return options | {"force_layout_optimization": len(module.graph.nodes) < NODES_OF_ONE * convolutions}
+    # Inductor finds that out for itself only where the number of rows is fixed.
+    return options | {"force_layout_optimization": wants_channels_last(module.graph)}
 
 
 def lifted(program: Program, outputs: Sequence[str]) -> tuple[fx.GraphModule, list[Tensor]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, fx
 
 MAX_TAPS = 64
+NODES_OF_ONE = 300  # convolution: with more nodes for each, changing their layout does not pay; inductor's own rule
 CONVOLUTIONS = (torch.ops.aten.conv1d.default, torch.ops.aten.conv2d.default)
 
 
@@ -19,7 +20,7 @@ def lower(graph: fx.Graph, constants: Mapping[str, Tensor]) -> None:
     """Change `graph`, over these constants, for torch's compiler and for nothing else.
 
     Depthwise convolutions over one axis become sums of shifted products. Those are fused with what is around them, and
-    need no transposition: libraries want channels first, the layers of a conformer have them last.
+    have channels last, as the layers of a conformer have; libraries want them first.
     """
     for node in list(graph.nodes):
         if node.target in CONVOLUTIONS:
@@ -27,8 +28,7 @@ def lower(graph: fx.Graph, constants: Mapping[str, Tensor]) -> None:
 
 
 def _replace_depthwise(graph: fx.Graph, node: fx.Node, constants: Mapping[str, Tensor]) -> None:
-    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
-    given: dict[str, Any] = {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+    given = _arguments(node)
     weight = constants.get(str(given["weight"].target))
     if weight is None:
         return
@@ -46,20 +46,36 @@ def _replace_depthwise(graph: fx.Graph, node: fx.Node, constants: Mapping[str, T
     graph.erase_node(node)
 
 
+def wants_channels_last(graph: fx.Graph) -> bool:
+    """Whether a GPU computes a graph that was lowered faster if its convolutions in two dimensions have channels last.
+
+    With groups and steps of one they are five times as fast there (the ConvNeXt of a zipformer). With longer steps
+    those with groups are not (a FastConformer's subsampling is 1.2 times as fast with channels first).
+    """
+    convolutions = [node for node in graph.nodes if node.target in CONVOLUTIONS]
+    given = [_arguments(node) for node in convolutions if node.target is torch.ops.aten.conv2d.default]
+    grouped = any(each.get("groups", 1) > 1 and max(_steps(each.get("stride", 1))) == 1 for each in given)
+    return grouped or len(graph.nodes) < NODES_OF_ONE * len(convolutions)
+
+
+def _arguments(node: fx.Node) -> dict[str, Any]:
+    """Those of an operator that are given, by their names."""
+    names = [argument.name for argument in node.target._schema.arguments]  # type: ignore[union-attr]
+    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
+
+
 def _steps(value: Any) -> list[int]:
     return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def shifted_products(x: Tensor, weight: Tensor, bias: Tensor | None, padding: int, axis: int) -> Tensor:
-    """A depthwise convolution along `axis`, counted from the end, of (batch, channels, …), in the layout of `x`."""
-    channels_last = x.stride(1) == 1
+    """A depthwise convolution along `axis`, counted from the end, of (batch, channels, …); its layout has them last.
+
+    So has what it reads. What pads or joins frames has channels first, and then every tap of the sum would be read
+    across the memory of what is around it.
+    """
     taps = _computed_once(weight.flatten(1).transpose(0, 1).contiguous())
-    if channels_last:
-        x, axis = x.movedim(1, -1), axis - 1
-    else:
-        taps = taps.unflatten(1, (-1, *[1] * (x.dim() - 2)))
-        bias = None if bias is None else bias.unflatten(0, (-1, *[1] * (x.dim() - 2)))
-    x = _computed_once(x)
+    x, axis = _computed_once(x.movedim(1, -1).contiguous()), axis - 1
     count = taps.shape[0]
     length = x.shape[axis] + 2 * padding - count + 1
     wide = torch.nn.functional.pad(x, [*[0] * (2 * (-axis - 1)), padding, padding]) if padding else x
@@ -68,8 +84,7 @@ def shifted_products(x: Tensor, weight: Tensor, bias: Tensor | None, padding: in
         total = total + wide.narrow(axis, tap, length).float() * taps[tap]
     if bias is not None:
         total = total + bias
-    total = total.to(x.dtype)
-    return total.movedim(-1, 1) if channels_last else total
+    return total.to(x.dtype).movedim(-1, 1)
 
 
 def _computed_once(x: Tensor) -> Tensor:
