@@ -185,7 +185,10 @@ def main() -> None:
     given = parser.parse_args()
     bundle, most = Bundle.open(given.bundle), max(given.rows)
     pipeline = open_streaming(
-        bundle, placement=Placement(device=given.device), capacity=2 * most, max_batch=given.max_batch or most
+        bundle,
+        placement=Placement(device=given.device, threads=None if given.network else 1),  # more would work uncounted
+        capacity=2 * most,
+        max_batch=given.max_batch or most,
     )
     if given.network:
         pipeline.warm_up()

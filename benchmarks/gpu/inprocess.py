@@ -3,6 +3,7 @@
 bundle, rows, seconds  ->  utterances a second of some callers, or milliseconds a batch of one
 """
 
+import itertools
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.gpu.audio import workload
-from tritone.audio.waveform import Waveform
+from tritone.audio.waveform import Samples, Waveform
 from tritone.bundle import Bundle
 from tritone.pipelines import EmbeddingPipeline, Step, open_offline, open_streaming
 from tritone.pipelines.graphs.placement import Placement
@@ -96,33 +97,43 @@ def _measured(call: Callable[[], object], rows: int, callers: int, seconds: floa
     return {"utterances_s": len(times) * rows / wall_s, "batch_ms": 1000 * median(times), "batches": len(times)}
 
 
-def prepare_streams(bundle: str, device: str, precision: str, streams: int) -> Callable[[float], dict[str, Any]]:
-    """Open a pipeline with so many streams; the function measures steps of all of them."""
+def prepare_streams(bundle: str, device: str, precision: str, streams: int) -> Callable[[float], list[dict[str, Any]]]:
+    """Open a pipeline with so many streams; the function measures steps of all of them.
+
+    First as streams are served that ask for nothing, with text alone and 16-bit audio, then with words, times and
+    float32 audio.
+    """
     opened = Bundle.open(bundle)
     pipeline = open_streaming(
         opened, placement=placement(device, precision), capacity=streams, max_batch=min(streams, 512)
     )
     shift = pipeline.geometry.shift_samples
-    pool = workload("10", pipeline.sample_rate).waveforms
-    slots = [pipeline.open() for _ in range(streams)]
-    position = 0
+    floats = workload("10", pipeline.sample_rate).waveforms
+    pcm = [(32768 * each).clip(-32768, 32767).astype(np.int16) for each in floats]
+    pools: dict[str, Sequence[Samples]] = {"float32": floats, "int16": pcm}
 
-    def advance() -> None:
-        nonlocal position
-        steps = []
-        for number, slot in enumerate(slots):
-            waveform = pool[number % len(pool)]
-            start = (position * shift + 997 * number) % (len(waveform) - shift)
-            steps.append(Step(slot, waveform[start : start + shift]))
-        position += 1
-        pipeline.advance(steps)
+    def measured(details: bool, wire: str, seconds: float) -> dict[str, Any]:
+        pool, positions = pools[wire], itertools.count()
+        slots = [pipeline.open() for _ in range(streams)]
 
-    for _ in range(WARM_UPS):
-        advance()
+        def advance() -> None:
+            position, steps = next(positions), []
+            for number, slot in enumerate(slots):
+                waveform = pool[number % len(pool)]
+                start = (position * shift + 997 * number) % (len(waveform) - shift)
+                steps.append(Step(slot, waveform[start : start + shift], details=details))
+            pipeline.advance(steps)
 
-    def measure(seconds: float) -> dict[str, Any]:
+        for _ in range(WARM_UPS):
+            advance()
         found = _measured(advance, streams, 1, seconds)
-        chunk_s = shift / pipeline.sample_rate
-        return {"streams": streams, "step_ms": found["batch_ms"], "real_time": found["utterances_s"] * chunk_s}
+        for slot in slots:
+            pipeline.close(slot)
+        told = {"streams": streams, "details": details, "wire": wire, "step_ms": found["batch_ms"]}
+        return told | {"real_time": found["utterances_s"] * shift / pipeline.sample_rate}
 
+    def measure(seconds: float) -> list[dict[str, Any]]:
+        return [measured(details, wire, seconds) for details, wire in ((False, "int16"), (True, "float32"))]
+
+    pipeline.warm_up()
     return measure
