@@ -74,14 +74,13 @@ def shifted_products(x: Tensor, weight: Tensor, bias: Tensor | None, padding: in
     So has what it reads. What pads or joins frames has channels first, and then every tap of the sum would be read
     across the memory of what is around it.
     """
-    taps = _computed_once(weight.flatten(1).transpose(0, 1).contiguous())
+    taps = _computed_once(weight.float().flatten(1).transpose(0, 1).contiguous()).unbind()  # so that sums are float32
     x, axis = _computed_once(x.movedim(1, -1).contiguous()), axis - 1
-    count = taps.shape[0]
-    length = x.shape[axis] + 2 * padding - count + 1
+    length = x.shape[axis] + 2 * padding - len(taps) + 1
     wide = torch.nn.functional.pad(x, [*[0] * (2 * (-axis - 1)), padding, padding]) if padding else x
-    total = wide.narrow(axis, 0, length).float() * taps[0]
-    for tap in range(1, count):
-        total = total + wide.narrow(axis, tap, length).float() * taps[tap]
+    total = wide.narrow(axis, 0, length) * taps[0]
+    for start in range(1, len(taps)):
+        total = total + wide.narrow(axis, start, length) * taps[start]
     if bias is not None:
         total = total + bias
     return total.to(x.dtype).movedim(-1, 1)
