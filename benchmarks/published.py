@@ -2,10 +2,11 @@
 
     python -m benchmarks.published --list
     python -m benchmarks.published demo-cpu            # measures, writes docs/performance/demo-cpu
-    python -m benchmarks.published demo-h200 --keep DIR    # on a machine with a GPU: keeps the JSON of each run
-    python -m benchmarks.published demo-h200 --from DIR    # elsewhere: makes the page of it
+    python -m benchmarks.published demo-cpu --keep DIR    # on one machine: keeps the JSON of each run
+    python -m benchmarks.published demo-cpu --from DIR    # on another: makes the page of it
 
 Every run is a `tritone bench` command, printed before it starts, so a single figure can be made again by hand.
+`benchmarks.gpu` measures GPUs.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from pathlib import Path
 
 from benchmarks.measure import ROOT
 from benchmarks.models.random_bundle import RANDOM_BUNDLES
-from tritone.bundle.manifest import Precision, Runtime
+from tritone.bundle.manifest import Runtime
 
 OUTPUT = ROOT / "docs" / "performance"
 KEPT = ("report.json", "report.md", "plots")
@@ -53,21 +54,6 @@ class Published:
     model: str
     runs: Sequence[Run]
     runtimes: tuple[Runtime, ...] = ("onnxruntime",)
-    precisions: tuple[Precision, ...] = ("fp32",)
-
-
-def _gpu(runtime: str, precision: str, more: str = "") -> str:
-    chosen = f"--build device=gpu --build runtime={runtime} --build precision={precision}"
-    return f"{chosen} --build max_batch_size=64 --timeout-s 30 {more}".strip()
-
-
-def _gpu_runs(offline: str, streams: str) -> tuple[Run, ...]:
-    pairs = (("onnxruntime", "fp32"), ("torch", "fp32"), ("torch", "bf16"))
-    return tuple(
-        Run(arguments=_gpu(runtime, precision, load), labels={"runtime": f"{runtime} {precision}"})
-        for load in (offline, streams)
-        for runtime, precision in pairs
-    )
 
 
 SETS = {
@@ -105,47 +91,6 @@ SETS = {
         runs=(
             Run(arguments="--concurrency 1,4 --seconds 2,10 --window-s 10 --max-windows 5"),
             Run(arguments="--streaming --streams 2,4,8 --chunk-ms 640 --seconds 20"),
-        ),
-    ),
-    "demo-h200": Published(
-        title="demo-asr on one H200",
-        model="demo-asr",
-        runs=(
-            Run(
-                arguments="--build device=gpu --build max_batch_size=64 --concurrency 1,8,64,256 --seconds 2,10",
-                labels={"runtime": "onnxruntime fp32"},
-            ),
-            Run(
-                arguments="--build device=gpu --build max_streams=2048 --streaming --streams 100,400,800 "
-                "--chunk-ms 640 --seconds 10",
-                labels={"runtime": "onnxruntime fp32"},
-            ),
-        ),
-    ),
-    **{
-        f"{model}-h200": Published(
-            title=f"Conformer of 12 layers, width {size['width']}, random weights, on one H200",
-            model=model,
-            runtimes=("onnxruntime", "torch"),
-            precisions=("fp32", "bf16"),
-            runs=_gpu_runs(
-                "--concurrency 1,16,64,256 --seconds 10",
-                "--streaming --streams 100,400,1000 --build max_streams=2048 --chunk-ms 640 --seconds 10",
-            ),
-        )
-        for model, size in CONFORMERS.items()
-    },
-    "instances-h200": Published(
-        title="Conformer of 12 layers, width 512, random weights, bf16, on one H200: instances",
-        model="conformer-512",
-        runtimes=("onnxruntime", "torch"),
-        precisions=("fp32", "bf16"),
-        runs=tuple(
-            Run(
-                arguments=_gpu("torch", "bf16", f"--build instances={instances} --concurrency 256 --seconds 10"),
-                labels={"instances": str(instances)},
-            )
-            for instances in (1, 2, 4)
         ),
     ),
 }
@@ -188,9 +133,9 @@ def _bundle(published: Published, bundles: Path) -> str:
     from benchmarks.models.random_bundle import kept_bundle
     from benchmarks.models.wenet import ModelSize, random_bundle
 
-    path = bundles / f"{published.model}-{'-'.join((*published.runtimes, *published.precisions))}"
+    path = bundles / f"{published.model}-{'-'.join(published.runtimes)}"
     size = ModelSize(blocks=12, **CONFORMERS[published.model])
-    options = {"name": published.model, "runtimes": published.runtimes, "precisions": published.precisions}
+    options = {"name": published.model, "runtimes": published.runtimes}
     return str(kept_bundle(path, lambda: random_bundle(size, path, **options)).path)  # type: ignore[arg-type]
 
 
