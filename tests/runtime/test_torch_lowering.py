@@ -63,22 +63,29 @@ def test_sums_of_products_have_channels_last_whatever_they_read(layout: str) -> 
 
 
 class Nodes(nn.Module):
-    """A convolution, and more nodes than one of them is worth a change of layouts for."""
+    """A convolution and as many other nodes; with 400 they are more than one is worth a change of layouts for."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, others: int, **options: Any) -> None:
         super().__init__()
-        self.layer = nn.Conv2d(8, 8, 3, **options)
+        self.layer, self.others = nn.Conv2d(8, 8, 3, **options), others
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         x = self.layer(x)
-        for _ in range(400):
+        for _ in range(self.others):
             x = x + 1
         return x
 
 
 @pytest.mark.parametrize(
-    ("options", "expected"), [({}, False), ({"groups": 8}, True), ({"groups": 8, "stride": 2}, False)]
+    ("others", "options", "expected"),
+    [
+        (1, {}, True),
+        (400, {}, False),
+        (400, {"groups": 8}, True),
+        (1, {"groups": 8, "stride": 2}, False),
+    ],
 )
-def test_convolutions_in_groups_want_channels_last(options: dict[str, int], expected: bool) -> None:
-    program = torch.fx.symbolic_trace(torch.export.export(Nodes(**options).eval(), (torch.randn(1, 8, 9, 9),)).module())
+def test_convolutions_want_channels_last_where_that_pays(others: int, options: dict[str, int], expected: bool) -> None:
+    module, x = Nodes(others, **options).eval(), torch.randn(1, 8, 9, 9)
+    program = torch.fx.symbolic_trace(torch.export.export(module, (x,)).module())
     assert wants_channels_last(program.graph) is expected
