@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from tritone.search.hypothesis import Token, TokenRow, ids_of
+from tritone.search.hypothesis import Token, TokenRow, ids_of, later
 
 TOKENS = [Token(7, 0, 2, 0.5), Token(3, 4, 5, 1.0), Token(7, 6, 9, 0.25)]
 
@@ -13,6 +13,15 @@ TOKENS = [Token(7, 0, 2, 0.5), Token(3, 4, 5, 1.0), Token(7, 6, 9, 0.25)]
 def row(tokens: list[Token] = TOKENS) -> TokenRow:
     ids, starts, ends, confidences = (np.array(column) for column in zip(*tokens, strict=True))
     return TokenRow(ids, starts, ends, confidences)
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, row(), [], row()[:0]])
+def test_tokens_are_moved_later(tokens):
+    moved = later(tokens, 10)
+    assert [(each.id, each.confidence) for each in moved] == [(each.id, each.confidence) for each in tokens]
+    assert [each.start_frame for each in moved] == [each.start_frame + 10 for each in tokens]
+    assert [each.end_frame for each in moved] == [each.end_frame + 10 for each in tokens]
+    assert all(type(field) in (int, float) for each in moved for field in each)
 
 
 def test_a_row_reads_as_its_tokens():

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from tritone.pipelines.searching.readings import Reading, ReadingBuilder
 from tritone.pipelines.searching.search import News, Search
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, later
 
 
 class Segment:
@@ -70,7 +70,4 @@ class Segment:
         return self.first_frame + self.num_frames
 
     def _placed(self, tokens: Sequence[Token]) -> Sequence[Token]:
-        offset = self.first_frame
-        if not offset or not tokens:
-            return tokens
-        return [Token(t.id, t.start_frame + offset, t.end_frame + offset, t.confidence) for t in tokens]
+        return later(tokens, self.first_frame) if self.first_frame and tokens else tokens

@@ -20,7 +20,7 @@ from tritone.pipelines.searching.on_device import MAX_DEVICE_BEAM, DeviceTransdu
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, advance, of_rows
 from tritone.runtime.graph import HELD, Array
 from tritone.search.beam.beam import HISTORY
-from tritone.search.hypothesis import Hypothesis, Token
+from tritone.search.hypothesis import Hypothesis, Token, later
 from tritone.search.options import TRANSDUCER_MODES, SearchOptions
 from tritone.search.transducer.batch import advance_beams
 from tritone.search.transducer.fast_beam import FastBeam
@@ -194,8 +194,7 @@ def advance_on_device(
             most,
         )
         for place, state, tokens, context, count in zip(places, chosen, *found, num_frames.tolist(), strict=True):
-            first = state.num_frames
-            new[place] = [Token(t.id, t.start_frame + first, t.end_frame + first, t.confidence) for t in tokens]
+            new[place] = later(tokens, state.num_frames)
             state.context = context
             state.num_tokens += len(tokens)
             state.num_frames += max(0, count)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.search.hypothesis import Token, TokenRow
+from tritone.search.hypothesis import Token, TokenRow, later
 
 NOTHING = np.zeros(0, np.int64)
 NO_TOKENS = TokenRow(NOTHING, NOTHING, NOTHING, np.zeros(0))
@@ -113,7 +113,7 @@ class CtcGreedy:
         self.num_frames += num_frames
         if not len(tokens):
             return [], False
-        placed = [Token(id, start + offset, end + offset, confidence) for id, start, end, confidence in tokens]
+        placed = later(tokens, offset)
         first, last = placed[0], self._last
         continues = last is not None and (last.id, last.end_frame) == (first.id, first.start_frame)
         if last is not None and continues:
