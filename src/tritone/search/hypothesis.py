@@ -3,7 +3,7 @@
 ids, start frames, end frames, confidences of a row  ->  TokenRow, a sequence of Token
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, overload
 
@@ -83,9 +83,11 @@ class TokenRow(Sequence[Token]):
 def later(tokens: Sequence[Token], frames: int) -> list[Token]:
     """The same tokens so many frames later."""
     if isinstance(tokens, TokenRow):  # of hundreds of streams in a step: no token is made twice
-        fields = (tokens.ids.tolist(), tokens.starts.tolist(), tokens.ends.tolist(), tokens.confidences.tolist())
-        return [Token(id, start + frames, end + frames, sure) for id, start, end, sure in zip(*fields, strict=True)]
-    return [Token(id, start + frames, end + frames, sure) for id, start, end, sure in tokens]
+        columns = (tokens.ids, tokens.starts, tokens.ends, tokens.confidences)
+        fields: Iterable[Any] = zip(*(column.tolist() for column in columns), strict=True)
+    else:
+        fields = tokens
+    return [Token(id, start + frames, end + frames, sure) for id, start, end, sure in fields]
 
 
 def ids_of(tokens: Sequence[Token]) -> list[int]:
