@@ -219,8 +219,8 @@ class HostQueue:
     def pinned(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array)
 
-    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, awake: bool = False) -> "Arrived":
-        self.awake = awake
+    def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, alone: bool = False) -> "Arrived":
+        self.fetched_alone = alone
         return Arrived(
             [
                 Held(tensor.clone()) if name.startswith(HELD) else tensor.numpy().copy()
@@ -495,6 +495,10 @@ class PlayedCuda:
         def record(self, stream: Any) -> None:
             self._told.append(f"event in {stream}")
 
+        def query(self) -> bool:
+            self._told.append("host looks")
+            return self._told.count("host looks") == 3
+
         def synchronize(self) -> None:
             self._told.append("host waits")
 
@@ -514,6 +518,15 @@ def test_small_results_come_back_in_the_stream_that_computes_them(monkeypatch: p
     assert cuda.told == ["event in computing", "back waits", "on back", "event in back", "host waits"]
 
 
+@pytest.mark.parametrize("names", [["y"], ["held:x", "y"]])
+def test_results_of_a_call_alone_are_looked_for_until_they_are_there(
+    names: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cuda = PlayedCuda(monkeypatch)
+    *_, found = CudaQueue(torch.device("cpu")).fetch([torch.arange(3)] * len(names), names, alone=True).wait()
+    assert (found.tolist(), cuda.told[-4:]) == ([0, 1, 2], ["host looks"] * 3 + ["host waits"])
+
+
 def test_a_call_is_alone_until_another_begins(monkeypatch: pytest.MonkeyPatch) -> None:
     PlayedCuda(monkeypatch)
     queue = CudaQueue(torch.device("cpu"))
@@ -523,7 +536,7 @@ def test_a_call_is_alone_until_another_begins(monkeypatch: pytest.MonkeyPatch) -
         assert (first, second, third) == (True, False, True)
 
 
-def test_only_a_call_alone_is_fed_in_the_stream_that_computes_it(both: Path) -> None:
+def test_only_a_call_alone_is_fed_in_the_stream_that_computes_it_and_looked_for(both: Path) -> None:
     """Beside others, and where nothing is recorded, arrays are sent ahead; the results are the same."""
     graph = TorchGraph(both / "encoder.pt2", threads=1)
     names = ["best_tokens", "num_frames"]
@@ -536,35 +549,4 @@ def test_only_a_call_alone_is_fed_in_the_stream_that_computes_it(both: Path) -> 
             patch.setattr("tritone.runtime.torch.graph.MAX_REPLAYED", most)
             for found, each in zip(graph(feed("hello"), names), expected, strict=True):
                 np.testing.assert_array_equal(found, each)
-        assert queue.sent == sent
-
-
-def test_only_short_calls_alone_are_waited_for_awake(both: Path) -> None:
-    """They are known by the last one of their kind, whose time counts from its arrays to its results."""
-
-    class Queue(HostQueue):
-        lasts_s, now = 0.001, 0.0
-
-        def fetch(self, tensors: Sequence[Tensor], names: Sequence[str] = (), *, awake: bool = False) -> "Arrived":
-            self.now += self.lasts_s
-            return super().fetch(tensors, names, awake=awake)
-
-    graph = TorchGraph(both / "encoder.pt2", threads=1)
-    queue: Any = Queue()
-    graph._cuda, graph._replays = queue, Replays(queue, NEVER)
-    told = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("tritone.runtime.torch.graph.time.perf_counter", lambda: queue.now)
-        for text, alone, lasts_s in (
-            ("hello", True, 0.001),  # the first of its kind
-            ("hello", True, 0.001),
-            ("hello", False, 0.001),
-            ("hello", True, 0.004),  # was short last time
-            ("hello", True, 0.001),  # was not
-            ("hello again", True, 0.001),  # of another shape
-            ("hello", True, 0.001),
-        ):
-            queue.alone, queue.lasts_s = alone, lasts_s
-            graph(feed(text), ["num_frames"])
-            told.append(queue.awake)
-    assert told == [False, True, False, True, False, False, True]
+        assert (queue.sent, queue.fetched_alone) == (sent, alone)

@@ -6,9 +6,7 @@ stream of its own; arrays pass through pinned memory, and calls of the same shap
 """
 
 import logging
-import math
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -36,8 +34,7 @@ LOGGER = logging.getLogger(__name__)
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
 ALONE_BYTES = 512 * 2**20
 MAX_REPLAYED = 2**21  # elements of all inputs; two minutes of audio at 16 kHz
-SHORT_S = 0.003  # of a call alone: the next one like it is waited for awake; a sleeping thread wakes 0.1 to 0.3 ms late
-MAX_TIMED = 4096  # kinds of calls whose times are known
+MAX_USUAL = 4096  # kinds of calls that are known to have been made
 
 
 class Program(Protocol):
@@ -95,7 +92,6 @@ class TorchGraph:
         self._active = 0
         self._lock = threading.Lock()
         self._usual: set[Any] = set()  # kinds of calls that were made on a GPU
-        self._lasted: dict[Any, float] = {}  # seconds of the last call alone of each kind, on a GPU
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
@@ -146,7 +142,7 @@ class TorchGraph:
             compiled = any(each.takes(shapes) and shapes[0][0] in each.rows for each in self._compiled_for[names])
             recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
             kind = (names, *((value.shape, value.dtype) for value in values))
-            with self._cuda.call() as alone, self._timed(kind, alone) as short:
+            with self._cuda.call() as alone:
                 # Inputs of a recording are copied into it in any case, and in order: alone, straight from the host.
                 direct = alone and recorded
                 pinned = [self._cuda.pinned(array) for array in arrays] if direct else []
@@ -158,8 +154,8 @@ class TorchGraph:
                         results = self._replays.run(names, function, given, wide=True, at_once=compiled)
                     else:
                         results = function(*given)
-                    fetched = self._cuda.fetch(results, names, awake=short)
-                if len(self._usual) < MAX_TIMED:  # the first calls of a kind record it, which others need not wait for
+                    fetched = self._cuda.fetch(results, names, alone=alone)
+                if len(self._usual) < MAX_USUAL:  # the first calls of a kind record it, which others need not wait for
                     self._usual.add(kind)
                 return fetched.wait()
 
@@ -310,16 +306,6 @@ class TorchGraph:
             return value
         # torch warns of arrays that must not be written to, and takes no negative strides.
         return np.require(value, requirements=("C", "W"))
-
-    @contextmanager
-    def _timed(self, kind: Any, alone: bool) -> Iterator[bool]:
-        """The time of a call of a kind; says whether it is alone and was short last time."""
-        start = time.perf_counter()
-        yield alone and self._lasted.get(kind, math.inf) < SHORT_S
-        if alone:
-            if len(self._lasted) >= MAX_TIMED:
-                self._lasted.clear()
-            self._lasted[kind] = time.perf_counter() - start
 
     @contextmanager
     def _cpu_threads(self) -> Iterator[None]:
