@@ -180,10 +180,12 @@ def _tasks_of(bench: Bench, parts: Sequence[str], model: str) -> list[tuple[str,
                     found.append((name, pipeline, "steps", steps))
                     continue
                 shapes = [
-                    {"rows": rows, "seconds": length, "callers": pipeline.callers} for rows, length in pipeline.shapes
+                    {"rows": rows, "seconds": length, "wire": wire, "callers": pipeline.callers}
+                    for wire in pipeline.wires
+                    for rows, length in pipeline.shapes
                 ]
                 if bench.smoke:
-                    shapes = [{"rows": 2, "seconds": 2.02, "callers": 1}]
+                    shapes = [{"rows": 2, "seconds": 2.02, "wire": wire, "callers": 1} for wire in pipeline.wires]
                 each = seconds if len(shapes) > 1 else 3 * seconds
                 more = {"shapes": shapes, "search": dict(pipeline.search), "seconds_each": each}
                 found.append((name, pipeline, "inprocess", {**common, **more}))
@@ -251,9 +253,9 @@ def alone(bench: Bench, parts: Sequence[str]) -> None:
                 bench.results.add(part, row)
 
 
-def _ceiling_row(bench: Bench, ceiling: Ceiling, milliseconds: float) -> dict[str, Any]:
-    row = {name: value for name, value in asdict(ceiling).items() if name != "full"} | {"ms": milliseconds}
-    rate = 1000 * ceiling.rows / milliseconds
+def _ceiling_row(bench: Bench, ceiling: Ceiling, milliseconds: Mapping[str, float]) -> dict[str, Any]:
+    row = {name: value for name, value in asdict(ceiling).items() if name != "full"} | dict(milliseconds)
+    rate = 1000 * ceiling.rows / milliseconds["ms"]
     if ceiling.role == "streaming_encoder":
         return row | {"real_time": rate * MODELS[ceiling.model].chunk_ms / 1000}
     return row | {"utterances_s": rate, "rtfx": rate * ceiling.seconds}

@@ -38,12 +38,13 @@ def prepare(
     """Open and warm up a pipeline; the function measures it for so many seconds a shape.
 
     Args:
-        shapes: `rows` and `seconds` of the batches, and how many `callers` there are at once.
+        shapes: `rows` and `seconds` of the batches, the `wire` (float32 or int16) that their audio has, and how many
+            `callers` there are at once.
         search: as the parameters of a request.
     """
     opened = Bundle.open(bundle)
     where = placement(device, precision)
-    call: Callable[[Sequence[Waveform]], Sequence[Any]]
+    call: Callable[[Sequence[Samples]], Sequence[Any]]
     if kind_of(opened).name == "embedding":
         embedding = EmbeddingPipeline(opened, placement=where)
         sample_rate, call = embedding.sample_rate, lambda batch: list(embedding.embed(batch))
@@ -55,7 +56,7 @@ def prepare(
         sample_rate, call, work = pipeline.sample_rate, pipeline.recognize, pipeline.work
     batches = []
     for shape in shapes:
-        pool = list(workload(f"{shape['seconds']:g}", sample_rate).waveforms)
+        pool = _in_wire(workload(f"{shape['seconds']:g}", sample_rate).waveforms, shape["wire"])
         batches.append([pool[index % len(pool)] for index in range(shape["rows"])])
     for batch in batches:
         for _ in range(WARM_UPS):
@@ -75,6 +76,12 @@ def prepare(
         return rows
 
     return measure
+
+
+def _in_wire(waveforms: Sequence[Waveform], wire: str) -> Sequence[Samples]:
+    if wire == "float32":
+        return waveforms
+    return [(32768 * each).clip(-32768, 32767).astype(np.int16) for each in waveforms]
 
 
 def _measured(call: Callable[[], object], rows: int, callers: int, seconds: float) -> dict[str, Any]:
@@ -109,11 +116,9 @@ def prepare_streams(bundle: str, device: str, precision: str, streams: int) -> C
     )
     shift = pipeline.geometry.shift_samples
     floats = workload("10", pipeline.sample_rate).waveforms
-    pcm = [(32768 * each).clip(-32768, 32767).astype(np.int16) for each in floats]
-    pools: dict[str, Sequence[Samples]] = {"float32": floats, "int16": pcm}
 
     def measured(details: bool, wire: str, seconds: float) -> dict[str, Any]:
-        pool, positions = pools[wire], itertools.count()
+        pool, positions = _in_wire(floats, wire), itertools.count()
         slots = [pipeline.open() for _ in range(streams)]
 
         def advance() -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from benchmarks.gpu.__main__ import OUTPUT
 from benchmarks.gpu.audio import LIBRISPEECH
 from benchmarks.gpu.bundles import MODELS
-from benchmarks.gpu.plan import PARTS
+from benchmarks.gpu.plan import PARTS, WIRES
 from benchmarks.speaker import UPSTREAM
 from tritone.bench.build_options import in_words, text_of
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
@@ -33,6 +33,7 @@ IN_TIME = 0.99
 IN_FLIGHT = 512  # requests, at most, of figures that ask for it
 PAGES = {"ctc": "wenet"}  # of parts whose names differ
 CALLERS = {1: "one batch after the other", 2: "two batches at once"}
+WAYS = [(callers, wire) for callers in CALLERS for wire in WIRES]
 
 WENET = """
 WeNet's own figures, one T4, fp16, AISHELL-2's U2++ (for the layout; another GPU): 5 s of audio 228 utterances a second
@@ -244,11 +245,11 @@ def _goals(found: Found) -> list[Goal]:
         told = f"{row['utterances_s']:,.0f} utt/s, {_where(row)}" if row else ""
         met = None if value is None else value >= 0.8
         goals.append((f"ResNet34 2.02 s, {precision}, served ÷ compiled", "≥ 0.8", value, told, met))
-    for callers, how in CALLERS.items():
-        ratios = [each["ratio"] for each in _jasper_rows(found) if each.get("ratio") and each["callers"] == callers]
+    for callers, wire in WAYS:
+        ratios = [each["ratio"] for each in _jasper_rows(found, callers, wire) if each.get("ratio")]
         least = min(ratios, default=None)
         told = f"{len(ratios)} points, the largest {max(ratios):.2f}" if ratios else ""
-        work = f"Jasper 10x5, bf16, in process ÷ compiled, {how}, the least of all points"
+        work = f"Jasper 10x5, bf16, in process ÷ compiled, {CALLERS[callers]}, {wire} audio, the least of all points"
         goals.append((work, "≥ 0.9", least, told, least and least >= 0.9))
     idle = found.rows("ctc", "served", of="wenet-512", load=1, search="")
     single = found.rows("ctc", "ceiling", model="wenet-512", rows=1, role="encoder")
@@ -515,14 +516,15 @@ def _streams_page(found: Found, folder: Path) -> str:
     return "\n\n".join(each.strip() for each in parts if each)
 
 
-def _jasper_rows(found: Found) -> list[dict[str, Any]]:
+def _jasper_rows(found: Found, callers: int, wire: str) -> list[dict[str, Any]]:
     rows = []
-    for row in found.rows("jasper", "in process"):
+    for row in found.rows("jasper", "in process", callers=callers, wire=wire):
         bare = found.rows("jasper", "ceiling", rows=row["rows"], seconds=row["seconds"])
         made = dict(row) | {"throughput": row["utterances_s"]}
         if bare:
             made |= {
                 "bare_ms": bare[0]["ms"],
+                "bare_alone_ms": bare[0]["alone_ms"],
                 "bare": bare[0]["utterances_s"],
                 "ratio": row["utterances_s"] / bare[0]["utterances_s"],
             }
@@ -531,31 +533,34 @@ def _jasper_rows(found: Found) -> list[dict[str, Any]]:
 
 
 def _jasper_page(found: Found, folder: Path) -> str:
-    rows = _jasper_rows(found)
+    rows = [row for callers, wire in WAYS for row in _jasper_rows(found, callers, wire)]
     columns = [
         Column("seconds", "Audio length in seconds", digits=1),
         Column("rows", "Batch size", digits=0),
         Column("callers", "batches at once", digits=0),
+        Column("wire", "audio"),
         Column("throughput", "pipeline bf16", digits=2, unit="inf/s"),
         Column("bare", "compiled network bf16", digits=2, unit="inf/s"),
         Column("batch_ms", "pipeline", digits=2, unit="ms"),
         Column("bare_ms", "compiled network", digits=2, unit="ms"),
+        Column("bare_alone_ms", "the same, waited for", digits=2, unit="ms"),
         Column("ratio", "pipeline ÷ compiled", digits=3),
     ]
     parts = [
         f"# {PARTS['jasper'].title}",
         "Whole utterances of one length in each batch, waveforms in and transcripts out. One batch after the other "
         "shows the latency; of two at once one is filled, copied and written while the network computes the other. The "
-        "compiled network has its audio on the device. In the layout of NVIDIA's tables.",
+        "compiled network has its audio on the device, as float32; its calls follow each other without a pause, or are "
+        "launched and waited for one by one, as a caller's are. In the layout of NVIDIA's tables.",
         Table("Throughput and latency", columns, rows).without_empty().to_markdown(),
     ]
     for seconds in dict.fromkeys(row["seconds"] for row in rows):
         figure, (axes,) = new_figure(
             f"Throughput against latency, {seconds:g} s of audio", subtitle="one point for each batch size"
         )
-        lines = [(f"pipeline, {how}", callers, "batch_ms", "throughput") for callers, how in CALLERS.items()]
-        for index, (name, callers, x, y) in enumerate([*lines, ("compiled network", 1, "bare_ms", "bare")]):
-            chosen = [row for row in rows if row["seconds"] == seconds and row["callers"] == callers]
+        lines = [(f"pipeline, {CALLERS[way[0]]}, {way[1]}", way, "batch_ms", "throughput") for way in WAYS]
+        for index, (name, way, x, y) in enumerate([*lines, ("compiled network", WAYS[0], "bare_ms", "bare")]):
+            chosen = [row for row in rows if row["seconds"] == seconds and (row["callers"], row["wire"]) == way]
             points = [(row[x], row[y]) for row in chosen if x in row]
             axes.plot(
                 [point[0] for point in points],

@@ -33,9 +33,10 @@ class Ceiling(Planned):
 
 @dataclass(frozen=True, kw_only=True)
 class Pipeline(Planned):
-    """A pipeline in process on batches of these (rows, seconds), or on so many streams."""
+    """A pipeline in process on batches of these (rows, seconds), in these forms of audio, or on so many streams."""
 
     shapes: Sequence[tuple[int, float]] = ()
+    wires: Sequence[str] = ("float32",)
     streams: int = 0
     precision: Precision = "bf16"
     callers: int = 2
@@ -99,6 +100,7 @@ BEAM = {"search": "prefix-beam", "beam": 10}
 RESCORING = {"search": "rescoring"}
 MODIFIED = {"search": "modified-beam", "beam": 4}
 JASPER = [(rows, seconds) for seconds in (2.0, 7.0, 16.7) for rows in (1, 2, 4, 8)]
+WIRES = ("float32", "int16")
 SPEAKER_S = 2.02
 PRECISIONS: tuple[Precision, ...] = ("fp32", "bf16")
 # Lengths that waste least of audio as long as LibriSpeech's, as `tritone compile --data` chooses them; with the 10 s of
@@ -290,6 +292,6 @@ PARTS: dict[str, Part] = {
         title="Jasper 10x5dr, in process",
         compiled=(Compiled(model="jasper", sizes=_sizes(JASPER), fixed=True),),
         ceilings=tuple(Ceiling(model="jasper", rows=rows, seconds=seconds) for rows, seconds in JASPER),
-        pipelines=tuple(Pipeline(model="jasper", shapes=JASPER, callers=callers) for callers in (1, 2)),
+        pipelines=tuple(Pipeline(model="jasper", shapes=JASPER, wires=WIRES, callers=callers) for callers in (1, 2)),
     ),
 }
