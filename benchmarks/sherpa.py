@@ -1,23 +1,26 @@
 """Transducers here and in sherpa-onnx (C++): the same weights, the same two cores, in one run.
 
-    python -m benchmarks.sherpa [--size zipformer-m] [--only offline,served,streams]
+    python -m benchmarks.sherpa [--size zipformer-m] [--only offline,served,servers,streams]
         [--graphs published] [--precision fp32] [--runtime onnxruntime] [--output FILE.json]
 
 A random model of a published size is written twice: as a bundle, and in sherpa-onnx's layout, with the operators of
 icefall's export or, with `--graphs ours`, with those of `tritone export icefall --layout sherpa-onnx`. In int8, graphs
 of sherpa-onnx are quantised as icefall's export does it. Both sides search greedily, with as many threads as there are
-cores, in turn, on the same audio. What they say is compared before anything is timed (in int8 that is not done: a
-random network says different things after rounding). Prints every repeat, and writes the JSON with its conditions and
-the page beside it (FILE.md). Needs `tritone[export]` and `sherpa-onnx`.
+cores, in turn, on the same audio; sherpa-onnx with the workers and batches that are fastest for it. What they say is
+compared before anything is timed (in int8 that is not done: a random network says different things after rounding).
+Prints every repeat, and writes the JSON with its conditions and the page beside it (FILE.md). Needs `tritone[export]`
+and `sherpa-onnx`; for `servers`, which is only measured if it is asked for, `sherpa-onnx-bin` too.
 """
 
 import argparse
 import contextlib
+import itertools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter
@@ -25,10 +28,22 @@ from typing import Any
 
 import rapidfuzz
 
-from benchmarks.measure import ROOT, Bystanders, Finding, Setup, alternate, is_calm, median_ratio, save, to_markdown
+from benchmarks.measure import (
+    ROOT,
+    Bystanders,
+    Finding,
+    Setup,
+    alternate,
+    is_calm,
+    median_ratio,
+    save,
+    timed,
+    to_markdown,
+)
 from benchmarks.models.transducer import ENCODERS, write_checkpoint
 from benchmarks.models.upstream import quantise_as_published, upstream_operators
 from benchmarks.served import MODEL, serving
+from benchmarks.sherpa_server import RivalServer, Settings, rival_server
 from tritone.audio.waveform import Waveform
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Precision
@@ -49,8 +64,10 @@ INTRODUCTION = """\
 Ratios from one run each, both sides on the same machine, in turn, on the same audio, after a warm-up. "others %" is how
 much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Each figure
 names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or those
-of `tritone export icefall --layout sherpa-onnx`, which are faster (where nothing is said, the latter). Written by
-`python -m benchmarks.sherpa`; raw rows are in [sherpa.json](sherpa.json)."""
+of `tritone export icefall --layout sherpa-onnx`, which are faster (where nothing is said, the latter). **Where no
+workers are named, sherpa-onnx had one that uses all cores; one worker for each core, a thread each, is up to 1.5 times
+as fast, so those figures flatter Tritone.** Written by `python -m benchmarks.sherpa`; raw rows are in
+[sherpa.json](sherpa.json)."""
 
 SAMPLE_RATE = 16000
 CONCURRENCY = 16
@@ -58,6 +75,7 @@ COUNT = 48
 SHORTEST_S, LONGEST_S = 1.0, 10.0
 REPEATS = 5
 SERVED_BEFORE = 8  # loads that a server answers before it is measured: a runtime may prepare itself for new shapes
+BEFORE = f"The server had answered {SERVED_BEFORE} such loads before, in batches of ever other shapes."
 RIVAL_BATCHES = (1, 4, 16)  # utterances that sherpa-onnx gets at once
 CHUNK, LEFT = 32, 128  # of streams, frames at 50 Hz: published settings of streaming zipformers
 TICKS = 12  # steps of each stream in a trial
@@ -122,20 +140,53 @@ class Model:
 
 def offline_in_process(model: Model, setup: Setup) -> Finding:
     """Throughput of the pipeline in process, divided by sherpa-onnx's."""
-    rival, pipeline, audio = _Rival(model), open_offline(model.bundle, placement=model.placement), _utterances()
+    pipeline, audio = open_offline(model.bundle, placement=model.placement), _utterances()
     if model.precision == "fp32":
-        _require_alike([result.text for result in pipeline.recognize(audio[:8])], rival.texts(audio[:8], 1))
-    best = _best_batch(rival, audio)
+        theirs = _Rival(model, Settings(1, 1, 1)).texts(audio[:8])
+        _require_alike([result.text for result in pipeline.recognize(audio[:8])], theirs)
+    rival = _best_rival(model, audio)
     rows = alternate(
-        {"tritone s": lambda: _recognize(pipeline, audio), "sherpa-onnx s": lambda: rival.texts(audio, best)}, REPEATS
+        {"tritone s": lambda: _recognize(pipeline, audio), "sherpa-onnx s": lambda: rival.texts(audio)}, REPEATS
     )
-    return _throughput("offline", "throughput in process ÷ sherpa-onnx", 1.1, rows, audio, best, setup)
+    return _throughput("offline", "throughput in process ÷ sherpa-onnx", 1.1, rows, audio, [rival.told], setup)
 
 
 def offline_served(model: Model, setup: Setup) -> Finding:
     """Throughput through Triton by gRPC, divided by sherpa-onnx's in process."""
-    rival, audio = _Rival(model), _utterances()
-    best = _best_batch(rival, audio)
+    audio = _utterances()
+    rival = _best_rival(model, audio)
+    with _served(model, audio) as served:
+        rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: rival.texts(audio)}, REPEATS)
+    title = f"throughput through gRPC at concurrency {CONCURRENCY} ÷ sherpa-onnx in process"
+    return _throughput("served", title, 1.0, rows, audio, [rival.told, BEFORE], setup)
+
+
+def servers(model: Model, setup: Setup) -> Finding:
+    """Throughput through Triton by gRPC, divided by that of sherpa-onnx's own server by WebSocket."""
+    audio, rival = _utterances(), {name: os.path.abspath(path) for name, path in model.rival.items()}
+
+    def load(server: RivalServer) -> list[str]:
+        return server.texts(audio, CONCURRENCY, SAMPLE_RATE)
+
+    times = {}
+    for settings in _rival_settings():
+        with rival_server(rival, settings) as server:
+            load(server)
+            times[settings] = timed(lambda: load(server))
+        print(f"sherpa-onnx's server, {settings}: {times[settings]:.2f} s", flush=True)
+    best = min(times, key=times.__getitem__)
+    with _served(model, audio) as served, rival_server(rival, best) as server:
+        if model.precision == "fp32":
+            _require_alike(served(), load(server))
+        rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: load(server)}, REPEATS)
+    title = f"throughput served, {CONCURRENCY} in flight ÷ sherpa-onnx's own server"
+    told = f"sherpa-onnx's server has {best}, the fastest of {len(times)} settings; it gets float32 by WebSocket."
+    return _throughput("servers", title, 1.1, rows, audio, [told, BEFORE], setup)
+
+
+@contextlib.contextmanager
+def _served(model: Model, audio: Sequence[Waveform]) -> Iterator[Callable[[], list[str]]]:
+    """The bundle on Triton, which has answered some loads; gives what sends one more."""
     options = ModelOptions(runtime=model.runtime)
     with serving(model.bundle, "offline", options) as server, Client(server.grpc_address) as client:
 
@@ -144,11 +195,7 @@ def offline_served(model: Model, setup: Setup) -> Finding:
 
         for _ in range(SERVED_BEFORE):
             served()
-        rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: rival.texts(audio, best)}, REPEATS)
-    title = f"throughput through gRPC at concurrency {CONCURRENCY} ÷ sherpa-onnx in process"
-    found = _throughput("served", title, 1.0, rows, audio, best, setup)
-    before = f"The server had answered {SERVED_BEFORE} such loads before, in batches of ever other shapes."
-    return replace(found, notes=[*found.notes, before])
+        yield served
 
 
 def streams(model: Model, setup: Setup) -> Finding:
@@ -187,31 +234,38 @@ def streams(model: Model, setup: Setup) -> Finding:
 MEASURES: dict[str, tuple[bool, Callable[[Model, Setup], Finding]]] = {
     "offline": (False, offline_in_process),
     "served": (False, offline_served),
+    "servers": (False, servers),
     "streams": (True, streams),
 }
 
 
 class _Rival:
-    """sherpa-onnx with whole utterances."""
+    """sherpa-onnx with whole utterances, which some workers of some threads each decode in batches."""
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, settings: Settings) -> None:
         import sherpa_onnx
 
+        self._settings = settings
+        self._workers = ThreadPoolExecutor(settings.workers)
         self._recognizer = sherpa_onnx.OfflineRecognizer.from_transducer(
-            **model.rival, num_threads=len(os.sched_getaffinity(0)), decoding_method="greedy_search"
+            **model.rival, num_threads=settings.threads, decoding_method="greedy_search"
         )
+        self.told = f"sherpa-onnx has {settings}, the fastest for it of some, and its audio sorted by length."
 
-    def texts(self, audio: Sequence[Waveform], batch: int) -> list[str]:
-        texts = []
+    def texts(self, audio: Sequence[Waveform]) -> list[str]:
         # Alike lengths together, as its users do: it pads.
         order = sorted(range(len(audio)), key=lambda index: -len(audio[index]))
-        for start in range(0, len(order), batch):
-            group = [self._recognizer.create_stream() for _ in order[start : start + batch]]
-            for stream, index in zip(group, order[start : start + batch], strict=True):
-                stream.accept_waveform(SAMPLE_RATE, audio[index])
-            self._recognizer.decode_streams(group)
-            texts += [stream.result.text.strip() for stream in group]
+        size = self._settings.batch
+        groups = [order[start : start + size] for start in range(0, len(order), size)]
+        texts = itertools.chain(*self._workers.map(lambda group: self._decoded([audio[i] for i in group]), groups))
         return [text for _, text in sorted(zip(order, texts, strict=True))]
+
+    def _decoded(self, audio: Sequence[Waveform]) -> list[str]:
+        group = [self._recognizer.create_stream() for _ in audio]
+        for stream, waveform in zip(group, audio, strict=True):
+            stream.accept_waveform(SAMPLE_RATE, waveform)
+        self._recognizer.decode_streams(group)
+        return [stream.result.text.strip() for stream in group]
 
 
 class _OurStreams:
@@ -301,14 +355,21 @@ def _keeps_up(side: "_OurStreams | _RivalStreams", count: int, audio: Sequence[W
     return in_time >= IN_TIME * TICKS
 
 
-def _best_batch(rival: _Rival, audio: Sequence[Waveform]) -> int:
-    """The number of utterances at once that is fastest there."""
+def _rival_settings() -> list[Settings]:
+    cores = len(os.sched_getaffinity(0))
+    workers = dict.fromkeys([1, cores])
+    return [Settings(many, cores // many, batch) for many in workers for batch in RIVAL_BATCHES]
+
+
+def _best_rival(model: Model, audio: Sequence[Waveform]) -> _Rival:
+    """sherpa-onnx with the settings that are fastest there."""
     times = {}
-    for batch in RIVAL_BATCHES:
-        start = perf_counter()
-        rival.texts(audio, batch)
-        times[batch] = perf_counter() - start
-    return min(times, key=times.__getitem__)
+    for settings in _rival_settings():
+        rival = _Rival(model, settings)
+        rival.texts(audio[: RIVAL_BATCHES[-1]])
+        times[settings] = timed(lambda: rival.texts(audio))  # noqa: B023
+        print(f"sherpa-onnx, {settings}: {times[settings]:.2f} s", flush=True)
+    return _Rival(model, min(times, key=times.__getitem__))
 
 
 def _recognize(pipeline: OfflinePipeline, audio: Sequence[Waveform]) -> list[str]:
@@ -320,7 +381,13 @@ def _recognize(pipeline: OfflinePipeline, audio: Sequence[Waveform]) -> list[str
 
 
 def _throughput(
-    key: str, title: str, bar: float, rows: list[dict[str, float]], audio: Sequence[Waveform], best: int, setup: Setup
+    key: str,
+    title: str,
+    bar: float,
+    rows: list[dict[str, float]],
+    audio: Sequence[Waveform],
+    notes: Sequence[str],
+    setup: Setup,
 ) -> Finding:
     ratio, basis = median_ratio(rows, "sherpa-onnx s", "tritone s")
     seconds = sum(map(len, audio)) / SAMPLE_RATE
@@ -337,8 +404,7 @@ def _throughput(
         notes=[
             basis,
             f"{len(audio)} utterances of {SHORTEST_S:g} to {LONGEST_S:g} s, {seconds:.0f} s of audio a repeat.",
-            f"sherpa-onnx gets {best} at once, the fastest for it of {', '.join(map(str, RIVAL_BATCHES))}, sorted by "
-            "length.",
+            *notes,
         ],
     )
 
@@ -362,7 +428,7 @@ def _utterances() -> Sequence[Waveform]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", default="zipformer-m", choices=sorted(ENCODERS))
-    parser.add_argument("--only", default=",".join(MEASURES), help=f"some of {','.join(MEASURES)}")
+    parser.add_argument("--only", default="offline,served,streams", help=f"some of {','.join(MEASURES)}")
     parser.add_argument("--graphs", choices=["published", "ours"], default="published", help="operators in sherpa-onnx")
     parser.add_argument("--precision", choices=["fp32", "int8"], default="fp32")
     parser.add_argument("--runtime", choices=["onnxruntime", "openvino"], default="onnxruntime", help="of the bundle")
@@ -372,7 +438,7 @@ def main() -> int:
     names = arguments.only.split(",")
     if unknown := [name for name in names if name not in MEASURES]:
         parser.error(f"--only {','.join(unknown)}: choose from {','.join(MEASURES)}")
-    if arguments.precision != "fp32" and "served" in names:
+    if arguments.precision != "fp32" and {"served", "servers"} & set(names):
         parser.error("served models are measured in fp32; with --precision int8 take --only offline,streams")
     usable = sorted(os.sched_getaffinity(0))
     if len(usable) < arguments.cores:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.pipelines.graphs.batching import BatchLimits, bucket_length, plan_batches
+from tritone.pipelines.graphs.batching import FULL_CALL_S, BatchLimits, bucket_length, plan_batches
 
 RATE = 16000
 LIMITS = st.builds(
@@ -75,6 +75,21 @@ def test_calls_of_a_large_network_are_larger_on_the_cpu():
     )
     assert [len(batch.indices) for batch in large] == [16]
     assert max(len(batch.indices) for batch in small) == 3
+
+
+@given(
+    lengths=st.lists(st.integers(RATE // 2, 12 * RATE), min_size=1, max_size=40),
+    calls=st.integers(1, 16),
+    max_padded_s=st.sampled_from([8.0, 32.0, 160.0]),
+)
+def test_calls_at_once_share_the_audio(lengths: list[int], calls: int, max_padded_s: float) -> None:
+    limits = BatchLimits(max_padded_s=max_padded_s, max_waste=0.1, steps_per_octave=64)
+    seconds = sum(lengths) / RATE
+    shared = limits.shared(seconds, calls)
+    assert min(max_padded_s, FULL_CALL_S) <= shared.max_padded_s <= max_padded_s
+    for batch in plan_batches(lengths, shared, sample_rate=RATE):
+        padded_s = len(batch.indices) * batch.num_samples / RATE
+        assert len(batch.indices) == 1 or padded_s <= max(FULL_CALL_S, 1.1 * seconds / calls)
 
 
 @pytest.mark.parametrize("network_bytes", [2**20, 2**30])

@@ -4,7 +4,9 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import toy
 from tritone.bundle import Bundle
@@ -61,9 +63,23 @@ def test_a_graph_on_the_cpu_wants_as_many_calls_at_once_as_it_has_threads(toy_bu
 def test_a_call_of_a_network_beyond_the_caches_has_the_cpu_for_itself(
     toy_bundle: Path, split_calls: bool, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr("tritone.runtime.onnx.graph.ALONE_BYTES", 1000)
+    monkeypatch.setattr("tritone.runtime.onnx.graph.LARGE_BYTES", 1000)
     graph = open_graph(toy_bundle / "encoder.onnx", threads=3, split_calls=split_calls)
     assert graph.concurrency == (1 if split_calls else 3)
+
+
+@pytest.mark.parametrize(("alone_bytes", "threads", "calls"), [(10**9, 3, 2), (10**9, 1, 1), (2000, 3, 1)])
+def test_two_calls_of_a_large_network_with_attention_are_made_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, alone_bytes: int, threads: int, calls: int
+):
+    node = helper.make_node("Softmax", ["x"], ["y"])
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [None, 4]) for name in "xy"]
+    weights = helper.make_tensor("weights", TensorProto.FLOAT, [1000], [0.0] * 1000)
+    graph = helper.make_graph([node], "attention", values[:1], values[1:], [weights])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "a.onnx")
+    monkeypatch.setattr("tritone.runtime.onnx.graph.LARGE_BYTES", 1000)
+    monkeypatch.setattr("tritone.runtime.onnx.graph.ALONE_BYTES", alone_bytes)
+    assert open_graph(tmp_path / "a.onnx", threads=threads).concurrency == calls
 
 
 def test_utterances_recognised_side_by_side_keep_their_texts(toy_bundle: Path):

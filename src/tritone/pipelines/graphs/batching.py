@@ -8,18 +8,21 @@ alone, and since a graph's rows do not depend on each other, it never changes a 
 A graph that was compiled for some sizes is fastest at these: then calls are padded to them, in rows too.
 """
 
+import math
 import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tritone.pipelines.graphs.cuts import cheapest_cuts
 from tritone.runtime.graph import Bucket
 
 CALL_COST_S = 32.0  # of any call beside its samples, in seconds of audio: launches, and few rows leave a GPU idle
+FULL_CALL_S = 8.0  # of audio: beyond some ten seconds a call on a CPU gains nothing
 AS_IT_IS = 1.6  # what a call that is not compiled takes, compared with one that is; with recording it, more than that
 LARGE_BYTES = 512 * 2**20  # of a network
+SLACK = 1.1  # lengths are rounded up, and utterances are not cut, so some calls get more than their share
 EVERY_LENGTH = 2**30  # steps per octave that round no length
 
 
@@ -66,6 +69,14 @@ class BatchLimits:
         if network_bytes >= LARGE_BYTES:
             return cls(max_padded_s=160.0, max_waste=0.1, steps_per_octave=1024)
         return cls(max_padded_s=32.0, max_waste=0.1, steps_per_octave=64)
+
+    def shared(self, padded_s: float, calls: int) -> "BatchLimits":
+        """Limits by which calls that are made `calls` at once on a CPU get about as much each of so many seconds.
+
+        Then no thread waits for the last of them. The calls are no smaller than it takes to be fast.
+        """
+        count = -(-max(1, math.ceil(padded_s / self.max_padded_s)) // calls) * calls
+        return replace(self, max_padded_s=min(self.max_padded_s, max(FULL_CALL_S, SLACK * padded_s / count)))
 
 
 @dataclass(frozen=True)

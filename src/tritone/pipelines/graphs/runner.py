@@ -82,6 +82,7 @@ class GraphRunner:
         self.limits = self.blocks.within(limits)
         self.work = WorkLog(bundle.manifest.sample_rate)
         self.crew = Crew(self.graph.concurrency)
+        self._shares_cpu = placement.device == "cpu" and self.crew.size > 1 and not like_even
         self.budget = Budget(
             self.artifact.memory if placement.device == "cpu" and role == "encoder" else None,
             bundle.manifest.sample_rate,
@@ -244,7 +245,11 @@ class GraphRunner:
         batches = []
         for outputs, members in groups.items():
             found = [lengths[index] for index in members]
-            plan = self.blocks.plan(found, self.limits, self.budget.fits, sizes(outputs))
+            limits = self.limits
+            if self._shares_cpu:
+                seconds = sum(each + self.blocks.tail for each in found) / self.blocks.sample_rate
+                limits = limits.shared(seconds, self.crew.size)
+            plan = self.blocks.plan(found, limits, self.budget.fits, sizes(outputs))
             batches += [replace(each, indices=tuple(members[index] for index in each.indices)) for each in plan]
         return batches
 

@@ -1,6 +1,6 @@
-"""What is to be known of an ONNX file before it is opened: the files that its weights are in, and whether it has loops.
+"""What is to be known of an ONNX file before it is opened: the files that its weights are in, and what it is made of.
 
-encoder.onnx  ->  GraphFile(weights=["weights.bin"], loops=False)
+encoder.onnx  ->  GraphFile(weights=["weights.bin"], loops=False, attends=True)
 
 An ONNX file may name any path for its external data, and older versions of onnxruntime (1.23, the last for Python 3.10)
 read whatever is named. So the names are checked before a graph is opened. The `onnx` package is not part of the light
@@ -35,7 +35,8 @@ SCHEMA: dict[str, dict[str, tuple[int, str | None]]] = {
     "Model": {"graph": (7, "Graph"), "functions": (25, "Function")},
 }
 
-LOOPS = (b"Loop", b"Scan", b"SequenceMap")  # operators that run a graph as often as a tensor says
+LOOPS = {b"Loop", b"Scan", b"SequenceMap"}  # operators that run a graph as often as a tensor says
+ATTENTION = b"Softmax"
 
 
 def _model_class() -> Any:
@@ -56,10 +57,11 @@ def _model_class() -> Any:
 
 
 class GraphFile(NamedTuple):
-    """The weights that lie beside a graph, and whether it has a loop, whose end only running it tells."""
+    """The weights that lie beside a graph, whether it has a loop, whose end only running it tells, and attention."""
 
     weights: list[Path]
     loops: bool
+    attends: bool
 
 
 def inspect(path: Path) -> GraphFile:
@@ -78,7 +80,8 @@ def inspect(path: Path) -> GraphFile:
                 "Do not use this bundle unless you know who made it; export the model again."
             )
         files.append(target)
-    return GraphFile(files, any(name in LOOPS for node in _below(model, "Node") for name in node.op_type))
+    operators = {name for node in _below(model, "Node") for name in node.op_type}
+    return GraphFile(files, not operators.isdisjoint(LOOPS), ATTENTION in operators)
 
 
 def locations(path: Path) -> set[str]:

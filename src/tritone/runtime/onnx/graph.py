@@ -43,9 +43,10 @@ DTYPES = {
     "tensor(string)": np.object_,
     BFLOAT16: np.float32,  # numpy has no such type: rounded on the way in, exact on the way out
 }
-# Calls at once each read all weights. Those of a network beyond this are no longer in the caches by then, and two such
-# calls take longer at once than one after the other (docs/performance/notes.md).
-ALONE_BYTES = 64 * 2**20
+# Calls at once each read all weights. Those of a network of `LARGE_BYTES` and more are no longer in the caches by then,
+# and two such calls take longer at once than one after the other; but with attention, whose many small operators leave
+# threads without work, two take less up to `ALONE_BYTES`. More than two were not tried (docs/performance/notes.md).
+LARGE_BYTES, ALONE_BYTES = 64 * 2**20, 512 * 2**20
 # A call of a graph with loops ends after so long, and a second more for so many numbers: as long as audio lasts.
 LOOP_LIMIT_S = 8.0
 LOOP_SAMPLES_PER_S = 16_000
@@ -83,12 +84,13 @@ class OnnxGraph:
         providers, options = _providers(device), _options(threads)
         if quiet:
             options.log_severity_level = FATAL_ONLY
-        weights, self._loops = inspect(path)
+        weights, self._loops, attends = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.widens = False
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
-        if split_calls and sum(file.stat().st_size for file in (path, *weights) if file.is_file()) >= ALONE_BYTES:
-            self.concurrency = 1
+        num_bytes = sum(file.stat().st_size for file in (path, *weights) if file.is_file())
+        if split_calls and num_bytes >= LARGE_BYTES:
+            self.concurrency = min(self.concurrency, 2 if attends and num_bytes < ALONE_BYTES else 1)
         if not split_calls and device == "cpu":
             options.intra_op_num_threads = 1
         try:
