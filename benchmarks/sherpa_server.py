@@ -1,9 +1,10 @@
 """sherpa-onnx's own server for whole utterances, as its users start it, and a client of it.
 
-    RivalServer(files, Settings(...))  ->  texts(waveforms, in_flight)
+    rival_server(files, Settings(...))  ->  texts(waveforms, in_flight)
 
 The program is of the package `sherpa-onnx-bin`, which has no onnxruntime; that of `sherpa-onnx` is used. Its protocol
 is that of its `offline-websocket-server-impl.cc`: a sampling rate and a number of bytes as int32, then float32 samples.
+It has no option for an address, so it may listen on more than loopback while it is measured.
 """
 
 import asyncio
