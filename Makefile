@@ -17,6 +17,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: -c constraints.txt $(PIP_ARGS)
 WORKERS := 2
+COMPILED := src/tritone/runtime/onnx/fused.c
 NEWMAN := $(VENV)/node_modules/.bin/newman
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # The tests start hundreds of processes. Where the environment asks Python to keep no bytecode, each would compile all of
@@ -64,19 +65,19 @@ clean:
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find src tests training benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
-# The stamps make warm runs fast: pip runs again only when the requirements change.
-$(VENV)/.light: pyproject.toml constraints.txt | $(BIN)/python same-python
+# The stamps make warm runs fast: pip runs again only when the requirements change, or what it compiles.
+$(VENV)/.light: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
 	$(PIP) --editable .
 	@touch $@
 
 # The network for voice activity is in a package that names torch, which nobody needs who reads the file alone.
 # Where it cannot be had the page does without voice activity, and says so.
-$(VENV)/.page: pyproject.toml constraints.txt | $(BIN)/python same-python
+$(VENV)/.page: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
 	$(PIP) --editable '.[gateway,import]'
 	@$(PIP) --no-deps 'silero-vad>=6.2.3' || echo "silero-vad was not fetched: pauses are found by the models' own rules." >&2
 	@touch $@ $(VENV)/.light
 
-$(VENV)/.full: pyproject.toml constraints.txt | $(BIN)/python same-python
+$(VENV)/.full: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
 	$(PIP) --editable '.[export,dev]'
 	@touch $@ $(VENV)/.light
 

@@ -1,6 +1,6 @@
 """What is to be known of an ONNX file before it is opened: the files that its weights are in, and what it is made of.
 
-encoder.onnx  ->  GraphFile(weights=["weights.bin"], loops=False, attends=True)
+encoder.onnx  ->  GraphFile(weights=["weights.bin"], loops=False, attends=True, model=...)
 
 An ONNX file may name any path for its external data, and older versions of onnxruntime (1.23, the last for Python 3.10)
 read whatever is named. So the names are checked before a graph is opened. The `onnx` package is not part of the light
@@ -16,23 +16,45 @@ from google.protobuf.message import DecodeError
 
 from tritone.errors import BundleError
 
-# message -> field -> (number, message of the field or None for a string)
-SCHEMA: dict[str, dict[str, tuple[int, str | None]]] = {
-    "Entry": {"key": (1, None), "value": (2, None)},
-    "Tensor": {"external_data": (13, "Entry")},
+# message -> field -> (number, its message, int, float, or bytes for a string)
+SCHEMA: dict[str, dict[str, tuple[int, str | type]]] = {
+    "Entry": {"key": (1, bytes), "value": (2, bytes)},
+    "Tensor": {
+        "dims": (1, int),
+        "data_type": (2, int),
+        "name": (8, bytes),
+        "raw_data": (9, bytes),
+        "external_data": (13, "Entry"),
+    },
     "SparseTensor": {"values": (1, "Tensor"), "indices": (2, "Tensor")},
     "Attribute": {
+        "name": (1, bytes),
+        "f": (2, float),
         "t": (5, "Tensor"),
         "g": (6, "Graph"),
         "tensors": (10, "Tensor"),
         "graphs": (11, "Graph"),
+        "type": (20, int),
         "sparse_tensor": (22, "SparseTensor"),
         "sparse_tensors": (23, "SparseTensor"),
     },
-    "Node": {"op_type": (4, None), "attribute": (5, "Attribute")},
-    "Graph": {"node": (1, "Node"), "initializer": (5, "Tensor"), "sparse_initializer": (15, "SparseTensor")},
+    "Node": {
+        "input": (1, bytes),
+        "output": (2, bytes),
+        "op_type": (4, bytes),
+        "attribute": (5, "Attribute"),
+        "domain": (7, bytes),
+    },
+    "Value": {"name": (1, bytes)},
+    "Graph": {
+        "node": (1, "Node"),
+        "initializer": (5, "Tensor"),
+        "output": (12, "Value"),
+        "sparse_initializer": (15, "SparseTensor"),
+    },
     "Function": {"node": (7, "Node"), "attribute_proto": (11, "Attribute")},
-    "Model": {"graph": (7, "Graph"), "functions": (25, "Function")},
+    "OperatorSet": {"domain": (1, bytes), "version": (2, int)},
+    "Model": {"graph": (7, "Graph"), "opset_import": (8, "OperatorSet"), "functions": (25, "Function")},
 }
 
 LOOPS = {b"Loop", b"Scan", b"SequenceMap"}  # operators that run a graph as often as a tensor says
@@ -48,8 +70,9 @@ def _model_class() -> Any:
             described = message.field.add(
                 name=field, number=number, label=descriptor_pb2.FieldDescriptorProto.LABEL_REPEATED
             )
-            described.type = described.TYPE_BYTES if kind is None else described.TYPE_MESSAGE
-            if kind is not None:
+            types = {bytes: described.TYPE_BYTES, int: described.TYPE_INT64, float: described.TYPE_FLOAT}
+            described.type = types[kind] if isinstance(kind, type) else described.TYPE_MESSAGE
+            if isinstance(kind, str):
                 described.type_name = f".tritone_onnx.{kind}"
     pool = descriptor_pool.DescriptorPool()
     pool.Add(file)
@@ -57,11 +80,15 @@ def _model_class() -> Any:
 
 
 class GraphFile(NamedTuple):
-    """The weights that lie beside a graph, whether it has a loop, whose end only running it tells, and attention."""
+    """The weights that lie beside a graph, whether it has a loop, whose end only running it tells, and attention.
+
+    `model`: what was read of it, all of it.
+    """
 
     weights: list[Path]
     loops: bool
     attends: bool
+    model: Any
 
 
 def inspect(path: Path) -> GraphFile:
@@ -81,7 +108,7 @@ def inspect(path: Path) -> GraphFile:
             )
         files.append(target)
     operators = {name for node in _below(model, "Node") for name in node.op_type}
-    return GraphFile(files, not operators.isdisjoint(LOOPS), ATTENTION in operators)
+    return GraphFile(files, not operators.isdisjoint(LOOPS), ATTENTION in operators, model)
 
 
 def locations(path: Path) -> set[str]:

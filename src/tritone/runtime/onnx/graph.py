@@ -23,6 +23,7 @@ from tritone.runtime.device import cuda_index, thread_count
 from tritone.runtime.graph import Array, Bucket, Slots, TensorSpec
 from tritone.runtime.memory import trim_heap
 from tritone.runtime.onnx.external_data import inspect
+from tritone.runtime.onnx.fusing import fused
 from tritone.runtime.slots import HostSlots
 
 BFLOAT16 = "tensor(bfloat16)"
@@ -84,7 +85,7 @@ class OnnxGraph:
         providers, options = _providers(device), _options(threads)
         if quiet:
             options.log_severity_level = FATAL_ONLY
-        weights, self._loops, attends = inspect(path)
+        weights, self._loops, attends, model = inspect(path)
         # Calls of several threads share the session's own threads: a lone call has all of them, two have half each.
         self.widens = False
         self.concurrency = options.intra_op_num_threads if device == "cpu" else 1
@@ -94,7 +95,8 @@ class OnnxGraph:
         if not split_calls and device == "cpu":
             options.intra_op_num_threads = 1
         try:
-            self._session = onnxruntime.InferenceSession(os.fspath(path), options, providers=providers)
+            graph = fused(model, path.parent, options) if device == "cpu" else None
+            self._session = onnxruntime.InferenceSession(graph or os.fspath(path), options, providers=providers)
         except Exception as error:  # onnxruntime's exceptions have no common base of their own
             if device != "cpu" and "CUDA" in str(error):
                 raise OperatorError(f"onnxruntime could not start on {device}: {error}") from error
