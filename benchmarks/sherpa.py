@@ -66,8 +66,8 @@ much of the cores foreign processes took during a repeat: above a few percent a 
 names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or those
 of `tritone export icefall --layout sherpa-onnx`, which are faster (where nothing is said, the latter). **Where no
 workers are named, sherpa-onnx had one that uses all cores; one worker for each core, a thread each, is up to 1.5 times
-as fast, so those figures flatter Tritone.** Written by `python -m benchmarks.sherpa`; raw rows are in
-[sherpa.json](sherpa.json)."""
+as fast, so those figures flatter Tritone.** Since 2026-11-24 activations are one operator here. Written by `python -m
+benchmarks.sherpa`; raw rows are in [sherpa.json](sherpa.json)."""
 
 SAMPLE_RATE = 16000
 CONCURRENCY = 16
