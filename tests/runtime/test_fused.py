@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from tritone.errors import BundleError
 from tritone.runtime.onnx import fusing
 from tritone.runtime.onnx.external_data import inspect
 from tritone.runtime.onnx.graph import OnnxGraph
@@ -162,6 +163,13 @@ def test_what_is_no_swoosh_stays_as_it_is(tmp_path, nodes):
     (y,) = OnnxGraph(path)({"x": x}, ["y"])
     (plain,) = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"]).run(["y"], {"x": x})
     np.testing.assert_array_equal(y, plain)
+
+
+def test_a_node_without_an_operator_is_an_error_of_the_bundle(tmp_path):
+    nodes = swoosh_nodes()
+    next(node for node in nodes if node.op_type == "Clip").ClearField("op_type")
+    with pytest.raises(BundleError, match="cannot open"):
+        OnnxGraph(saved(tmp_path, nodes))
 
 
 def test_a_graph_inside_of_a_node_keeps_what_it_takes(tmp_path):

@@ -121,11 +121,13 @@ class _Chains:
                 return None
             made.append(inputs[0])
         node = self._made_by.get(made[-1])
-        if node is None or self._uses[made[-1]] != 1 or node.op_type[0] not in (b"Clip", b"Min"):
+        lower, clipped = self._inputs(node, b"Min"), self._inputs(node, b"Clip")
+        if clipped is not None and len(clipped) == 3 and not clipped[1]:
+            lower = [clipped[0], clipped[2]]
+        if lower is None or x not in lower or self._uses[made[-1]] != 1:
             return None
-        given = [name for name in node.input if name and name != x]
-        is_upper = node.op_type[0] == b"Min" or (len(node.input) == 3 and not node.input[1])
-        limit = self._number(given[0]) if len(given) == 1 and x in node.input and is_upper else None
+        given = [name for name in lower if name != x]
+        limit = self._number(given[0]) if len(given) == 1 else None
         return set(made) if limit is not None and limit >= LEAST_CLIP else None
 
     def _biased(self, x: bytes) -> list[bytes] | None:
@@ -134,7 +136,7 @@ class _Chains:
             factors = self._inputs(self._made_by.get(product), b"MatMul")
             weight = self._weights.get(factors[1]) if factors and len(factors) == 2 else None
             tensor = self._weights.get(bias)
-            if tensor is None or weight is None or self._uses[product] != 1:
+            if tensor is None or weight is None or not weight.dims or self._uses[product] != 1:
                 continue
             if [*tensor.data_type] == [FLOAT] and len(tensor.dims) == 1 and tensor.dims[0] == weight.dims[-1]:
                 return [product, bias]
