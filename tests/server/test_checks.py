@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 
 from tritone.cli.main import app
 from tritone.errors import ServerSetupError
+from tritone.runtime.onnx import fusing
 from tritone.server import ServerOptions, checks, find_installation, free_ports, installation, run_checks
 from tritone.server.checks import (
     check_installation,
@@ -152,3 +153,11 @@ def test_a_server_does_not_start_with_such_a_numpy(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checks, "version", lambda name: "2.4.1")
     with pytest.raises(ServerSetupError, match=r"numpy: 2\.4\.1, of which .* empty texts\. pip install 'numpy<2'"):
         checks.require(options=ServerOptions.on_free_ports())
+
+
+def test_doctor_says_why_zipformers_are_slower_than_they_could_be(monkeypatch):
+    monkeypatch.setattr(fusing, "library", lambda: None)
+    monkeypatch.setattr(fusing.importlib.util, "find_spec", lambda name: None if name == fusing.LIBRARY else object())
+    check = checks.check_packages()
+    assert check.status == "ok"
+    assert "Install one (gcc)" in check.seen

@@ -132,8 +132,10 @@ def check_packages(names: Sequence[str] = ("numpy", "onnxruntime")) -> Check:
     missing = [name for name in names if importlib.util.find_spec(name) is None]
     if missing:
         return Check("packages", "broken", f"{', '.join(missing)} missing", f"pip install {' '.join(missing)}")
-    from tritone.runtime.onnx.fusing import obstacle as reason  # imports onnxruntime
-
+    try:
+        from tritone.runtime.onnx.fusing import obstacle as reason  # imports onnxruntime
+    except ImportError as error:
+        return Check("packages", "broken", str(error), "pip install --force-reinstall onnxruntime")
     slower = f"; Zipformers are slower than they could be on a CPU, since {reason()}" if reason() else ""
     return Check("packages", "ok", ", ".join(names) + slower)
 

@@ -93,13 +93,10 @@ class _Chains:
         """The inputs and the slope of the chain that ends in a node, and what is made inside of it."""
         if (ends := self._inputs(node, b"Sub")) is None:
             return None
-        for largest, x in self._either(ends[0], b"Max", once=True):
-            for sum_, slope in self._either(ends[1], b"Mul", once=True):
-                value = self._number(slope if sum_ == x else sum_)
-                if x not in (sum_, slope) or value is None:
-                    continue
-                softplus = self._softplus(largest, x)
-                if softplus is None:
+        for log, x in self._either(ends[0], b"Max", once=True):
+            for scaled, slope in self._either(ends[1], b"Mul", once=True):
+                value, softplus = self._number(slope), self._softplus(log, x)
+                if scaled != x or value is None or softplus is None:
                     continue
                 inner = softplus | {ends[0], ends[1]}
                 inputs = [x]
