@@ -21,7 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -170,19 +170,18 @@ def servers(model: Model, setup: Setup) -> Finding:
     def load(server: RivalServer) -> list[str]:
         return server.texts(audio, CONCURRENCY, SAMPLE_RATE)
 
-    times = {}
-    for settings in _rival_settings():
+    @contextlib.contextmanager
+    def opened(settings: Settings) -> Iterator[Callable[[], object]]:
         with rival_server(rival, settings) as server:
-            load(server)
-            times[settings] = timed(lambda: load(server))
-        print(f"sherpa-onnx's server, {settings}: {times[settings]:.2f} s", flush=True)
-    best = min(times, key=times.__getitem__)
+            yield lambda: load(server)
+
+    best, count = _fastest(RIVAL_BATCHES, opened)
     with _served(model, audio) as served, rival_server(rival, best) as server:
         if model.precision == "fp32":
             _require_alike(served(), load(server))
         rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: load(server)}, REPEATS)
     title = f"throughput served, {CONCURRENCY} in flight ÷ sherpa-onnx's own server"
-    told = f"sherpa-onnx's server has {best}, the fastest of {len(times)} settings; it gets float32 by WebSocket."
+    told = f"sherpa-onnx's server has {best}, the fastest of {count} settings; it gets float32 by WebSocket."
     return _throughput("servers", title, 1.1, rows, audio, [told, BEFORE], setup)
 
 
@@ -363,33 +362,40 @@ def _keeps_up(side: "_OurStreams | _RivalStreams", count: int, audio: Sequence[W
     return in_time >= IN_TIME * TICKS
 
 
-def _rival_settings(batches: Sequence[int] = RIVAL_BATCHES) -> list[Settings]:
+def _rival_settings(batches: Sequence[int]) -> list[Settings]:
     cores = len(os.sched_getaffinity(0))
     workers = dict.fromkeys([1, cores])
     return [Settings(many, cores // many, batch) for many in workers for batch in batches]
 
 
+Opened = Callable[[Settings], contextlib.AbstractContextManager[Callable[[], object]]]
+
+
+def _fastest(batches: Sequence[int], opened: Opened) -> tuple[Settings, int]:
+    """The settings of sherpa-onnx in which a second load takes least, and of how many; `opened` gives loads."""
+    times = {}
+    for settings in _rival_settings(batches):
+        with opened(settings) as load:
+            load()
+            times[settings] = timed(load)
+        print(f"sherpa-onnx, {settings}: {times[settings]:.2f} s", flush=True)
+    return min(times, key=times.__getitem__), len(times)
+
+
 def _best_rival(model: Model, audio: Sequence[Waveform]) -> _Rival:
     """sherpa-onnx with the settings that are fastest there."""
-    times = {}
-    for settings in _rival_settings():
-        rival = _Rival(model, settings)
-        rival.texts(audio[: RIVAL_BATCHES[-1]])
-        times[settings] = timed(lambda: rival.texts(audio))  # noqa: B023
-        print(f"sherpa-onnx, {settings}: {times[settings]:.2f} s", flush=True)
-    return _Rival(model, min(times, key=times.__getitem__))
+    best, _ = _fastest(RIVAL_BATCHES, lambda each: contextlib.nullcontext(partial(_Rival(model, each).texts, audio)))
+    return _Rival(model, best)
 
 
 def _best_rival_streams(model: Model, audio: Sequence[Waveform]) -> _RivalStreams:
     """sherpa-onnx with the settings in which some steps of some streams are fastest there."""
-    times = {}
-    for settings in _rival_settings(RIVAL_STREAMS):
-        rival = _RivalStreams(model, settings)
-        chosen = [audio[index % len(audio)][: (TRIED_TICKS + 1) * rival.step_samples] for index in range(TRIED_STREAMS)]
-        rival.texts(chosen)
-        times[settings] = timed(lambda: rival.texts(chosen))  # noqa: B023
-        print(f"sherpa-onnx, streams, {settings}: {times[settings]:.2f} s", flush=True)
-    return _RivalStreams(model, min(times, key=times.__getitem__))
+    samples = (TRIED_TICKS + 1) * CHUNK * SAMPLE_RATE // 50
+    chosen = [audio[index % len(audio)][:samples] for index in range(TRIED_STREAMS)]
+    best, _ = _fastest(
+        RIVAL_STREAMS, lambda each: contextlib.nullcontext(partial(_RivalStreams(model, each).texts, chosen))
+    )
+    return _RivalStreams(model, best)
 
 
 def _told(rival: _Rival | _RivalStreams, batches: Sequence[int] = RIVAL_BATCHES) -> str:
