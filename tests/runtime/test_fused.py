@@ -128,13 +128,48 @@ def test_a_bias_is_added_in_any_shape(tmp_path_factory, rows, width, frames, swa
     np.testing.assert_allclose(y, expected(x @ weight + bias, 0.25), rtol=1e-5, atol=1e-5)
 
 
-def test_what_others_use_is_still_made(tmp_path):
+def test_a_weight_of_one_axis_leaves_the_bias_where_it_is(tmp_path):
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["biased"]),
+        *swoosh_nodes("biased"),
+    ]
+    weight, bias = RNG.normal(size=3).astype(np.float32), RNG.normal(size=3).astype(np.float32)
+    path = saved(tmp_path, nodes, weights=[("w", weight), ("b", bias)])
+    assert fused_inputs(path) == [["biased"]]
+    x = RNG.normal(size=(3, 3)).astype(np.float32)
+    (y,) = OnnxGraph(path)({"x": x}, ["y"])
+    np.testing.assert_allclose(y, expected(x @ weight + bias), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("transposed", [0, 1])
+@pytest.mark.parametrize(
+    ("beta", "length", "inputs"),
+    [(1.0, 5, ["p", "b"]), (None, 5, ["p", "b"]), (0.5, 5, ["p"]), (1.0, 1, ["p"])],
+    ids=["beta 1", "no beta", "another beta", "one number for all"],
+)
+def test_the_bias_of_a_gemm_is_added(tmp_path, transposed, beta, length, inputs):
+    weight, bias = RNG.normal(size=(5, 5)).astype(np.float32), RNG.normal(size=length).astype(np.float32)
+    more = {} if beta is None else {"beta": beta}
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["p"], transB=transposed, **more), *swoosh_nodes("p")]
+    path = saved(tmp_path, nodes, weights=[("w", weight), ("b", bias)])
+    assert fused_inputs(path) == [inputs]
+    x = RNG.normal(size=(7, 5)).astype(np.float32)
+    (y,) = OnnxGraph(path)({"x": x}, ["y"])
+    product = x @ (weight.T if transposed else weight) + (1.0 if beta is None else beta) * bias
+    np.testing.assert_allclose(y, expected(product), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("gemm", [False, True])
+def test_what_others_use_is_still_made(tmp_path, gemm):
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["p"]),
         helper.make_node("Add", ["p", "b"], ["biased"]),
         *swoosh_nodes("biased"),
         helper.make_node("Neg", ["biased"], ["z"]),
     ]
+    if gemm:
+        nodes[:2] = [helper.make_node("Gemm", ["x", "w", "b"], ["biased"])]
     weights = [("w", np.eye(3, dtype=np.float32)), ("b", np.ones(3, np.float32))]
     path = saved(tmp_path, nodes, weights=weights, outputs=["y", "z"])
     assert fused_inputs(path) == [["biased"]]

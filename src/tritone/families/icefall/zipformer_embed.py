@@ -42,7 +42,7 @@ class FirstConvolution(nn.Conv2d):
 
 
 class ConvNeXt(nn.Module):
-    """x + pointwise(SwooshL(pointwise(depthwise 7x7(x)))), looking 3 frames back and 3 ahead.
+    """x + pointwise(SwooshL(pointwise(depthwise 7x7(x)))) - `rest()`, looking 3 frames back and 3 ahead.
 
     The pointwise convolutions are products with channels last, and so is the result: in onnxruntime's blocked layout,
     their result and its activation, three times as wide, had to be brought out of the layout and back into it.
@@ -66,7 +66,11 @@ class ConvNeXt(nn.Module):
         assert first.bias is not None
         x, mixed = x.permute(0, 2, 3, 1), mixed.permute(0, 2, 3, 1)
         hidden = swoosh(F.linear(mixed.flatten(0, 2), first.weight.flatten(1), first.bias - SWOOSH_L[0]))
-        return x + F.linear(hidden, last.weight.flatten(1), bias_after_swoosh(last, SWOOSH_L)).reshape(x.shape)
+        return x + F.linear(hidden, last.weight.flatten(1)).reshape(x.shape)
+
+    def rest(self) -> Tensor:
+        """What is to be added to each channel of the result; the layer after it does so for nothing."""
+        return bias_after_swoosh(self.pointwise_conv2, SWOOSH_L)
 
     def forward(self, x: Tensor) -> Tensor:
         """(batch, channels, frames, bins) to (batch, frames, bins, channels)."""
@@ -113,8 +117,9 @@ class Subsampling(nn.Module):
     def _project(self, x: Tensor) -> Tensor:
         """(batch, frames, bins, channels) to (batch, frames, width); the checkpoint has channels before bins."""
         channels = CHANNELS[-1]
-        weight = self.out.weight.unflatten(1, (channels, self.out.in_features // channels)).transpose(1, 2).flatten(1)
-        return self.dropout(self.out_norm(F.linear(x.flatten(2), weight, self.out.bias)))
+        weight = self.out.weight.unflatten(1, (channels, self.out.in_features // channels)).transpose(1, 2)
+        bias = self.out.bias + F.linear(self.convnext.rest(), weight.sum(1))
+        return self.dropout(self.out_norm(F.linear(x.flatten(2), weight.flatten(1), bias)))
 
     def forward(self, feats: Tensor, num_frames: Tensor) -> Tensor:
         """Embed whole utterances.

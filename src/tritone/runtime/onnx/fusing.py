@@ -81,6 +81,8 @@ class _Chains:
         for node in self._graph.node:
             if (chain := self._swoosh(node)) is not None:
                 inputs, slope, inner = chain
+                if len(inputs) == 2 and self._inputs(product := self._made_by[inputs[0]], b"Gemm"):
+                    del product.input[2]  # the bias, which ours adds
                 node.input[:], node.op_type[:], node.domain[:] = inputs, [OPERATOR], [DOMAIN]
                 node.attribute.add(name=[b"slope"], f=[slope], type=[ONE_FLOAT])
                 dead |= inner
@@ -101,7 +103,7 @@ class _Chains:
                 inner = softplus | {ends[0], ends[1]}
                 inputs = [x]
                 if self._uses[x] == 3 and (biased := self._biased(x)):
-                    inputs, inner = biased, inner | {x}
+                    inputs, inner = biased, inner | {x}.difference(biased)
                 return inputs, value, inner
         return None
 
@@ -128,16 +130,26 @@ class _Chains:
         return set(made) if limit is not None and limit >= LEAST_CLIP else None
 
     def _biased(self, x: bytes) -> list[bytes] | None:
-        """The inputs of x = product + bias, if the bias is as long as the product's rows."""
+        """The inputs of x = product + bias, if the bias is as long as the product's rows; x and the bias of a Gemm."""
+        gemm = self._made_by.get(x)
+        if (inputs := self._inputs(gemm, b"Gemm")) is not None and len(inputs) == 3:
+            # What is longer than one number and has one axis is as long as the rows of any Gemm.
+            return [x, inputs[2]] if _has_beta_1(gemm) and self._length(inputs[2]) > 1 else None
         for product, bias in self._either(x, b"Add"):
             factors = self._inputs(self._made_by.get(product), b"MatMul")
             weight = self._weights.get(factors[1]) if factors and len(factors) == 2 else None
-            tensor = self._weights.get(bias)
-            if tensor is None or weight is None or not weight.dims or self._uses[product] != 1:
+            if weight is None or len(weight.dims) < 2 or self._uses[product] != 1:
                 continue
-            if [*tensor.data_type] == [FLOAT] and len(tensor.dims) == 1 and tensor.dims[0] == weight.dims[-1]:
+            if self._length(bias) == weight.dims[-1] > 0:
                 return [product, bias]
         return None
+
+    def _length(self, name: bytes) -> int:
+        """The length of a constant of one axis in float32; of anything else 0."""
+        tensor = self._weights.get(name)
+        if tensor is None or [*tensor.data_type] != [FLOAT] or len(tensor.dims) != 1:
+            return 0
+        return int(tensor.dims[0])
 
     def _inputs(self, node: Any, operator: bytes) -> list[bytes] | None:
         """The inputs of a node of an operator of the standard; None of another one."""
@@ -161,6 +173,11 @@ class _Chains:
             return None
         (number,) = struct.unpack("<f", tensor.raw_data[0])
         return float(number)
+
+
+def _has_beta_1(gemm: Any) -> bool:
+    """Whether a Gemm adds its third input as it is."""
+    return all([*each.f] == [1.0] for each in gemm.attribute if b"beta" in each.name)
 
 
 def _names_in(attribute: Any) -> Iterator[bytes]:
