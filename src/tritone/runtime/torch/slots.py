@@ -110,7 +110,7 @@ class DeviceSlots:
             else:
                 results = self._replays.run(key, step, [block.bytes])
             stay = [each[: len(slots)] for each in results[1 : 1 + len(step.held)]]
-            fetched = self._queue.fetch([results[0], *stay], ["", *step.held])
+            fetched = self._queue.fetch([results[0], *stay], ["", *step.held], alone=True)
         self._reads[rows] = rows + FIRST
 
         def wait() -> list[Array]:
