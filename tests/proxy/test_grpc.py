@@ -16,6 +16,7 @@ from proxied import KEY, Start, inputs, text
 from tritone.proxy import Limits, Proxy
 from tritone.proxy.grpc import _Relay
 from tritone.proxy.owners import Stream
+from tritone.proxy.proxy import TICK_S
 from tritone.server import TritonServer
 
 Client = triton.InferenceServerClient
@@ -230,6 +231,26 @@ def test_a_client_that_breaks_off_its_call_leaves_no_stream_open(client: Any, pr
     assert proxy.wait_idle(5)
     again = text(client.infer("running", inputs([0.0]), sequence_id=6, sequence_start=True, sequence_end=True))
     assert again == "1 1 of 1"
+
+
+def test_a_stream_is_open_until_triton_has_ended_it(client: Any, proxy: Proxy) -> None:
+    upstream, held = proxy._running._upstream_grpc, asyncio.Event()
+    call = upstream.call
+
+    async def waiting(*arguments: Any, **how: Any) -> bytes:
+        await held.wait()
+        return await call(*arguments, **how)
+
+    talk = Conversation(client)
+    talk.send("running", [0.0] * 10, sequence_id=5, sequence_start=True)
+    assert talk.next().startswith("1 10 ")
+    upstream.call = waiting  # type: ignore[method-assign]
+    client.stop_stream(cancel_requests=True)
+    assert not proxy.wait_idle(1.5 * TICK_S)
+    assert proxy.open_streams == 0
+    assert proxy._thread is not None
+    proxy._thread.loop.call_soon_threadsafe(held.set)
+    assert proxy.wait_idle(5)
 
 
 def test_a_call_that_seems_to_end_before_it_is_broken_off_leaves_no_stream_open() -> None:

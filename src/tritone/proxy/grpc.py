@@ -93,9 +93,13 @@ class GrpcUpstream:
         self._goodbyes.add(task)
         task.add_done_callback(self._goodbyes.discard)
 
-    async def close(self) -> None:
+    async def parted(self, timeout_s: float | None = None) -> None:
+        """Return when streams that were ended here have ended at Triton too."""
         if self._goodbyes:
-            await asyncio.wait(self._goodbyes, timeout=STOP_GRACE_S)
+            await asyncio.wait(self._goodbyes, timeout=timeout_s)
+
+    async def close(self) -> None:
+        await self.parted(STOP_GRACE_S)
         await self._channel.close()
 
 

@@ -101,11 +101,11 @@ class Proxy:
         self._run(lose())
 
     def wait_idle(self, timeout_s: float) -> bool:
-        """Wait until no request is in flight and no stream is open; False if `timeout_s` passes before."""
+        """Wait until no request is in flight and no stream is open, here or at Triton; False if `timeout_s` passes."""
 
         async def wait() -> bool:
             try:
-                await asyncio.wait_for(self._gate.idle(), timeout_s)
+                await asyncio.wait_for(self._running.idle(), timeout_s)
             except asyncio.TimeoutError:
                 return False
             return True
@@ -135,9 +135,13 @@ class Proxy:
 
     @property
     def _gate(self) -> Gate:
+        return self._running.gate
+
+    @property
+    def _running(self) -> "_Parts":
         if self._parts is None:
             raise RuntimeError("the proxy does not run")
-        return self._parts.gate
+        return self._parts
 
     def _run(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
         assert self._thread is not None
@@ -194,6 +198,11 @@ class _Parts:
             self.gate.streams.end(stream)
         await self._upstream_grpc.close()
         self._upstream_http.close()
+
+    async def idle(self) -> None:
+        """Return when nothing is in flight and no stream is open, here or at Triton."""
+        await self.gate.idle()
+        await self._upstream_grpc.parted()
 
     async def _tick(self) -> None:
         while True:
