@@ -175,12 +175,13 @@ def servers(model: Model, setup: Setup) -> Finding:
         with rival_server(rival, settings) as server:
             yield lambda: load(server)
 
-    best, count = _fastest(RIVAL_BATCHES, opened)
+    best = _fastest(RIVAL_BATCHES, opened)
     with _served(model, audio) as served, rival_server(rival, best) as server:
         if model.precision == "fp32":
             _require_alike(served(), load(server))
         rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: load(server)}, REPEATS)
     title = f"throughput served, {CONCURRENCY} in flight ÷ sherpa-onnx's own server"
+    count = len(_rival_settings(RIVAL_BATCHES))
     told = f"sherpa-onnx's server has {best}, the fastest of {count} settings; it gets float32 by WebSocket."
     return _throughput("servers", title, 1.1, rows, audio, [told, BEFORE], setup)
 
@@ -371,20 +372,20 @@ def _rival_settings(batches: Sequence[int]) -> list[Settings]:
 Opened = Callable[[Settings], contextlib.AbstractContextManager[Callable[[], object]]]
 
 
-def _fastest(batches: Sequence[int], opened: Opened) -> tuple[Settings, int]:
-    """The settings of sherpa-onnx in which a second load takes least, and of how many; `opened` gives loads."""
+def _fastest(batches: Sequence[int], opened: Opened) -> Settings:
+    """The settings of sherpa-onnx in which a second load takes least; `opened` gives loads."""
     times = {}
     for settings in _rival_settings(batches):
         with opened(settings) as load:
             load()
             times[settings] = timed(load)
         print(f"sherpa-onnx, {settings}: {times[settings]:.2f} s", flush=True)
-    return min(times, key=times.__getitem__), len(times)
+    return min(times, key=times.__getitem__)
 
 
 def _best_rival(model: Model, audio: Sequence[Waveform]) -> _Rival:
     """sherpa-onnx with the settings that are fastest there."""
-    best, _ = _fastest(RIVAL_BATCHES, lambda each: contextlib.nullcontext(partial(_Rival(model, each).texts, audio)))
+    best = _fastest(RIVAL_BATCHES, lambda each: contextlib.nullcontext(partial(_Rival(model, each).texts, audio)))
     return _Rival(model, best)
 
 
@@ -392,7 +393,7 @@ def _best_rival_streams(model: Model, audio: Sequence[Waveform]) -> _RivalStream
     """sherpa-onnx with the settings in which some steps of some streams are fastest there."""
     samples = (TRIED_TICKS + 1) * CHUNK * SAMPLE_RATE // 50
     chosen = [audio[index % len(audio)][:samples] for index in range(TRIED_STREAMS)]
-    best, _ = _fastest(
+    best = _fastest(
         RIVAL_STREAMS, lambda each: contextlib.nullcontext(partial(_RivalStreams(model, each).texts, chosen))
     )
     return _RivalStreams(model, best)

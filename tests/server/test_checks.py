@@ -2,6 +2,7 @@
 
 import os
 import socket
+import sys
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,14 @@ def test_a_server_does_not_start_with_such_a_numpy(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(checks, "version", lambda name: "2.4.1")
     with pytest.raises(ServerSetupError, match=r"numpy: 2\.4\.1, of which .* empty texts\. pip install 'numpy<2'"):
         checks.require(options=ServerOptions.on_free_ports())
+
+
+def test_doctor_says_what_of_onnxruntime_cannot_be_imported(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tritone.runtime.onnx.fusing", None)
+    check = checks.check_packages()
+    assert check.status == "broken"
+    assert "tritone.runtime.onnx.fusing" in check.seen
+    assert "--force-reinstall onnxruntime" in check.fix
 
 
 def test_doctor_says_why_zipformers_are_slower_than_they_could_be(monkeypatch):
