@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 Kind = Literal["nginx", "haproxy"]
 FILES: dict[Kind, str] = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg"}
 START_S = 180.0
-ATTEMPTS = 3  # to start a server
 DRAIN_S = 300
 # Of the files: servers listen on 81.., 82.. and 83..; the first of them stands for all, the others are left out.
 FIRST = re.compile(r"^( *server )(a |)127\.0\.0\.1:81(0[01])(.*)\n", re.MULTILINE)
@@ -123,20 +122,11 @@ class Fleet:
     def add(self, count: int = 1) -> list[Replica]:
         """Start servers and wait until they are ready."""
         names = [chr(ord("a") + len(self.replicas) + index) for index in range(count)]
-        first = len(self.replicas)
-        self.replicas += [Replica(name, self._repository, self._folder) for name in names]
-        for index, name in enumerate(names, first):
-            for attempt in range(ATTEMPTS):
-                try:
-                    self.replicas[index].wait_ready()
-                    break
-                except RuntimeError:
-                    # A port that was free may be taken by a server that starts at the same time.
-                    if attempt == ATTEMPTS - 1:
-                        raise
-                    self.replicas[index].close()
-                    self.replicas[index] = Replica(name, self._repository, self._folder)
-        return self.replicas[first:]
+        added = [Replica(name, self._repository, self._folder) for name in names]
+        self.replicas += added
+        for each in added:
+            each.wait_ready()
+        return added
 
 
 class Balancer:

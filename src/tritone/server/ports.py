@@ -3,8 +3,14 @@
 import errno
 import ipaddress
 import socket
+from itertools import islice
+from pathlib import Path
+from random import SystemRandom
 
 import psutil
+
+LOCAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")  # of IPv6, too
+LEAST, MOST = 10_000, 65_535  # the usual ports of services are below
 
 
 def is_free(host: str, port: int) -> bool:
@@ -52,13 +58,29 @@ def holder(port: int) -> str:
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """Find `count` different free ports on `host`. They are free when found; nothing keeps them so."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sockets = [socket.socket(family, socket.SOCK_STREAM) for _ in range(count)]
+    """Find `count` different free ports on `host` that no connection is given by chance.
+
+    They are free when found, and nothing keeps them so. But a system takes a port of its own range for every outgoing
+    connection, one that a server is about to listen on, too; these are none of that range.
+
+    Raises:
+        OSError: there are not so many.
+    """
+    first, last = _given_by_chance()
+    # A system may give all of them.
+    ports = [*range(LEAST, first), *range(last + 1, MOST + 1)] or range(LEAST, MOST + 1)
+    # Not of the generator that tests seed: processes with the same seed would find the same ports.
+    order = SystemRandom().sample(ports, len(ports))
+    found = list(islice((port for port in order if is_free(host, port)), count))
+    if len(found) < count:
+        raise OSError(f"needed {count} free ports on {host}, found {len(found)}")
+    return found
+
+
+def _given_by_chance() -> tuple[int, int]:
+    """The first and the last port that the system gives to those who ask for any."""
     try:
-        for each in sockets:
-            each.bind((host, 0))
-        return [each.getsockname()[1] for each in sockets]
-    finally:
-        for each in sockets:
-            each.close()
+        first, last = map(int, LOCAL_PORTS.read_text().split())
+    except (OSError, ValueError):  # another system than Linux: those of RFC 6335
+        return 49152, 65535
+    return first, last
