@@ -81,7 +81,7 @@ def alone(server: Replica, audio: Sequence[Waveform], sample_rate: int, chunk_ms
 
 
 class Players:
-    """Streams that are played in threads."""
+    """Streams that are played in threads. They keep their last chunk until they may end, on slow machines, too."""
 
     def __init__(self, balancer: Balancer, audio: Sequence[Waveform], sample_rate: int, chunk_ms: float) -> None:
         self.streams: list[Live] = []
@@ -89,6 +89,7 @@ class Players:
         self._threads: list[threading.Thread] = []
         self._open = ExitStack()
         self._begun = threading.Semaphore(0)
+        self._may_end = threading.Event()
 
     def start(self, streams: Sequence[Live], over_s: float) -> None:
         """Begin streams, spread over some time, and return when each has had an answer."""
@@ -110,6 +111,8 @@ class Players:
                 raise RuntimeError("not all streams have begun")
 
     def wait(self) -> None:
+        """Let the streams end, and return when they have."""
+        self._may_end.set()
         for each in self._threads:
             each.join(20 * TIMEOUT_S)
         self._open.close()
@@ -124,6 +127,8 @@ class Players:
                 for start in range(0, len(audio), size):
                     chunk = audio[start : start + size]
                     time.sleep(max(0.0, begun + (start + len(chunk)) / self._rate - time.monotonic()))
+                    if start + size >= len(audio):
+                        self._may_end.wait(TIMEOUT_S)
                     asked, before = time.monotonic(), stream.resumed
                     stream.accept(chunk)
                     if stream.resumed > before:
@@ -161,7 +166,7 @@ def try_streams(
     Args:
         balancer: in front of `serving`; of these, the first is told to end and the second killed.
         added: put behind the balancer before that.
-        audio: waveforms that last longer than four pauses; stream after stream takes the next one.
+        audio: waveforms of two chunks and more; stream after stream takes the next one.
         texts: of each waveform, alone.
         streams: how many are live from the start.
         late: how many begin after a server was told to end; all of these resume.
