@@ -68,11 +68,22 @@ class GrpcUpstream:
     def __init__(self, options: ProxyOptions) -> None:
         limit = ("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)
         quick = ("grpc.min_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)
-        self._channel = grpc.aio.insecure_channel(options.upstream_grpc, [*limit, *quick])
+        kept = ("grpc.client_idle_timeout_ms", 2**31 - 1)
+        self._channel = grpc.aio.insecure_channel(options.upstream_grpc, [*limit, *quick, kept])
         self._key = {KEY_PREFIX + options.key_header: options.key} if options.key else {}
         self._calls: dict[str, Any] = {}
         self.stream_infer = self._channel.stream_stream(SERVICE + "ModelStreamInfer")
         self._goodbyes: set[asyncio.Task[Any]] = set()
+
+    async def connect(self) -> None:
+        """Connect now, so that clients who take all descriptors do not keep Triton from those that are served.
+
+        Without a Triton it returns as well; the next call connects then.
+        """
+        state = self._channel.get_state(try_to_connect=True)
+        while state in (grpc.ChannelConnectivity.IDLE, grpc.ChannelConnectivity.CONNECTING):
+            await self._channel.wait_for_state_change(state)
+            state = self._channel.get_state()
 
     async def call(self, name: str, message: bytes, *, timeout_s: float | None, with_key: bool = False) -> bytes:
         """Make a call that has one answer. If the caller is cancelled, so is the call."""

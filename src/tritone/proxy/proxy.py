@@ -29,6 +29,7 @@ from tritone.proxy.upstream import HttpUpstream
 
 TICK_S = 1.0
 START_TIMEOUT_S = 10.0
+CONNECT_S = 5.0  # to Triton; who takes longer is connected to later
 METRICS_TIMEOUT_S = 4.0  # of Triton's; a scrape has 10 s, and the proxy's own metrics tell what is wrong
 LOG = logging.getLogger(__name__)
 
@@ -181,6 +182,8 @@ class _Parts:
     async def _start(self) -> None:
         options = self._options
         tls = self._certificates
+        with suppress(asyncio.TimeoutError):
+            await asyncio.wait_for(self._upstream_grpc.connect(), CONNECT_S)
         await self._http.start(options.host, options.http_port, None if tls is None else tls.context)
         await self._grpc.start(options.host, options.grpc_port, None if tls is None else tls.credentials())
         if options.metrics_port is not None:
