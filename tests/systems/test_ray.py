@@ -1,6 +1,6 @@
 """Commands on a Ray cluster of several nodes, which die in the middle of it: the same bytes as without them."""
 
-import ast
+import json
 import os
 import signal
 import subprocess
@@ -112,23 +112,27 @@ def test_an_interrupt_ends_the_command_and_its_workers(cluster: RayNodes, record
     assert run(*arguments, "--workers", "2", environment=cluster.environment).returncode == 1
 
 
-def test_map_batches_of_ray_data_has_the_texts_of_the_command(cluster: RayNodes, recordings: Path, toy_bundle: Path):
+def test_map_batches_of_ray_data_has_the_texts_of_the_command(
+    cluster: RayNodes, recordings: Path, toy_bundle: Path, tmp_path: Path
+):
+    texts = tmp_path / "texts.json"  # Ray tells of itself on stdout, at any time
     script = (
-        "import sys, ray; from tritone.systems.ray_data import TranscribeBatch\n"
+        "import json, sys, ray; from tritone.systems.ray_data import TranscribeBatch\n"
         "ray.init(address=sys.argv[1], log_to_driver=False)\n"
-        "rows = ray.data.from_items([{'path': path} for path in sys.argv[3:]]).map_batches(\n"
+        "rows = ray.data.from_items([{'path': path} for path in sys.argv[4:]]).map_batches(\n"
         "    TranscribeBatch, fn_constructor_kwargs={'bundle': sys.argv[2], 'threads': 1}, batch_size=4,\n"
         "    concurrency=1, num_cpus=1).take_all()\n"
-        "print({row['path']: row['text'] or bool(row['error']) for row in rows})\n"
+        "found = {row['path']: row['text'] or bool(row['error']) for row in rows}\n"
+        "json.dump(found, open(sys.argv[3], 'w'))\n"
     )
     paths = [str(recordings / f"{number}.wav") for number in range(9)]
     done = subprocess.run(
-        [sys.executable, "-c", script, cluster.address, str(toy_bundle), *paths],
+        [sys.executable, "-c", script, cluster.address, str(toy_bundle), str(texts), *paths],
         capture_output=True,
         timeout=300,
         env={**os.environ, **cluster.environment},
     )
     assert done.returncode == 0, done.stderr.decode()
-    found = ast.literal_eval(done.stdout.decode().splitlines()[-1])
+    found = json.loads(texts.read_text())
     expected = tritone.load(toy_bundle, threads=1).transcribe(paths)
     assert found == {each.source: each.text or False if each.ok else True for each in expected}
