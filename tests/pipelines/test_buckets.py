@@ -14,7 +14,15 @@ import toy
 from toy_speaker import DIM, MIN_SAMPLES, SAMPLE_RATE, toy_voice, write_toy_speaker
 from tritone.bundle import Bundle
 from tritone.pipelines.embedding import EmbeddingPipeline
-from tritone.pipelines.graphs.batching import AS_IT_IS, CALL_COST_S, Batch, BatchLimits, plan_batches, plan_buckets
+from tritone.pipelines.graphs.batching import (
+    AS_IT_IS,
+    CALL_COST_S,
+    Batch,
+    BatchLimits,
+    Sizes,
+    plan_batches,
+    plan_buckets,
+)
 from tritone.pipelines.graphs.buckets import (
     choose_buckets,
     least_padding,
@@ -52,7 +60,7 @@ def spent(plan: list[Batch], lengths: list[int]) -> float:
 def test_a_plan_with_buckets_holds_every_utterance_once_in_calls_that_are_large_enough(
     lengths: list[int], buckets: list[Bucket], equal: bool
 ) -> None:
-    plan = plan_buckets(lengths, BatchLimits(), buckets, sample_rate=RATE, min_samples=400, equal=equal)
+    plan = plan_buckets(lengths, BatchLimits(), Sizes(buckets, equal=equal), sample_rate=RATE, min_samples=400)
     assert sorted(index for batch in plan for index in batch.indices) == list(range(len(lengths)))
     for batch in plan:
         members = [max(400, lengths[index]) for index in batch.indices]
@@ -68,7 +76,7 @@ def test_a_plan_with_buckets_holds_every_utterance_once_in_calls_that_are_large_
 def test_a_plan_with_buckets_costs_no_more_than_one_that_takes_the_smallest_for_each(
     lengths: list[int], buckets: list[Bucket]
 ) -> None:
-    plan = plan_buckets(lengths, BatchLimits(), buckets, sample_rate=RATE, min_samples=400)
+    plan = plan_buckets(lengths, BatchLimits(), Sizes(buckets), sample_rate=RATE, min_samples=400)
     naive = sum(
         min([cost(each.rows, each.samples) for each in buckets if each.samples >= length] + [as_it_is(length)])
         for length in lengths
@@ -96,30 +104,25 @@ def test_a_plan_with_buckets_is_the_cheapest_there_is(lengths: list[int], rows: 
         for number in range(count)
         for cuts in combinations(range(1, count), number)
     )
-    plan = plan_buckets(samples, BatchLimits(), buckets, sample_rate=RATE)
+    plan = plan_buckets(samples, BatchLimits(), Sizes(buckets), sample_rate=RATE)
     assert spent(plan, samples) == pytest.approx(best)
 
 
 def test_what_is_longer_than_all_buckets_runs_as_it_would_without_any() -> None:
     lengths = [30 * RATE, 5 * RATE, 29 * RATE]
-    plan = plan_buckets(lengths, BatchLimits(), [Bucket(1, 6 * RATE)], sample_rate=RATE)
+    plan = plan_buckets(lengths, BatchLimits(), Sizes([Bucket(1, 6 * RATE)]), sample_rate=RATE)
     alone = plan_batches([lengths[0], lengths[2]], BatchLimits(), sample_rate=RATE)
     assert [(batch.num_samples, batch.rows) for batch in plan] == [(alone[0].num_samples, 0), (6 * RATE, 1)]
 
 
 def test_a_lone_request_is_not_padded_to_a_bucket_of_many_rows() -> None:
-    (batch,) = plan_buckets([3 * RATE], BatchLimits(), [Bucket(64, 10 * RATE)], sample_rate=RATE)
+    (batch,) = plan_buckets([3 * RATE], BatchLimits(), Sizes([Bucket(64, 10 * RATE)]), sample_rate=RATE)
     assert (batch.rows, batch.num_rows) == (0, 1)
 
 
 def test_there_must_be_room_for_a_bucket() -> None:
-    plan = plan_buckets(
-        [RATE] * 16,
-        BatchLimits(),
-        [Bucket(16, RATE), Bucket(4, RATE)],
-        sample_rate=RATE,
-        has_room=lambda rows, num_samples: rows < 16,
-    )
+    sizes = Sizes([Bucket(16, RATE), Bucket(4, RATE)], has_room=lambda rows, num_samples: rows < 16)
+    plan = plan_buckets([RATE] * 16, BatchLimits(), sizes, sample_rate=RATE)
     assert {batch.rows for batch in plan} == {4}
 
 
@@ -128,7 +131,7 @@ def test_mixed_lengths_of_a_busy_server_waste_little() -> None:
     buckets = [Bucket(rows, each.samples) for each in chosen for rows in rows_up_to(each.rows)]
     rng = np.random.default_rng(3)
     lengths = np.clip(rng.lognormal(np.log(8) - 0.18, 0.6, 256), 1, 30) * RATE
-    plan = plan_buckets(lengths.astype(int).tolist(), BatchLimits(), buckets, sample_rate=RATE)
+    plan = plan_buckets(lengths.astype(int).tolist(), BatchLimits(), Sizes(buckets), sample_rate=RATE)
     assert all(batch.rows for batch in plan)
     computed = sum(batch.rows * batch.num_samples for batch in plan)
     assert lengths.sum() / computed > 0.86

@@ -157,35 +157,74 @@ def plan_batches(
     return batches
 
 
+class Sizes:
+    """The sizes that a graph is compiled for, by the lengths that they take. Made once for many plans."""
+
+    def __init__(
+        self,
+        buckets: Sequence[Bucket],
+        *,
+        equal: bool = False,
+        has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
+    ) -> None:
+        """Take the sizes; nothing is made of those that no length asks for.
+
+        Args:
+            equal: only utterances of the length of a size share a call of it.
+            has_room: as of `plan_batches`; what it says of a size does not change.
+        """
+        self.buckets = buckets
+        self.equal = equal
+        self.has_room = has_room
+        self._ends = sorted({each.samples for each in buckets})
+        self._rows = {each.rows for each in buckets}  # in whose order plans that cost the same are chosen
+        self._found: dict[int, list[Bucket]] = {}
+
+    def fitting(self, length: int) -> list[Bucket]:
+        """Of each number of rows the shortest bucket that takes the length; of equal lengths only that length."""
+        key = bisect_left(self._ends, length)
+        if key == len(self._ends) or (self.equal and self._ends[key] != length):
+            return []
+        if key not in self._found:
+            least, most = self._ends[key], length if self.equal else sys.maxsize
+            found: dict[int, Bucket] = {}
+            for each in self.buckets:
+                shortest = found.get(each.rows)
+                fits = least <= each.samples <= most and (shortest is None or each.samples < shortest.samples)
+                if fits and self.has_room(each.rows, each.samples):
+                    found[each.rows] = each
+            self._found[key] = [found[rows] for rows in self._rows if rows in found]
+        return self._found[key]
+
+
 def plan_buckets(
     lengths: Sequence[int],
     limits: BatchLimits,
-    buckets: Sequence[Bucket],
+    sizes: Sizes,
     *,
     sample_rate: int,
     min_samples: int = 1,
     max_samples: int | None = None,
-    equal: bool = False,
-    has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
 ) -> list[Batch]:
     """Group utterances for calls of a graph that is compiled for some sizes, longest first, so that all cost least.
 
-    What is longer than all buckets, or alone cheaper as it is, is not padded to one. Longest first is no loss: of calls
+    What is longer than all sizes, or alone cheaper as it is, is not padded to one. Longest first is no loss: of calls
     in the order of their lengths each may as well take the longest utterances that are left, as many as it has rows.
 
     Args:
-        buckets: the sizes.
-        lengths, limits, sample_rate, min_samples, max_samples, equal, has_room: as of `plan_batches`; the limits are
-            those of calls that are not compiled.
+        lengths, limits, sample_rate, min_samples, max_samples: as of `plan_batches`; the limits are those of calls that
+            are not compiled.
     """
     order = sorted(range(len(lengths)), key=lambda index: (-lengths[index], index))
-    sizes = _Sizes(buckets, sample_rate, equal, has_room)
+    call_cost = CALL_COST_S * sample_rate
 
     @cache  # often all are alike
     def of_length(length: int) -> tuple[float, list[tuple[float, Bucket]]]:
-        alone = length if equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
-        costs = [(each.rows * each.samples + sizes.call_cost, each) for each in sizes.fitting(length)]
-        return AS_IT_IS * (alone + sizes.call_cost), costs
+        alone = (
+            length if sizes.equal else min(bucket_length(length, limits.steps_per_octave), max_samples or sys.maxsize)
+        )
+        costs = [(each.rows * each.samples + call_cost, each) for each in sizes.fitting(length)]
+        return AS_IT_IS * (alone + call_cost), costs
 
     def options(place: int) -> Iterator[tuple[float, int, Bucket | None]]:
         length = max(lengths[order[place]], min_samples)
@@ -193,7 +232,7 @@ def plan_buckets(
         yield alone, place + 1, None
         for cost, bucket in costs:
             end = min(len(order), place + bucket.rows)
-            if equal:
+            if sizes.equal:
                 while lengths[order[end - 1]] < length and max(lengths[order[end - 1]], min_samples) < length:
                     end -= 1
             yield cost, end, bucket
@@ -206,45 +245,15 @@ def plan_buckets(
             rest += indices
         else:
             batches.append(Batch(indices, chosen.samples, chosen.rows))
-    others = plan_batches(
-        [lengths[index] for index in rest],
-        limits,
-        sample_rate=sample_rate,
-        min_samples=min_samples,
-        max_samples=max_samples,
-        equal=equal,
-        has_room=has_room,
-    )
-    found = [Batch(tuple(rest[index] for index in each.indices), each.num_samples) for each in others] + batches
-    return sorted(found, key=lambda each: -each.num_samples)
-
-
-class _Sizes:
-    """The buckets that may be worth it for a length. Nothing is made of those that no length asks for."""
-
-    def __init__(
-        self, buckets: Sequence[Bucket], sample_rate: int, equal: bool, has_room: Callable[[int, int], bool]
-    ) -> None:
-        self.call_cost = CALL_COST_S * sample_rate
-        self._buckets = buckets
-        self._equal = equal
-        self._has_room = has_room
-        self._ends = sorted({each.samples for each in buckets})
-        self._rows = {each.rows for each in buckets}  # in whose order plans that cost the same are chosen
-        self._found: dict[int, list[Bucket]] = {}
-
-    def fitting(self, length: int) -> list[Bucket]:
-        """Of each number of rows the shortest bucket that takes the length; of equal lengths only that length."""
-        key = bisect_left(self._ends, length)
-        if key == len(self._ends) or (self._equal and self._ends[key] != length):
-            return []
-        if key not in self._found:
-            least, most = self._ends[key], length if self._equal else sys.maxsize
-            found: dict[int, Bucket] = {}
-            for each in self._buckets:
-                shortest = found.get(each.rows)
-                fits = least <= each.samples <= most and (shortest is None or each.samples < shortest.samples)
-                if fits and self._has_room(each.rows, each.samples):
-                    found[each.rows] = each
-            self._found[key] = [found[rows] for rows in self._rows if rows in found]
-        return self._found[key]
+    if rest:
+        others = plan_batches(
+            [lengths[index] for index in rest],
+            limits,
+            sample_rate=sample_rate,
+            min_samples=min_samples,
+            max_samples=max_samples,
+            equal=sizes.equal,
+            has_room=sizes.has_room,
+        )
+        batches = [Batch(tuple(rest[index] for index in each.indices), each.num_samples) for each in others] + batches
+    return sorted(batches, key=lambda each: -each.num_samples)

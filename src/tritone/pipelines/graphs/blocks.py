@@ -18,6 +18,7 @@ from tritone.pipelines.graphs.batching import (
     EVERY_LENGTH,
     Batch,
     BatchLimits,
+    Sizes,
     bucket_length,
     plan_batches,
     plan_buckets,
@@ -98,28 +99,30 @@ class Blocks:
             return limits
         return replace(limits, max_batch=min(limits.max_batch, self._max_rows))
 
+    def sizes(self, buckets: Sequence[Bucket], has_room: Callable[[int, int], bool]) -> Sizes:
+        """The sizes that the graph is compiled for, as `plan` takes them; `has_room`: as of `plan_batches`."""
+        return Sizes(buckets, equal=self._equal, has_room=has_room)
+
     def plan(
         self,
         lengths: Sequence[int],
         limits: BatchLimits,
         has_room: Callable[[int, int], bool] = lambda rows, num_samples: True,
-        buckets: Sequence[Bucket] = (),
+        sizes: Sizes | None = None,
     ) -> list[Batch]:
         """Group utterances of so many samples for calls, tails included; `Batch.indices` are places in `lengths`.
 
-        `has_room`, `buckets`: as of `plan_batches` and `plan_buckets`.
+        `has_room`, `sizes`: as of `plan_batches` and `plan_buckets`.
         """
         with_tails = [length + self.tail for length in lengths]
         asked: dict[str, Any] = {
             "sample_rate": self.sample_rate,
             "min_samples": self.min_samples,
             "max_samples": self.max_samples,
-            "equal": self._equal,
-            "has_room": has_room,
         }
-        if buckets:
-            return plan_buckets(with_tails, limits, buckets, **asked)
-        return plan_batches(with_tails, limits, **asked)
+        if sizes is not None:
+            return plan_buckets(with_tails, limits, sizes, **asked)
+        return plan_batches(with_tails, limits, equal=self._equal, has_room=has_room, **asked)
 
     def standard_length(self, longest: int, steps_per_octave: int) -> int:
         """The length that utterances of up to `longest` samples are padded to where few lengths are wanted."""

@@ -15,7 +15,7 @@ from tritone.audio.waveform import Samples, check_level
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.errors import AudioError, OperatorError
-from tritone.pipelines.graphs.batching import Batch, BatchLimits
+from tritone.pipelines.graphs.batching import Batch, BatchLimits, Sizes
 from tritone.pipelines.graphs.blocks import Blocks
 from tritone.pipelines.graphs.buckets import LENGTHS, Choice, choose_buckets, read_sizes, usual_lengths
 from tritone.pipelines.graphs.budget import Budget
@@ -91,6 +91,7 @@ class GraphRunner:
             calls=self.crew.size,
             usual_s=self.limits.max_padded_s,
         )
+        self._sizes_for: dict[tuple[str, ...], Sizes] = {}
 
     @property
     def max_audio_s(self) -> float:
@@ -205,6 +206,8 @@ class GraphRunner:
 
         def fill(batch: Batch) -> Filled:
             filled = self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows)
+            if not filled.unfit:
+                return filled
             for row in filled.unfit:
                 filled.inputs["waveform"][row] = 0
                 fault = attempt(self._check_level, waveforms[batch.indices[row]])
@@ -234,14 +237,14 @@ class GraphRunner:
 
         Those that want what nothing is compiled for are apart, so that the others have calls that are.
         """
-        everything, sizes = range(len(lengths)), self.graph.buckets_for
+        everything, buckets_for = range(len(lengths)), self.graph.buckets_for
         groups: dict[tuple[str, ...], list[int]] = {}
-        if sizes(wanted := tuple(outputs_for(everything))) or not sizes(()):
+        if buckets_for(wanted := tuple(outputs_for(everything))) or not buckets_for(()):
             groups[wanted] = [*everything]
         else:
             for index in everything:
                 own = tuple(outputs_for([index]))
-                groups.setdefault(own if sizes(own) else wanted, []).append(index)
+                groups.setdefault(own if buckets_for(own) else wanted, []).append(index)
         batches = []
         for outputs, members in groups.items():
             found = [lengths[index] for index in members]
@@ -249,9 +252,20 @@ class GraphRunner:
             if self._shares_cpu:
                 seconds = sum(each + self.blocks.tail for each in found) / self.blocks.sample_rate
                 limits = limits.shared(seconds, self.crew.size)
-            plan = self.blocks.plan(found, limits, self.budget.fits, sizes(outputs))
+            plan = self.blocks.plan(found, limits, self.budget.fits, self._sizes(outputs))
+            if len(groups) == 1:
+                return plan
             batches += [replace(each, indices=tuple(members[index] for index in each.indices)) for each in plan]
         return batches
+
+    def _sizes(self, outputs: tuple[str, ...]) -> Sizes | None:
+        """The sizes that the graph is compiled for with these outputs; None where there are none."""
+        if not (buckets := self.graph.buckets_for(outputs)):
+            return None
+        known = self._sizes_for.get(outputs)
+        if known is None or known.buckets is not buckets:  # which are others once more has been compiled
+            known = self._sizes_for[outputs] = self.blocks.sizes(buckets, self.budget.fits)
+        return known
 
     def _check_level(self, waveform: Samples) -> None:
         check_level(waveform, sample_rate=self.bundle.manifest.sample_rate)

@@ -31,6 +31,7 @@ MAX_RECORDED = 64  # shapes of one function
 RECORD_AFTER = 3  # calls of the same shapes
 ASIDE_BYTES = 2**20  # results from this size on are fetched beside the next call's work
 MAX_SEEN = 4096  # shapes that are counted
+STAGED_BYTES = 2**10  # of ordinary memory: a copy of up to 64 KB to the device returns once the driver has read it
 NAP_S = 1e-6  # asked for; the system makes some 60 µs of it
 
 Function = Callable[..., Sequence[Tensor]]
@@ -112,9 +113,12 @@ class CudaQueue:
         return torch.empty(num_bytes, dtype=torch.uint8, pin_memory=True)
 
     def pinned(self, array: Array) -> Tensor:
-        """An array as a tensor in pinned memory; a copy if it is not there yet."""
+        """An array as a tensor in pinned memory; a copy if it is not there yet.
+
+        Or as it is, if it is so small that the driver itself copies it when it is sent, and waits for nothing.
+        """
         source = torch.from_numpy(array)
-        if source.is_pinned():
+        if source.nbytes <= STAGED_BYTES or source.is_pinned():
             return source
         return torch.empty(source.shape, dtype=source.dtype, pin_memory=True).copy_(source)
 

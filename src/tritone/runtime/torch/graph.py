@@ -34,7 +34,7 @@ LOGGER = logging.getLogger(__name__)
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
 ALONE_BYTES = 512 * 2**20
 MAX_REPLAYED = 2**21  # elements of all inputs; two minutes of audio at 16 kHz
-MAX_USUAL = 4096  # kinds of calls that are known to have been made
+MAX_KINDS = 4096  # of calls, by outputs, shapes and types, that are known to have been made
 
 
 class Program(Protocol):
@@ -91,7 +91,7 @@ class TorchGraph:
         self._buckets: dict[tuple[str, ...], Sequence[Bucket]] = {}  # by outputs
         self._active = 0
         self._lock = threading.Lock()
-        self._usual: set[Any] = set()  # kinds of calls that were made on a GPU
+        self._kinds: dict[Any, bool] = {}  # of calls that were made on a GPU; whether they are compiled
         self._cuda = None if index is None else CudaQueue(self._place)
         self._replays = None if self._cuda is None else Replays(self._cuda)
         if self._cuda is not None:
@@ -138,16 +138,16 @@ class TorchGraph:
                     for name, result in zip(names, results, strict=True)
                 ]
             arrays = [value for value in values if not isinstance(value, Held)]
-            shapes = [value.shape for value in values]
-            compiled = any(each.takes(shapes) and shapes[0][0] in each.rows for each in self._compiled_for[names])
-            recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
             kind = (names, *((value.shape, value.dtype) for value in values))
+            known = self._kinds.get(kind)  # the first calls of a kind record it, which others need not wait for
+            compiled = self._is_compiled(names, values) if known is None else known
+            recorded = compiled or sum(array.size for array in arrays) <= MAX_REPLAYED
             with self._cuda.call() as alone:
                 # Inputs of a recording are copied into it in any case, and in order: alone, straight from the host.
                 direct = alone and recorded
                 pinned = [self._cuda.pinned(array) for array in arrays] if direct else []
                 sent = None if direct else self._cuda.send(arrays)
-                with self._cuda.turn(shared=kind in self._usual):
+                with self._cuda.turn(shared=known is not None):
                     arrived = iter(pinned if sent is None else self._cuda.received(sent))
                     given = [value.tensor() if isinstance(value, Held) else next(arrived) for value in values]
                     if recorded:
@@ -155,9 +155,14 @@ class TorchGraph:
                     else:
                         results = function(*given)
                     fetched = self._cuda.fetch(results, names, alone=alone)
-                if len(self._usual) < MAX_USUAL:  # the first calls of a kind record it, which others need not wait for
-                    self._usual.add(kind)
+                if known is None and len(self._kinds) < MAX_KINDS:
+                    self._kinds[kind] = compiled
                 return fetched.wait()
+
+    def _is_compiled(self, outputs: tuple[str, ...], values: Sequence[Any]) -> bool:
+        """Whether there is a compiled call for these outputs and inputs, and their number of rows is one of its own."""
+        shapes = [value.shape for value in values]
+        return any(each.takes(shapes) and shapes[0][0] in each.rows for each in self._compiled_for[outputs])
 
     def function(self, outputs: tuple[str, ...]) -> Any:
         """The program as a function of device tensors to these outputs, derived ones too; compiled for some shapes.
@@ -261,7 +266,7 @@ class TorchGraph:
         found = store.open(self.concurrency)
         with self._lock:
             self._compiled = found
-            for each in (self._compiled_for, self._functions, self._buckets):
+            for each in (self._compiled_for, self._functions, self._buckets, self._kinds):
                 each.clear()
 
     def give_back(self, inputs: Mapping[str, Array]) -> None:
@@ -305,7 +310,7 @@ class TorchGraph:
         if isinstance(value, Held):
             return value
         # torch warns of arrays that must not be written to, and takes no negative strides.
-        return np.require(value, requirements=("C", "W"))
+        return value if value.flags.carray else np.require(value, requirements=("C", "W"))
 
     @contextmanager
     def _cpu_threads(self) -> Iterator[None]:

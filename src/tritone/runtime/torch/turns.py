@@ -43,12 +43,15 @@ class Turns:
         Raises:
             OSError: the folder cannot be made, or belongs to somebody else, or others may write to it.
         """
-        self._folder = folder or Path(tempfile.gettempdir()) / f"tritone-turns-{os.geteuid()}"
-        self._folder.mkdir(mode=0o700, exist_ok=True)
-        found = os.lstat(self._folder)
+        folder = folder or Path(tempfile.gettempdir()) / f"tritone-turns-{os.geteuid()}"
+        folder.mkdir(mode=0o700, exist_ok=True)
+        found = os.lstat(folder)
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o022:
-            raise PermissionError(f"{self._folder} is not a folder that only user {os.geteuid()} may write to")
+            raise PermissionError(f"{folder} is not a folder that only user {os.geteuid()} may write to")
         self._name, self._at_once = name, at_once
+        self._gate, *self._permits = (
+            str(folder / f"{name}-{each}") for each in ("gate", *range(at_once))
+        )  # text, as paths take as long to make as locks
         self._is_without_files = False
 
     def take(self) -> "Permit":
@@ -59,13 +62,13 @@ class Turns:
         if self._is_without_files:
             return Permit(None)
         try:
-            gate = _opened(self._place("gate"))
+            gate = _opened(self._gate)
             try:
                 fcntl.flock(gate, fcntl.LOCK_EX)
                 told = os.pread(gate, 1, 0)
                 number = told[0] % self._at_once if told else 0
                 os.pwrite(gate, bytes([(number + 1) % self._at_once]), 0)
-                return Permit(self._locked(self._place(str(number))))
+                return Permit(self._locked(self._permits[number]))
             finally:
                 os.close(gate)
         except OSError as error:
@@ -73,7 +76,7 @@ class Turns:
             self._is_without_files = True
             return Permit(None)
 
-    def _locked(self, place: Path) -> int:
+    def _locked(self, place: str) -> int:
         """The file of a permit, locked once it is given back. If it never is, there is a new file from now on."""
         until = time.monotonic() + PATIENCE_S
         file = _opened(place)
@@ -83,7 +86,8 @@ class Turns:
                     LOGGER.warning(
                         "a call on GPU %s has not ended for %g s; others go on without it", self._name, PATIENCE_S
                     )
-                    place.unlink(missing_ok=True)
+                    with suppress(FileNotFoundError):
+                        os.unlink(place)
                     late, file = file, _opened(place)
                     os.close(late)
                 time.sleep(POLL_S)  # a lock that is waited for could not be given up
@@ -91,9 +95,6 @@ class Turns:
         except BaseException:
             os.close(file)
             raise
-
-    def _place(self, what: str) -> Path:
-        return self._folder / f"{self._name}-{what}"
 
 
 class Permit:
@@ -115,7 +116,7 @@ class Permit:
             os.close(file)
 
 
-def _opened(place: Path) -> int:
+def _opened(place: str) -> int:
     return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 

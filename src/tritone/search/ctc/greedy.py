@@ -81,13 +81,26 @@ def ctc_greedy_best(
 def tokens_of_block(block: npt.NDArray[np.int32]) -> list[TokenRow]:
     """The tokens of each row in what `device.ctc.greedy_block` makes of a batch, as `ctc_greedy_best` returns them."""
     counts = (block[:, 0] == np.int32(2**31 - 1)).argmax(axis=1)
-    block = block[:, :, : counts.max(initial=0)]
-    ends = -block[:, 2]
-    confidences = np.exp(-np.ascontiguousarray(block[:, 3]).view(np.float32))
-    return [
-        TokenRow(row[0, :count], row[1, :count], end[:count], confidence[:count])
-        for row, end, confidence, count in zip(block, ends, confidences, counts.tolist(), strict=True)
-    ]
+    return [_BlockRow(row[:, :count]) for row, count in zip(block, counts.tolist(), strict=True)]
+
+
+class _BlockRow(TokenRow):
+    """The tokens of a row of such a block: what was made comparable for the device is only undone where it is read."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self, fields: npt.NDArray[np.int32]) -> None:
+        self.ids, self.starts = fields[0], fields[1]
+        self._fields = fields
+
+    @property
+    def ends(self) -> npt.NDArray[np.int32]:  # type: ignore[override]
+        return -self._fields[2]
+
+    @property
+    def confidences(self) -> npt.NDArray[np.float32]:  # type: ignore[override]
+        found: npt.NDArray[np.float32] = np.exp(-np.ascontiguousarray(self._fields[3]).view(np.float32))
+        return found
 
 
 class CtcGreedy:
