@@ -25,7 +25,10 @@ from tritone.search.device import ctc  # noqa: E402
 from tritone.search.device.greedy import GreedyLoop  # noqa: E402
 from tritone.search.device.kernels_for import (  # noqa: E402
     fault_of,
+    fault_of_greedy,
     fault_of_tops,
+    greedy_block_of,
+    greedy_tokens_for,
     kernels_for,
     top_block,
     top_tokens_for,
@@ -64,7 +67,7 @@ def test_the_greedy_block_is_what_greedy_search_finds(seed: int, batch: int, fra
 def test_a_graph_without_best_tokens_takes_the_first_of_equal_ones() -> None:
     log_probs = np.array([[[0.0, -1.0, -1.0], [-2.0, -1.0, -1.0], [-3.0, -2.0, -1.0]]], np.float32)
     num_frames = np.array([3])
-    block = ctc.greedy_block_of(torch.from_numpy(log_probs), torch.from_numpy(num_frames), blank_id=0)
+    block = greedy_block_of(torch.from_numpy(log_probs), torch.from_numpy(num_frames), blank_id=0)
     assert (
         places(tokens_of_block(block.numpy()))
         == places(ctc_greedy(log_probs, num_frames, 0))
@@ -206,6 +209,23 @@ def test_kernels_that_find_something_else_are_not_used() -> None:
     assert kernels_for("cpu") is None
 
 
+def test_a_kernel_that_finds_other_greedy_tokens_is_not_used() -> None:
+    class Later:
+        def greedy_block(self, *given: Any) -> Any:
+            return ctc.greedy_block(*given).roll(1, 0)
+
+    class Unclean:
+        def greedy_block(self, *given: Any) -> Any:
+            block = ctc.greedy_block(*given)
+            unread = (block[:, :1] == ctc.UNUSED).cumsum(-1) > 0
+            unread[:, 0] = (block[:, 0] == ctc.UNUSED).cumsum(-1) > 1
+            return torch.where(unread, 7, block)
+
+    assert fault_of_greedy(Later(), "cpu") == "its kernel for greedy tokens finds others than torch"
+    assert fault_of_greedy(Unclean(), "cpu") == fault_of_greedy(ctc, "cpu") == ""
+    assert greedy_tokens_for("cpu") is None
+
+
 def test_a_kernel_that_finds_other_best_tokens_is_not_used() -> None:
     class Unsorted:
         def top_block(self, log_probs: Any, k: int) -> Any:
@@ -221,6 +241,7 @@ def test_a_kernel_that_finds_other_best_tokens_is_not_used() -> None:
 @pytest.mark.gpu
 def test_the_kernels_find_what_torch_finds() -> None:
     assert kernels_for("cuda") is not None
+    assert greedy_tokens_for("cuda") is not None
     assert top_tokens_for("cuda") is not None
     assert whole_for("cuda") is not None  # each is tried and compared with torch
 

@@ -129,8 +129,7 @@ def _on_host(outputs: Mapping[str, Any]) -> Array:
 
 def derive_searched(graph: Any, blank_id: int, vocab_size: int, *, has_best: bool) -> None:
     """Have a graph on a GPU reduce its outputs there to what searches need: `GREEDY_BLOCK`, `TOP_BLOCK`."""
-    from tritone.search.device.ctc import greedy_block, greedy_block_of
-    from tritone.search.device.kernels_for import top_block
+    from tritone.search.device.kernels_for import greedy_block, greedy_block_of, top_block
 
     if has_best:
         graph.derive(GREEDY_BLOCK, (*BEST, "num_frames"), partial(greedy_block, blank_id=blank_id))

@@ -23,7 +23,7 @@ def greedy_block(best_tokens: Tensor, best_log_probs: Tensor, num_frames: Tensor
     Returns:
         (batch, 4, frames + 1) int32: for each token, from the first column on, its id, its first frame, the negative of
         the frame after its last, and the bits of the negative of its best log-probability, float32 of at least 0.
-        `UNUSED` follows the last token in the first of these rows.
+        `UNUSED` follows the last token in the first of these rows; nothing behind it is read.
     """
     batch, frames = best_tokens.shape
     times = torch.arange(frames, dtype=torch.int32, device=best_tokens.device)
@@ -40,12 +40,6 @@ def greedy_block(best_tokens: Tensor, best_log_probs: Tensor, num_frames: Tensor
     block.scatter_reduce_(2, column.unsqueeze(1).expand_as(fields), fields, "amin")
     block[:, 0, frames] = UNUSED
     return block
-
-
-def greedy_block_of(log_probs: Tensor, num_frames: Tensor, blank_id: int) -> Tensor:
-    """The same for log-probabilities (batch, frames, vocab), of whose largest the first counts."""
-    best = log_probs.max(-1)
-    return greedy_block(best.indices, best.values, num_frames, blank_id)
 
 
 def top_block(log_probs: Tensor, k: int) -> Tensor:

@@ -1,6 +1,6 @@
 """Whether the kernels of this package can be used on a device: Triton compiles there, and they find what is right.
 
-device  ->  modules `kernels`, `whole` and `top_tokens`, or None
+device  ->  modules `kernels`, `whole` and `ctc_kernels`, or None
 """
 
 import logging
@@ -19,6 +19,7 @@ from tritone.search.device.stateless import StatelessWeights
 
 LOGGER = logging.getLogger(__name__)
 ROWS, FRAMES, VOCAB, BEAM = 3, 16, 37, 4  # of the searches that are tried
+MANY_FRAMES = 700  # of greedy tokens, which a kernel looks at in parts
 DIM = 64  # of the network that whole searches are tried with
 
 
@@ -42,11 +43,19 @@ def whole_for(device: str) -> Any:
 
 
 @cache
-def top_tokens_for(device: str) -> Any:
-    """The module `top_tokens` if its kernel can be used on a device; otherwise as `kernels_for`."""
+def greedy_tokens_for(device: str) -> Any:
+    """The module `ctc_kernels` if its kernel for greedy tokens can be used; otherwise as `kernels_for`."""
     if torch.device(device).type != "cuda":
         return None
-    return tried("top_tokens", fault_of_tops, device, "the best tokens of frames are found by torch")
+    return tried("ctc_kernels", fault_of_greedy, device, "greedy tokens are found by torch")
+
+
+@cache
+def top_tokens_for(device: str) -> Any:
+    """The module `ctc_kernels` if its kernel for the best tokens can be used; otherwise as `kernels_for`."""
+    if torch.device(device).type != "cuda":
+        return None
+    return tried("ctc_kernels", fault_of_tops, device, "the best tokens of frames are found by torch")
 
 
 def tried(name: str, fault_of: Callable[[Any, str], str], device: str, otherwise: str) -> Any:
@@ -62,15 +71,43 @@ def tried(name: str, fault_of: Callable[[Any, str], str], device: str, otherwise
     return module
 
 
+def greedy_block(best_tokens: Tensor, best_log_probs: Tensor, num_frames: Tensor, blank_id: int) -> Tensor:
+    """As `ctc.greedy_block`, by a kernel where there is one for it."""
+    made: Any = greedy_tokens_for(str(best_tokens.device)) or ctc
+    found: Tensor = made.greedy_block(best_tokens, best_log_probs, num_frames, blank_id)
+    return found
+
+
+def greedy_block_of(log_probs: Tensor, num_frames: Tensor, blank_id: int) -> Tensor:
+    """The same for log-probabilities (batch, frames, vocab), of whose largest the first counts."""
+    best = log_probs.max(-1)
+    return greedy_block(best.indices, best.values, num_frames, blank_id)
+
+
 def top_block(log_probs: Tensor, k: int) -> Tensor:
     """As `ctc.top_block`, by a kernel where there is one for it."""
     kernels = top_tokens_for(str(log_probs.device))
-    found: Tensor
-    if kernels is not None and kernels.takes(log_probs, k):
-        found = kernels.top_block(log_probs, k)
-    else:
-        found = ctc.top_block(log_probs, k)
+    made: Any = kernels if kernels is not None and kernels.takes(log_probs, k) else ctc
+    found: Tensor = made.top_block(log_probs, k)
     return found
+
+
+def fault_of_greedy(ctc_kernels: Any, device: str) -> str:
+    """What the kernel for greedy tokens finds otherwise than torch does; empty if nothing."""
+    random = torch.Generator().manual_seed(0)
+    frames = MANY_FRAMES
+    ids = torch.randint(3, (ROWS, frames), generator=random).to(device)
+    log_probs = -torch.rand(ROWS, frames, generator=random).to(device)
+    num_frames = torch.tensor([frames, 0, frames - 5]).to(device)
+    with torch.inference_mode():
+        expected, found = (_said(made.greedy_block(ids, log_probs, num_frames, 0)) for made in (ctc, ctc_kernels))
+    return "" if torch.equal(expected, found) else "its kernel for greedy tokens finds others than torch"
+
+
+def _said(block: Tensor) -> Tensor:
+    """A greedy block with nothing in what is never read."""
+    ended = (block[:, :1] == ctc.UNUSED).cumsum(-1) > 0
+    return torch.where(ended, ctc.UNUSED, block)
 
 
 def fault_of_tops(top_tokens: Any, device: str) -> str:
