@@ -63,10 +63,10 @@ TITLE = "Beside sherpa-onnx"
 INTRODUCTION = """\
 Ratios from one run each, both sides on the same machine, in turn, on the same audio, after a warm-up. "others %" is how
 much of the cores foreign processes took during a repeat: above a few percent a figure is only indicative. Each figure
-names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or those
-of `tritone export icefall --layout sherpa-onnx`. sherpa-onnx has the workers that are fastest for it. **Only the figures
-of the runtime openvino are older: there it had one worker for all cores; one for each core, a thread each, is up to 1.5
-times as fast, so those flatter Tritone.** Written by `python -m benchmarks.sherpa`; raw rows are in
+names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or
+those of `tritone export icefall --layout sherpa-onnx`. sherpa-onnx has the workers that are fastest for it. **Only the
+figures of the runtime openvino are older: there it had one worker for all cores; one for each core, a thread each, is
+up to 1.5 times as fast, so those flatter Tritone.** Written by `python -m benchmarks.sherpa`; raw rows are in
 [sherpa.json](sherpa.json)."""
 
 SAMPLE_RATE = 16000
