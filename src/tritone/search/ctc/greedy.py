@@ -7,6 +7,7 @@ joins the results of consecutive chunks of one stream, so that any cutting gives
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 from typing import Any
 
@@ -81,26 +82,43 @@ def ctc_greedy_best(
 def tokens_of_block(block: npt.NDArray[np.int32]) -> list[TokenRow]:
     """The tokens of each row in what `device.ctc.greedy_block` makes of a batch, as `ctc_greedy_best` returns them."""
     counts = (block[:, 0] == np.int32(2**31 - 1)).argmax(axis=1)
-    return [_BlockRow(row[:, :count]) for row, count in zip(block, counts.tolist(), strict=True)]
+    found = _Block(block[:, :, : counts.max(initial=0)])
+    return [_BlockRow(found, row, count) for row, count in enumerate(counts.tolist())]
+
+
+class _Block:
+    """The fields of such a block; what was made comparable for the device is undone for all rows when one is read."""
+
+    def __init__(self, fields: npt.NDArray[np.int32]) -> None:
+        self.fields = fields
+
+    @cached_property
+    def ends(self) -> npt.NDArray[np.int32]:
+        return -self.fields[:, 2]
+
+    @cached_property
+    def confidences(self) -> npt.NDArray[np.float32]:
+        with np.errstate(all="ignore"):  # behind the tokens of a row is anything
+            found: npt.NDArray[np.float32] = np.exp(-np.ascontiguousarray(self.fields[:, 3]).view(np.float32))
+        return found
 
 
 class _BlockRow(TokenRow):
-    """The tokens of a row of such a block: what was made comparable for the device is only undone where it is read."""
+    """The tokens of one row of it."""
 
-    __slots__ = ("_fields",)
+    __slots__ = ("_block", "_row")
 
-    def __init__(self, fields: npt.NDArray[np.int32]) -> None:
-        self.ids, self.starts = fields[0], fields[1]
-        self._fields = fields
+    def __init__(self, block: _Block, row: int, count: int) -> None:
+        self.ids, self.starts = block.fields[row, 0, :count], block.fields[row, 1, :count]
+        self._block, self._row = block, row
 
     @property
     def ends(self) -> npt.NDArray[np.int32]:  # type: ignore[override]
-        return -self._fields[2]
+        return self._block.ends[self._row, : len(self.ids)]
 
     @property
     def confidences(self) -> npt.NDArray[np.float32]:  # type: ignore[override]
-        found: npt.NDArray[np.float32] = np.exp(-np.ascontiguousarray(self._fields[3]).view(np.float32))
-        return found
+        return self._block.confidences[self._row, : len(self.ids)]
 
 
 class CtcGreedy:
