@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Literal
 import psutil
 
 from benchmarks.measure import ROOT
+from tritone.client import Client
+from tritone.errors import TritoneError
 from tritone.server import free_ports
 
 if TYPE_CHECKING:
@@ -72,8 +74,12 @@ class Replica:
     def is_ready(self) -> bool:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.http}/v2/health/ready", timeout=10) as answer:
-                return bool(answer.status == 200)
-        except OSError:
+                if answer.status != 200:
+                    return False
+            # Triton answers HTTP a moment before gRPC.
+            with Client(f"grpc://127.0.0.1:{self.grpc}", timeout_s=10) as client:
+                return bool(client.models())
+        except (OSError, TritoneError):
             return False
 
     @property

@@ -164,7 +164,8 @@ def try_streams(
     """Play streams, half of them by HTTP and half by gRPC, of each half those that resume and those that do not.
 
     Args:
-        balancer: in front of `serving`; of these, the first is told to end and the second killed.
+        balancer: in front of `serving`; of these, the first is told to end, and the one of the others that has most
+            streams is killed.
         added: put behind the balancer before that.
         audio: waveforms of two chunks and more; stream after stream takes the next one.
         texts: of each waveform, alone.
@@ -172,7 +173,7 @@ def try_streams(
         late: how many begin after a server was told to end; all of these resume.
         pause_s: between events.
     """
-    ending, dying = serving[:2]
+    ending, *others = serving
     players = Players(balancer, audio, sample_rate, chunk_ms)
     plan = [
         Live("http" if index % 2 == 0 else "grpc", index // 2 % 2 == 0, index % len(audio))
@@ -193,6 +194,8 @@ def try_streams(
         each.resume, each.late = True, True
     players.start(plan[streams:], pause_s / 4)
     taken = ending.open_streams > before
+    # A balancer that has moved streams leaves some behind that nobody plays any more.
+    dying = max(others, key=lambda each: each.open_streams)
     held["kill"] = dying.open_streams
     events.append((time.monotonic(), "kill"))
     dying.kill()
