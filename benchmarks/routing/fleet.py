@@ -29,7 +29,7 @@ from tritone.errors import TritoneError
 from tritone.server import free_ports
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Kind = Literal["nginx", "haproxy"]
 FILES: dict[Kind, str] = {"nginx": "nginx.conf", "haproxy": "haproxy.cfg"}

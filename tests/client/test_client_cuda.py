@@ -105,7 +105,8 @@ def test_a_region_on_a_gpu_is_written_and_freed_and_leaves_the_thread_s_device_a
 
 
 def test_without_a_gpu_or_its_package_the_error_says_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "cuda", None)  # which makes the import fail
+    for name in ("cuda", "cuda.bindings"):  # a CUDA build of torch brings it, and a test before may have imported it
+        monkeypatch.setitem(sys.modules, name, None)  # which makes the import fail
     with pytest.raises(MissingDependencyError, match="pip install cuda-python"):
         regions.open_region("cuda", 1)
     driven(monkeypatch, Driver(failing="cudaGetDevice"))

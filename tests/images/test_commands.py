@@ -17,7 +17,7 @@ from tritone.images import ImageBuild, ServerRun, check_requirements, read_pins,
 from tritone.images.build import find_checkout
 
 ROOT = Path(__file__).parents[2]
-PINS = {"numpy": "1.26.4", "scipy": "1.16.0"}
+PINS = {"numpy": ["1.26.4"], "scipy": ["1.16.0"]}
 
 
 def value_of(option: str, command: list[str]) -> list[str]:
@@ -184,8 +184,15 @@ def test_sources_are_found_or_asked_for(tmp_path: Path) -> None:
 
 
 def test_pins_are_names_with_versions(tmp_path: Path) -> None:
-    (tmp_path / "versions.txt").write_text("# from an image\nMy_Package==1.0\n")
-    assert read_pins(tmp_path / "versions.txt") == {"my-package": "1.0"}
+    lines = [
+        "# of make lock",
+        "My_Package==1.0",
+        "a==1 ; python_version < '3.12'",
+        "a==2 ; python_version >= '3.12'",
+        "b==1 ; python_version >= '3.13'",
+    ]
+    (tmp_path / "versions.txt").write_text("\n".join(lines))
+    assert read_pins(tmp_path / "versions.txt") == {"my-package": ["1.0"], "a": ["1", "2"]}
     (tmp_path / "versions.txt").write_text("numpy>=1\n")
     with pytest.raises(InputError, match="no name==version"):
         read_pins(tmp_path / "versions.txt")

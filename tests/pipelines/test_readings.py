@@ -76,6 +76,16 @@ def test_times_do_not_depend_on_when_tokens_were_added(cut: int):
     assert builder.num_tokens == len(tokens)
 
 
+def nearly(reading: Reading, expected: Reading) -> bool:
+    """Whether they are equal but for the last bits of means: `sum` of Python 3.12 compensates for rounding."""
+    means = [[made.confidence, *(word.confidence for word in made.words)] for made in (reading, expected)]
+    exact = [
+        replace(made, confidence=0, words=tuple(replace(word, confidence=0) for word in made.words))
+        for made in (reading, expected)
+    ]
+    return exact[0] == exact[1] and means[0] == pytest.approx(means[1], rel=1e-12)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20), st.integers(1, 9), st.floats(0, 1)), max_size=12),
     st.booleans(),
@@ -86,10 +96,10 @@ def test_a_whole_reading_is_that_of_a_builder(steps: list[tuple[int, int, int, f
         tokens.append(Token(id, frame + pause, frame + pause + length, confidence))
         frame += pause + length
     expected = ReadingBuilder(VOCABULARY, FRAME_S, times=times).reading(tokens)
-    assert whole_reading(VOCABULARY, tokens, FRAME_S, times=times) == expected
+    assert nearly(whole_reading(VOCABULARY, tokens, FRAME_S, times=times), expected)
     if tokens:
         row = TokenRow(*(np.array(column) for column in zip(*tokens, strict=True)))
-        assert whole_reading(VOCABULARY, row, FRAME_S, times=times) == expected
+        assert nearly(whole_reading(VOCABULARY, row, FRAME_S, times=times), expected)
 
 
 class Script(Search):

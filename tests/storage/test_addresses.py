@@ -1,6 +1,6 @@
 """Addresses of folders in storage, and names that listings may not have."""
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -55,5 +55,5 @@ def test_a_listing_must_fit_on_a_disk():
         checked([Entry(name="a", size=1), Entry(name="a", size=2)], "s3://bucket")
     with pytest.raises(StorageError, match="more than 50000 files"):
         checked((Entry(name=str(index), size=1) for index in range(10**9)), "s3://bucket")
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     assert checked([Entry(name="a/", size=0, modified=now), Entry(name="a/b", size=1)], "x")[0].name == "a/b"

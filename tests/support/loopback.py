@@ -8,9 +8,7 @@ class HubServer(LoopbackServer):
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
-from typing import Any
-
-from typing_extensions import Self  # of pydantic; typing has it since 3.11
+from typing import Any, Self
 
 
 class LoopbackHandler(BaseHTTPRequestHandler):

@@ -82,8 +82,8 @@ def decoded(file: BinaryIO, name: str, max_audio_s: float | None, reason: str) -
             file,
             mode="r",
             options={"format_whitelist": FORMATS, "protocol_whitelist": "none"},
-            metadata_errors="ignore",
             io_open=_refuse,
+            **_lenient(av.__version__),
         )
     except (av.error.FFmpegError, ValueError, OSError) as error:
         raise _unread(name, reason) from error
@@ -95,6 +95,11 @@ def decoded(file: BinaryIO, name: str, max_audio_s: float | None, reason: str) -
             yield from _blocks(container, name, max_audio_s)
         except (av.error.FFmpegError, ValueError) as error:
             raise AudioError(f"{name} is damaged or cut off ({_told(error)}). Copy or download it again.") from error
+
+
+def _lenient(version: str) -> dict[str, Any]:
+    """Arguments with which PyAV takes metadata that is no UTF-8; since version 19 it does so by itself."""
+    return {"metadata_errors": "ignore"} if int(version.split(".")[0]) < 19 else {}
 
 
 def _blocks(container: Any, name: str, max_audio_s: float | None) -> Iterator[Block]:

@@ -34,7 +34,7 @@ from tritone.longform import OpenActivity
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 Answer = TypeVar("Answer")
 Headers = Mapping[str, str]

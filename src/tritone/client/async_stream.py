@@ -25,7 +25,7 @@ from tritone.errors import TritoneError
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 _leaving: set["asyncio.Task[None]"] = set()  # a loop keeps no task alive by itself
 

@@ -153,7 +153,7 @@ class AsyncHttpTransport:
             if answer.status != 200:
                 hint_s = seconds_of(answer.headers.get("retry-after"))
                 raise Refusal(str(answer.status), message_in(answer.body), hint_s)
-        except (Refusal, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, Refusal, OSError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
         return answer
 

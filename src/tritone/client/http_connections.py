@@ -116,7 +116,7 @@ class _Connection(asyncio.Protocol):
         """Send a request and return the answer; `ends`: by the loop's time, when to give up."""
         self._waiter = self._loop.create_future()
         # `wait_for` would take a task more.
-        timer = None if ends is None else self._loop.call_at(ends, self._fail, asyncio.TimeoutError())
+        timer = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
         try:
             self._transport.writelines((head, body) if body else (head,))
             answer = await self._waiter

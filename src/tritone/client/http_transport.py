@@ -144,7 +144,7 @@ class HttpTransport:
         # The coroutine is made here: the caller's would never be awaited if this is cancelled before it begins.
         try:
             return await asyncio.wait_for(work(), timeout_s)
-        except (Refusal, aiohttp.ClientError, OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, Refusal, aiohttp.ClientError, OSError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
 
 

@@ -29,7 +29,7 @@ from tritone.errors import RetryError, ServerTimeoutError, TritoneError
 from tritone.transcript import Transcript
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 __all__ = [
     "DEFAULT_CHUNK_MS",

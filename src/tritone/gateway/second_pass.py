@@ -114,7 +114,7 @@ class SecondPass:
         assert first is not None
         try:
             second = await asyncio.wait_for(self._rewrite(samples), self._timeout_s)
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return self._failed(event, "timeout", f"it took more than {self._timeout_s:g} s")
         except TritoneError as error:
             return self._failed(event, "failed", str(error))

@@ -12,7 +12,7 @@ from tritone.images.requirements import check_requirements, read_pins
 
 TARGETS = ("server", "server-slim", "client", "gateway", "export")
 DOCKERFILE = Path("deploy/images/Dockerfile")
-VERSIONS = Path("deploy/images/versions.txt")
+VERSIONS = Path("constraints.txt")
 VERSION = re.compile(r'^version = "([^"]+)"$', re.MULTILINE)
 ON_NVIDIA = ("server",)  # targets whose base is BASE; that of the others is SLIM_BASE
 TAKE_EXTRAS = ("server", "server-slim")

@@ -1,11 +1,11 @@
 """A user's requirements.txt against the versions that an image has.
 
-    requirements.txt, versions.txt  ->  nothing, or an error that names each line that cannot be
+    requirements.txt, constraints.txt  ->  nothing, or an error that names each line that cannot be
 
 pip checks what these packages need in turn, when the image is built: it has the same versions as constraints.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -15,25 +15,36 @@ from tritone.errors import InputError
 
 MAX_BYTES = 1 << 20  # of a list of packages
 MAX_FILES = 32  # that lists may include
+PYTHONS = tuple(
+    {"python_version": each, "python_full_version": f"{each}.0", "sys_platform": "linux", "platform_machine": "x86_64"}
+    for each in ("3.11", "3.12")
+)
 ENGINE_PACKAGES = ("numpy", "nvidia-pytriton", "tritonclient", "protobuf")
 
 
-def read_pins(path: Path) -> dict[str, str]:
-    """The versions of a constraints file with lines `name==version`, by normalised name.
+def read_pins(path: Path) -> dict[str, list[str]]:
+    """The versions of a constraints file with lines `name==version; marker`, by normalised name.
+
+    Of a package that has several, those for the Pythons of images (`PYTHONS`) on x86-64 Linux.
 
     Raises:
         InputError: the file is missing, or a line is something else.
     """
-    pins: dict[str, str] = {}
+    pins: dict[str, list[str]] = {}
     for number, line in _lines(path):
-        name, equals, version = line.partition("==")
-        if not equals or not version.strip():
+        try:
+            requirement = Requirement(line)
+            (pin,) = requirement.specifier
+        except (InvalidRequirement, ValueError) as error:
+            raise InputError(f"{path}:{number}: {line!r:.100} is no name==version") from error
+        if pin.operator != "==":
             raise InputError(f"{path}:{number}: {line!r:.100} is no name==version")
-        pins[canonicalize_name(name.strip())] = version.strip()
+        if requirement.marker is None or any(map(requirement.marker.evaluate, PYTHONS)):
+            pins.setdefault(canonicalize_name(requirement.name), []).append(pin.version)
     return pins
 
 
-def check_requirements(path: Path, pins: Mapping[str, str]) -> None:
+def check_requirements(path: Path, pins: Mapping[str, Collection[str]]) -> None:
     """Make sure that no line asks for another version of a package than an image has.
 
     Files that it includes (`-r`) are checked too. Addresses, wheels and options of pip are left to pip.
@@ -52,17 +63,20 @@ def check_requirements(path: Path, pins: Mapping[str, str]) -> None:
             raise InputError(
                 f"{file}:{number}: {line!r:.100} is no requirement such as scipy>=1.11: {error}"
             ) from error
-        pinned = pins.get(canonicalize_name(requirement.name))
-        if pinned is None or (requirement.marker and not requirement.marker.evaluate()):
+        pinned = pins.get(canonicalize_name(requirement.name), ())
+        if not pinned or (requirement.marker and not requirement.marker.evaluate()):
             continue
-        if requirement.url or not requirement.specifier.contains(pinned, prereleases=True):
+        fitting = any(requirement.specifier.contains(version, prereleases=True) for version in pinned)
+        if requirement.url or not fitting:
             reason = ", which Triton's Python backend is used with" if requirement.name in ENGINE_PACKAGES else ""
-            wrong.append(f"{file.name}:{number}: {line}, but the image has {requirement.name} {pinned}{reason}")
+            wrong.append(
+                f"{file.name}:{number}: {line}, but the image has {requirement.name} {' or '.join(pinned)}{reason}"
+            )
     if wrong:
         told = "\n".join(f"  {each}" for each in wrong)
         raise InputError(
             f"{path} does not fit the versions of the image:\n{told}\nAsk for these versions, or for none; or change "
-            "deploy/images/versions.txt within what pyproject.toml allows, and test the image."
+            "constraints.txt within what pyproject.toml allows, and test the image."
         )
 
 

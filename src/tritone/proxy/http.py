@@ -142,7 +142,7 @@ class HttpSide:
         try:
             asked = self._upstream.request("GET", "/v2/health/ready", {})
             return _passed(await asyncio.wait_for(asked, READY_TIMEOUT_S))
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             raise RefusedError(DOWN, "not ready: Triton does not answer", self._gate.options.retry_after_s) from error
 
     async def _infer(self, request: web.BaseRequest, peer: tuple[str, int], model: str, version: str) -> web.Response:
@@ -213,7 +213,7 @@ class HttpSide:
                 counted += len(body)
                 self._gate.buffer(len(body))
             yield body
-        except asyncio.TimeoutError as error:
+        except TimeoutError as error:
             raise RefusedError(
                 TOO_SLOW,
                 f"only {counted} bytes of the body came in {time.monotonic() - begun:.0f} s; it must come faster than "

@@ -107,7 +107,7 @@ class Proxy:
         async def wait() -> bool:
             try:
                 await asyncio.wait_for(self._running.idle(), timeout_s)
-            except asyncio.TimeoutError:
+            except TimeoutError:
                 return False
             return True
 

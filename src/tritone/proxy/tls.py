@@ -8,7 +8,7 @@ certificates.look()                    ->  connections from now on have the cert
 import logging
 import re
 import ssl
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ class Certificates:
         except (OSError, ValueError) as error:
             LOG.warning("the new certificate in %s cannot be used, the old one stays: %s", self._tls.certificate, error)
         else:
-            until = datetime.fromtimestamp(self.expires, timezone.utc)
+            until = datetime.fromtimestamp(self.expires, UTC)
             LOG.warning("the certificate in %s is used from now on, until %s", self._tls.certificate, f"{until:%F %T}Z")
 
     def _load(self) -> None:
@@ -96,7 +96,7 @@ def expiry(chain: bytes) -> float:
         fields = fields[1:] if fields[0][0] == VERSION else fields
         tag, text = _elements(fields[BEFORE_VALIDITY][1])[1]
         form = {UTC_TIME: "%y%m%d%H%M%SZ", GENERALIZED_TIME: "%Y%m%d%H%M%SZ"}[tag]
-        return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=timezone.utc).timestamp()
+        return datetime.strptime(text.decode("ascii"), form).replace(tzinfo=UTC).timestamp()
     except (IndexError, KeyError, ValueError) as error:
         raise ValueError(f"its certificate cannot be read ({error})") from error
 

@@ -1,6 +1,5 @@
 """HTTP to Triton: what it answers, or a refusal where it does not."""
 
-import asyncio
 from collections.abc import Mapping
 
 from tritone.client.http_connections import HttpAnswer as Answer
@@ -28,7 +27,7 @@ class HttpUpstream:
         """
         try:
             return await self._connections.request(method, path, headers, body)
-        except (OSError, asyncio.TimeoutError) as error:
+        except (TimeoutError, OSError) as error:
             raise RefusedError(
                 DOWN, "the server does not answer now; it may be restarting. Try again.", self._retry_after_s
             ) from error

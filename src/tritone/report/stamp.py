@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -64,7 +64,7 @@ class Stamp:
         gpus, driver = _gpus()
         return cls(
             command=shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]) if command is None else command,
-            date=datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+            date=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
             commit=_commit(CHECKOUT),
             processor=_processor(),
             cores=usable_cpus(),

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from tritone.repository.stored import CLAIM, INDEX, StoredModel, StoredVersion, read_models
 from tritone.storage import Store
@@ -50,7 +50,7 @@ def _of_model(model: StoredModel, keep: int, grace: timedelta) -> list[tuple[Sto
     gone = [
         (each, f"not served, and older than the {keep} that stay") for each in complete[: max(0, len(complete) - keep)]
     ]
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     for each in others:
         written = max((entry.modified for entry in each.files.values() if entry.modified is not None), default=now)
         if not each.is_complete and now - written >= grace:

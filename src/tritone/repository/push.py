@@ -8,7 +8,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from importlib.metadata import version as version_of
 from pathlib import Path
 from typing import Any, Literal
@@ -154,7 +154,7 @@ def _version(model: StoredModel, number: int, folder: Path) -> LocalModel:
         files={name: _facts(path) for name, path in paths.items()},
         model_files={name: _facts(path) for name, path in model_paths.items()},
         config=config_digest(model.config),
-        pushed_at=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        pushed_at=datetime.now(UTC).isoformat(timespec="seconds"),
         tritone=version_of("tritone"),
     )
     return LocalModel(stored=model, version=number, paths=paths, model_paths=model_paths, index=index)

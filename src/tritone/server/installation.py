@@ -122,8 +122,8 @@ def find_installation(path: str | Path | None = None) -> Installation:
         return _installation(wheel / "bin" / "tritonserver", "pip wheel nvidia-pytriton")
     raise ServerSetupError(
         f"no tritonserver found: not on PATH, not at {INSTALLED}, and nvidia-pytriton is not installed. "
-        "On x86-64 Linux run `pip install nvidia-pytriton`; elsewhere use NVIDIA's container, or name the program "
-        "with --server."
+        "On x86-64 Linux run `pip install nvidia-pytriton` with Python 3.11 or 3.12; elsewhere use NVIDIA's "
+        "container, or name the program with --server."
     )
 
 

@@ -6,7 +6,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from tritone.errors import StorageError
@@ -34,7 +34,7 @@ class FolderStore:
                 path = Path(root, file)
                 with suppress(FileNotFoundError):  # gone meanwhile, or a link to nothing
                     seen = path.stat()
-                    modified = datetime.fromtimestamp(seen.st_mtime, timezone.utc)
+                    modified = datetime.fromtimestamp(seen.st_mtime, UTC)
                     name = path.relative_to(self.folder).as_posix()
                     found.append(Entry(name=name, size=seen.st_size, etag=str(seen.st_mtime_ns), modified=modified))
         return checked(found, self.title)

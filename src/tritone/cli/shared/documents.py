@@ -13,7 +13,7 @@ from tritone.formats import FORMATS, write
 from tritone.paths import local, stored
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from tritone.formats.documents import Document
 

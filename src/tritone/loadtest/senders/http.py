@@ -1,6 +1,5 @@
 """Requests over HTTP: one kept connection for each request in flight, answers read by aiohttp's parser in C."""
 
-import asyncio
 import json
 import time
 from typing import Any
@@ -54,7 +53,7 @@ class HttpSender(Sender):
             ) as response:
                 content = await response.read()
                 received = time.perf_counter()
-        except asyncio.TimeoutError:
+        except TimeoutError:
             return too_late(timeout_s)
         except (aiohttp.ClientError, OSError) as error:
             message = getattr(error, "message", "") or str(error) or type(error).__name__

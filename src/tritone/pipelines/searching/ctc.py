@@ -24,7 +24,7 @@ from tritone.search.hypothesis import Hypothesis, TokenRow
 from tritone.search.options import CTC_MODES, MAX_BEAM, SearchMode, SearchOptions
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from tritone.search.ctc.prefix_beam import PrefixBeam
 

@@ -12,7 +12,7 @@ from tritone.search.hypothesis import Hypothesis, Token
 from tritone.search.options import SearchOptions
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
 
 class News(NamedTuple):

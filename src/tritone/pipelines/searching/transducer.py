@@ -37,7 +37,7 @@ WARM_UP_FRAMES = 8
 GPU_CALL_ROWS = 200
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing import Self
 
     from tritone.search.scoring.scorer import Scorer
 

@@ -148,7 +148,7 @@ class RivaService(grpc.GenericRpcHandler):
         self._in_flight += 1
         try:
             return await asyncio.wait_for(answer, limit)
-        except (asyncio.TimeoutError, TimeoutError) as error:
+        except TimeoutError as error:
             raise GatewayRefusal(408, f"the request took more than {limit:g} s, the longest time") from error
         finally:
             self._in_flight -= 1
@@ -164,7 +164,7 @@ class RivaService(grpc.GenericRpcHandler):
         """The next message of a call, None at its end."""
         try:
             return await asyncio.wait_for(anext(requests, None), limit_s)
-        except (asyncio.TimeoutError, TimeoutError) as error:
+        except TimeoutError as error:
             message = f"nothing came for {limit_s:g} s, so the call was ended; make another one"
             raise GatewayRefusal(408, message) from error
 
