@@ -146,7 +146,7 @@ $(VENV)/.playwright: | $(VENV)/.full
 # Runs the collections that `tritone api` writes, as their users do. Without npm its test is skipped, and says so.
 $(NEWMAN): | $(BIN)/python
 	@if command -v npm >/dev/null; then \
-		timeout 180 npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6 || \
+		timeout 180 npm install --silent --no-audit --no-fund --no-save --prefix $(VENV) newman@6.2.2 || \
 			echo "newman was not installed: its test will be skipped." >&2; \
 	fi
 

@@ -2,10 +2,12 @@
 
 import asyncio
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 import pytest
+from packaging.version import Version
 
 from certificates import write_certificates
 from fronts import Front, ServerTls
@@ -102,6 +104,8 @@ def test_an_authority_that_signed_nothing_here_is_named(files: Path, protocol: s
     ("name", "complaint"), [("foreign", "is for another name than 'localhost'"), ("expired", "has expired")]
 )
 def test_a_certificate_of_another_name_or_of_the_past_is_told(files: Path, protocol: str, name: str, complaint: str):
+    if protocol == "grpc" and Version(version("grpcio")) < Version("1.76"):
+        pytest.skip("this grpcio does not say why a certificate is refused")
     with front(None, protocol, files, name) as proxy:
         error = refusal(proxy.url, files)
     assert isinstance(error, OperatorError)
