@@ -74,6 +74,7 @@ def run_checks(
             check_platform(wheel=installation.is_wheel),
             check_installation(installation),
             check_stub(installation),
+            check_shell(installation),
         ]
         checks += [check_backend(installation, name) for name in sorted(backends)]
         checks.append(check_numpy(installation.is_wheel))
@@ -235,7 +236,8 @@ def check_installation(installation: Installation) -> Check:
             [str(installation.executable), "--help"],
             env=installation.environment(),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=60,
             check=False,
         )
@@ -285,6 +287,14 @@ def check_stub(installation: Installation) -> Check:
             "triton-python-backend-stub).",
         )
     return Check("python backend", "ok", f"stub for Python {PYTHON}")
+
+
+def check_shell(installation: Installation) -> Check:
+    """Whether there is a bash, by which Triton starts the processes of models."""
+    programs = installation.environment()["PATH"]
+    if found := shutil.which("bash", path=programs):
+        return Check("shell", "ok", found)
+    return Check("shell", "broken", f"no bash in {programs}", "apt-get install bash, or add its folder to PATH.")
 
 
 def check_port(host: str, service: str, port: int) -> Check:
