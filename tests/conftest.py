@@ -132,6 +132,16 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return workers.make_scheduler(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(specs: list[Any]) -> None:
+    """Have Python warn in each worker about text that is read or written without an encoding, which fails a test.
+
+    Only who starts a process can ask for that: without workers it is `python -X warn_default_encoding -m pytest`.
+    """
+    for spec in specs:
+        spec.env["PYTHONWARNDEFAULTENCODING"] = "1"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What is imported and collected stays to the end: not to look through it for garbage saves seconds."""
@@ -143,11 +153,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Give child processes the signals they have in a terminal.
+    """Give child processes the environment and the signals they have in a terminal.
 
     A shell starts background jobs with SIGINT ignored, and nohup does so with SIGHUP; children inherit that, and the
     tests that interrupt a command would wait for ever.
     """
+    os.environ.pop("PYTHONWARNDEFAULTENCODING", None)  # libraries that children import would fill their stderr
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:

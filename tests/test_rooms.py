@@ -179,5 +179,5 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
 )
 def test_an_import_loads_nothing_that_it_does_not_need(module: str, unwanted: tuple[str, ...]) -> None:
     code = f"import sys, {module}; found = set({unwanted}) & set(sys.modules); sys.exit(str(found) if found else 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

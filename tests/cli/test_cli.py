@@ -58,7 +58,9 @@ def test_debug_lets_the_traceback_through():
 def test_the_command_starts_without_the_heavy_imports():
     heavy = {"torch", "onnx", "onnxruntime", "grpc", "gevent", "tritonclient", "scipy"}
     code = f"import sys, tritone.cli.main; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True).stdout == "[]\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,6 @@ def test_a_name_too_long_for_a_file_is_an_error_in_one_line(
 def test_a_package_that_an_image_leaves_out_is_named(tmp_path: Path) -> None:
     code = "import sys; sys.modules['numba'] = None; from tritone.cli.main import app; app()"
     command = [sys.executable, "-c", code, "build", "demo-transducer", "--output", str(tmp_path / "repo")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "\nerror: this needs numba, which is not installed: pip install numba" in done.stderr

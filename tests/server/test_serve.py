@@ -66,9 +66,9 @@ def test_with_control_open_a_model_is_unloaded_and_loaded_again_as_its_files_are
     assert isinstance(raw.ask(ask), Refusal)
     config = repository / "toy" / "config.pbtxt"
     longest = 'key: "max_audio_s"\n  value {\n    string_value: "'
-    before = config.read_text()
+    before = config.read_text(encoding="utf-8")
     assert longest in before
-    config.write_text(before.replace(f"{longest}120.0", f"{longest}12.0"))
+    config.write_text(before.replace(f"{longest}120.0", f"{longest}12.0"), encoding="utf-8")
     raw.grpc.load_model("toy")
     refusal = raw.ask(ask)
     assert isinstance(refusal, Refusal)

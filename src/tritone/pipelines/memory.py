@@ -91,7 +91,7 @@ def measure(bundle: Bundle, index: int, *, timeout_s: float = TIMEOUT_S) -> Memo
         [sys.executable, "-m", "tritone.pipelines.memory", str(bundle.path.resolve()), str(index)],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
+        encoding="utf-8",
         start_new_session=True,
     )
     timer = threading.Timer(timeout_s, lambda: os.killpg(process.pid, 9))
@@ -134,7 +134,7 @@ def main(path: str, index: int) -> None:
             os.write(write, json.dumps(_take(pipeline, bundle.manifest, seconds)).encode())
             os._exit(0)
         os.close(write)
-        with os.fdopen(read) as answer:
+        with os.fdopen(read, encoding="utf-8") as answer:
             row = answer.read()
         os.waitpid(child, 0)
         if not row:  # the system has ended it

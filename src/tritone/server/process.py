@@ -366,7 +366,7 @@ class TritonServer:
         """
         key = self.options.key.encode()
         try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, the 48th and 49th of all
             with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
                 memory.seek(begin)

@@ -128,7 +128,7 @@ class _Crew:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=self._environment,
-                text=True,
+                encoding="utf-8",
             ) as process,
         ):
             self._processes.append(process)
@@ -150,7 +150,7 @@ class _Crew:
         while (wanted := self._next(rest)) is not None:
             answer = _asked(process.stdin, process.stdout, wanted)
             if answer is None:
-                code, last = process.wait(), said.read_text(errors="replace")[-TOLD:]
+                code, last = process.wait(), said.read_text(errors="replace", encoding="utf-8")[-TOLD:]
                 self._faults.append(f"the process that compiles ended with code {code}: {last}")
                 return
             if "fault" in answer:
@@ -201,7 +201,7 @@ def _size(shape: Sequence[int]) -> int:
 def main() -> None:
     """Compile the calls that are asked for on stdin, one a line, and answer on stdout."""
     path, device, root = Path(sys.argv[1]), torch.device(sys.argv[2]), Path(sys.argv[3])
-    answers = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what compilers say is no answer
     program = read_program(path, device)
     store = CompiledStore(program, device, root)
