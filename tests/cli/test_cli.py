@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -91,3 +92,23 @@ def test_a_package_that_an_image_leaves_out_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "\nerror: this needs numba, which is not installed: pip install numba" in done.stderr
+
+
+def test_what_is_printed_is_utf_8_whatever_the_locale_and_names_of_files_are_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xc3\xa9 \xff"  # the last byte is no UTF-8
+    environment = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app()"]
+    done = subprocess.run([*command, "inspect", name], env=environment, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: there is no " + name + b". Give")
+    (tmp_path / "caf\u00e9").mkdir()
+    os.rename(tmp_path / "caf\u00e9", name)
+    built = subprocess.run(
+        [*command, "build", "demo-speaker", "--no-check", "--output", name],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert b"\t" + name + b"/demo-speaker" in built.stdout
