@@ -68,10 +68,29 @@ def test_links_lead_to_the_backends_and_ours_comes_before_tritons_own_module(
     folder.mkdir()
     assembled = engine.assemble(folder)
     python = assembled / "python"
-    assert (python / STUB).resolve() == engine.stub
+    assert (python / "libtriton_python.so").resolve() == engine.root / "backends" / "python" / "libtriton_python.so"
     assert (python / OWN).resolve() == engine.root / "backends" / "python" / f"{UTILS}.py"
     assert (python / f"{UTILS}.py").resolve().name == "stub.py"
     assert (assembled / "other").resolve() == engine.root / "backends" / "other"
+
+
+def test_triton_takes_the_rights_from_a_copy_of_the_stub(engine: Installation, tmp_path: Path) -> None:
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    engine.stub.chmod(0o100)  # as a server of before has left it
+    copy = engine.assemble(folder) / "python" / STUB
+    copy.chmod(0o100)  # Triton does that
+    assert engine.stub.read_bytes() == f"NAME = {STUB!r}\n".encode()
+    assert engine.stub.stat().st_mode & 0o777 == (0o755 if os.geteuid() else 0o100)
+
+
+def test_where_no_program_runs_the_stub_is_run_where_it_is(
+    engine: Installation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tritone.server.installation.runs_programs", lambda folder: False)
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    assert (engine.assemble(folder) / "python" / STUB).resolve() == engine.stub
 
 
 def test_a_stub_begins_in_an_empty_folder_and_finds_the_shell_of_the_user_as_it_was(

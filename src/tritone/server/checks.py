@@ -19,7 +19,7 @@ from typing import Literal
 from tritone.errors import ServerSetupError
 from tritone.runtime import RUNTIMES, obstacle
 from tritone.runtime.memory import machine_bytes
-from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython
+from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython, readable
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 
@@ -269,7 +269,8 @@ def check_backend(installation: Installation, name: str) -> Check:
 
 def check_stub(installation: Installation) -> Check:
     """Whether Triton's Python backend can run models in this version of Python."""
-    versions = installation.stub_pythons
+    is_readable = readable(installation.stub)
+    versions = installation.stub_pythons if is_readable or installation.is_wheel else ()
     if not installation.stub.is_file():
         have = f"it has stubs for {', '.join(versions)}" if versions else "it has no Python backend"
         return Check(
@@ -277,6 +278,13 @@ def check_stub(installation: Installation) -> Check:
             "broken",
             f"{installation.executable} cannot run Python {PYTHON}: {have}",
             "Run Tritone with one of those versions, or pip install nvidia-pytriton into this one.",
+        )
+    if not is_readable:
+        return Check(
+            "python backend",
+            "broken",
+            f"the stub {installation.stub} cannot be read by this user",
+            f"As its owner: chmod 755 {installation.stub}. Triton takes away rights of a stub that it starts.",
         )
     if versions and PYTHON not in versions:
         return Check(

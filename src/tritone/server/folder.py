@@ -31,7 +31,8 @@ def make_folder(places: Iterator[Path] | list[Path] | None = None) -> Path:
         ServerSetupError: it can be in none of them; the message says why.
     """
     reasons = []
-    for place in usual_places() if places is None else places:
+    # Better one in which programs run, for a copy of the stub.
+    for place in sorted(usual_places() if places is None else places, key=lambda place: not runs_programs(place)):
         if not PLAIN_PATH.fullmatch(str(place)):
             reasons.append(f"{place}: Triton's shell would take its path apart")
             continue
@@ -56,6 +57,13 @@ def usual_places() -> Iterator[Path]:
         with suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)
         yield cache
+
+
+def runs_programs(place: Path) -> bool:
+    """Whether programs that lie there can be run: many systems forbid it for temporary files (noexec)."""
+    with suppress(OSError):
+        return not os.statvfs(place).f_flag & os.ST_NOEXEC
+    return False
 
 
 def plain_path(repository: Path, folder: Path) -> Path:

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritone import backend
 from tritone.backend.stub import OWN, STANDING, UTILS
 from tritone.errors import ServerSetupError
-from tritone.server.folder import absolute_entries
+from tritone.server.folder import absolute_entries, runs_programs
 
 INSTALLED = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"
@@ -71,13 +72,22 @@ class Installation:
         return (self.root / "backends" / name).is_dir()
 
     def assemble(self, folder: Path) -> Path:
-        """Return the backend directory to start with, of links under `folder`."""
+        """Return the backend directory to start with, of links under `folder`, and a copy of the stub.
+
+        Triton takes all rights but to run it, and that of its owner, from the stub that it is given; nobody else could
+        start it then, and nobody at all who does not own it. Where no program of `folder` runs there is a link.
+        """
         target = folder / "backends"
         python = target / "python"
         python.mkdir(parents=True)
-        for source in (*(self.root / "backends" / "python").iterdir(), self.stub):
-            if source.name != f"{UTILS}.py" and not (python / source.name).is_symlink():
+        for source in (self.root / "backends" / "python").iterdir():
+            if source.name not in (f"{UTILS}.py", STUB):
                 (python / source.name).symlink_to(source)
+        if runs_programs(folder):
+            readable(self.stub)
+            shutil.copyfile(self.stub, python / STUB)
+        else:
+            (python / STUB).symlink_to(self.stub)
         (python / f"{UTILS}.py").symlink_to(STUB_FIRST)
         (python / OWN).symlink_to(self.root / "backends" / "python" / f"{UTILS}.py")
         for other in (self.root / "backends").iterdir():
@@ -122,6 +132,14 @@ class Installation:
         except FileNotFoundError:  # it was deleted
             standing = {}
         return {**self.environment(), "BASH_ENV": str(first), "TMPDIR": str(folder.parent), **standing}
+
+
+def readable(stub: Path) -> bool:
+    """Whether a stub can be read; one of our own from which a server took all other rights is given them back."""
+    if not os.access(stub, os.R_OK):
+        with suppress(OSError):
+            stub.chmod(0o755)
+    return os.access(stub, os.R_OK)
 
 
 def utf8_locale(environment: Mapping[str, str]) -> dict[str, str]:
