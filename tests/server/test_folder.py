@@ -20,17 +20,6 @@ def test_the_folder_is_in_the_first_place_whose_path_a_shell_leaves_alone(name: 
     assert os.listdir(odd) == []
 
 
-def test_a_place_in_which_programs_run_comes_before_one_in_which_none_does(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    noexec, plain = tmp_path / "noexec", tmp_path / "plain"
-    for each in (noexec, plain):
-        each.mkdir()
-    monkeypatch.setattr("tritone.server.folder.runs_programs", lambda place: place == plain)
-    assert make_folder([noexec, plain]).parent == plain
-    assert make_folder([noexec]).parent == noexec
-
-
 def test_where_no_place_will_do_each_is_told_with_its_reason(tmp_path: Path) -> None:
     (tmp_path / "a b").mkdir()
     with pytest.raises(ServerSetupError) as caught:

@@ -10,7 +10,7 @@ import pytest
 
 from tritone.backend.stub import OWN, STANDING, UTILS
 from tritone.server import ServerOptions
-from tritone.server.installation import STUB, Installation, utf8_locale
+from tritone.server.installation import STUB, Installation, temporary_folder, utf8_locale
 
 
 @pytest.fixture
@@ -98,6 +98,7 @@ def test_a_stub_begins_in_an_empty_folder_and_finds_the_shell_of_the_user_as_it_
 ) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", "/t é")
     monkeypatch.setenv("BASH_ENV", "/it's mine")
     started = engine.start_environment(folder)
     # As Triton does it.
@@ -106,6 +107,8 @@ def test_a_stub_begins_in_an_empty_folder_and_finds_the_shell_of_the_user_as_it_
     assert done.stdout.splitlines() == [str(folder / "empty"), "/it's mine"]
     assert started[STANDING] == os.getcwd()
     assert started["TMPDIR"] == str(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", "/plain")
+    assert temporary_folder(folder) == "/plain"
 
 
 def test_repositories_among_arguments_for_triton_are_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,8 +31,7 @@ def make_folder(places: Iterator[Path] | list[Path] | None = None) -> Path:
         ServerSetupError: it can be in none of them; the message says why.
     """
     reasons = []
-    # Better one in which programs run, for a copy of the stub.
-    for place in sorted(usual_places() if places is None else places, key=lambda place: not runs_programs(place)):
+    for place in usual_places() if places is None else places:
         if not PLAIN_PATH.fullmatch(str(place)):
             reasons.append(f"{place}: Triton's shell would take its path apart")
             continue

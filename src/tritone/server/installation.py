@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from pathlib import Path
 from tritone import backend
 from tritone.backend.stub import OWN, STANDING, UTILS
 from tritone.errors import ServerSetupError
-from tritone.server.folder import absolute_entries, runs_programs
+from tritone.server.folder import PLAIN_PATH, absolute_entries, runs_programs
 
 INSTALLED = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"
@@ -131,7 +132,15 @@ class Installation:
             standing = {STANDING: os.getcwd()}
         except FileNotFoundError:  # it was deleted
             standing = {}
-        return {**self.environment(), "BASH_ENV": str(first), "TMPDIR": str(folder.parent), **standing}
+        return {**self.environment(), "BASH_ENV": str(first), "TMPDIR": temporary_folder(folder), **standing}
+
+
+def temporary_folder(folder: Path) -> str:
+    """That of this user; or if libraries may not take its path, the place of the server's own folder."""
+    with suppress(FileNotFoundError):  # there is none
+        if PLAIN_PATH.fullmatch(usual := tempfile.gettempdir()):
+            return usual
+    return str(folder.parent)
 
 
 def readable(stub: Path) -> bool:
