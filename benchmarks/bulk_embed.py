@@ -126,7 +126,9 @@ def embed_over_bare(
     rate = bundle.manifest.sample_rate
     waveforms = [read_audio(path, rate) for path in paths]
     seconds = sum(map(len, waveforms)) / rate
-    (folder / "wav.scp").write_text("".join(f"{place:05d} {path}\n" for place, path in enumerate(paths)))
+    (folder / "wav.scp").write_text(
+        "".join(f"{place:05d} {path}\n" for place, path in enumerate(paths)), encoding="utf-8"
+    )
     chosen: dict[str, Any] = {"runtime": given.runtime, "precision": given.precision}
     command = [TRITONE, "embed", "--wavscp", str(folder / "wav.scp"), "--bundle"]
     command += [str(bundle.path), "--runtime", given.runtime, "--precision", given.precision, "--device", given.device]
@@ -140,7 +142,7 @@ def embed_over_bare(
 
     def embed(turn: int) -> None:
         output = folder / f"out-{turn}"
-        done = subprocess.run([*command, "--output-directory", str(output)], capture_output=True, text=True)
+        done = subprocess.run([*command, "--output-directory", str(output)], capture_output=True, encoding="utf-8")
         if done.returncode:
             raise SystemExit(f"the command failed: {done.stderr[-2000:]}")
 

@@ -47,7 +47,9 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="tritone-bulk-") as folder:
         clips = read_clips()
         wavscp = Path(folder) / "wav.scp"
-        wavscp.write_text("".join(f"u{number} {clips[number % len(clips)].path}\n" for number in range(given.count)))
+        wavscp.write_text(
+            "".join(f"u{number} {clips[number % len(clips)].path}\n" for number in range(given.count)), encoding="utf-8"
+        )
         run = partial(transcribe, wavscp)
         sides = {
             "alone": partial(run),

@@ -186,7 +186,9 @@ def _balancing(routing: Routing, servers: Sequence[TritonServer]) -> Iterator[st
     with tempfile.TemporaryDirectory(prefix="tritone-nginx-") as folder:
         listed = " ".join(f"server {each.http_address};" for each in servers)
         file = Path(folder) / "nginx.conf"
-        file.write_text(NGINX.format(folder=folder, port=port, balancing=BALANCING[routing], servers=listed))
+        file.write_text(
+            NGINX.format(folder=folder, port=port, balancing=BALANCING[routing], servers=listed), encoding="utf-8"
+        )
         with subprocess.Popen(["nginx", "-p", folder, "-c", str(file)]) as process:
             try:
                 _await(f"http://127.0.0.1:{port}/v2/health/ready", process)

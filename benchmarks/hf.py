@@ -98,7 +98,7 @@ def _upstream(layers: int, folder: Path) -> tuple[Any, Any, Any]:
     import transformers
 
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(VOCABULARY)}))
+    (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(VOCABULARY)}), encoding="utf-8")
     torch.manual_seed(0)
     config = transformers.Wav2Vec2Config(vocab_size=len(VOCABULARY), num_hidden_layers=layers)
     model = transformers.Wav2Vec2ForCTC(config).eval()

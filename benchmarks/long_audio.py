@@ -182,7 +182,7 @@ def peak_mb(asked: argparse.Namespace, path: Path, way: str) -> float:
     # A process of its own, so that the largest of all children is that of this one.
     script = "import resource, subprocess, sys\nsubprocess.run(sys.argv[1:], check=True, stdout=subprocess.DEVNULL)\n"
     script += "print(resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", script, *command], check=True, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", script, *command], check=True, capture_output=True, encoding="utf-8")
     return int(done.stdout) / 1024
 
 

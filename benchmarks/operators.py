@@ -126,7 +126,7 @@ class Profiled:
         """Nodes and milliseconds by operator; the first call is left out."""
         path = Path(self._profiled.end_profiling())
         times: dict[tuple[str, str], list[float]] = defaultdict(list)
-        for event in json.loads(path.read_text()):
+        for event in json.loads(path.read_text(encoding="utf-8")):
             if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):
                 times[_kind(event["args"]), event["name"]].append(event["dur"] / 1e3)
         result: dict[str, tuple[int, float]] = {}
@@ -164,7 +164,10 @@ def _most(tables: Any, kind: str) -> float:
 
 def processor() -> str:
     """The CPU with those of its instruction sets that kernels are chosen by."""
-    flags = next((line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")), "")
+    flags = next(
+        (line for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines() if line.startswith("flags")),
+        "",
+    )
     known = [name for name in INSTRUCTIONS if name in flags.split()]
     return f"{Stamp.here().processor} ({', '.join(known)})"
 

@@ -59,7 +59,7 @@ def _measure(options: argparse.Namespace, folder: Path) -> None:
     neighbour = by_owner[np.minimum(place[left] + 1, len(owner) - 1)]
     right[tenth] = neighbour[tenth]
     label = np.where(owner[left] == owner[right], "target", "nontarget")
-    with (folder / "trials").open("w") as file:
+    with (folder / "trials").open("w", encoding="utf-8") as file:
         file.writelines(f"{keys[a]} {keys[b]} {c}\n" for a, b, c in zip(left, right, label, strict=True))
 
     took: dict[str, float] = {}
@@ -109,7 +109,7 @@ def _write(folder: Path, keys: tuple[str, ...], matrix: object) -> None:
 
     rows = np.asarray(matrix, dtype=np.float32)
     place = 0
-    with (folder / "xvector.ark").open("wb") as ark, (folder / "xvector.scp").open("w") as scp:
+    with (folder / "xvector.ark").open("wb") as ark, (folder / "xvector.scp").open("w", encoding="utf-8") as scp:
         for key, row in zip(keys, rows, strict=True):
             data, offset = entry(key, row)
             scp.write(f"{key} {folder}/xvector.ark:{place + offset}\n")

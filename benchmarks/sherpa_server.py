@@ -68,7 +68,7 @@ def rival_server(files: Mapping[str, str], settings: Settings) -> Iterator["Riva
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory(prefix="sherpa-onnx-") as folder:
         options = [f"--port={port}", *str(settings).split(), *(f"--{name}={path}" for name, path in files.items())]
-        with (Path(folder) / "out.txt").open("w+") as told:
+        with (Path(folder) / "out.txt").open("w+", encoding="utf-8") as told:
             process = subprocess.Popen(
                 [program(), *options, f"--log-file={folder}/log.txt"],
                 stdout=told,

@@ -205,7 +205,7 @@ def main() -> None:
             told = "   ".join(f"{name} {ms:.3f} ({1000 * ms / rows:.1f})" for name, ms in row.items())
             print(f"{rows:7d}  {kind}  {told}", flush=True)
             if given.json:
-                with given.json.open("a") as file:
+                with given.json.open("a", encoding="utf-8") as file:
                     file.write(json.dumps({"rows": rows, "pcm": pcm, "max_batch": pipeline.max_batch, **row}) + "\n")
 
 

@@ -47,6 +47,7 @@ from tritone.families.silero.export import export_silero
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
+WARN = "PYTHONWARNDEFAULTENCODING"
 # The same examples in every run, and no time limit per example: test machines are busy.
 hypothesis.settings.register_profile("tritone", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("tritone")
@@ -132,6 +133,15 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return workers.make_scheduler(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes() -> None:
+    """Have Python warn in each worker about text that is read or written without an encoding, which fails a test.
+
+    Only who starts a process can ask for that: without workers it is `python -X warn_default_encoding -m pytest`.
+    """
+    os.environ[WARN] = "1"
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[None]:
     """What is imported and collected stays to the end: not to look through it for garbage saves seconds."""
@@ -143,11 +153,12 @@ def pytest_collection() -> Iterator[None]:
 
 
 def pytest_configure() -> None:
-    """Give child processes the signals they have in a terminal.
+    """Give child processes the environment and the signals they have in a terminal.
 
     A shell starts background jobs with SIGINT ignored, and nohup does so with SIGHUP; children inherit that, and the
     tests that interrupt a command would wait for ever.
     """
+    os.environ.pop(WARN, None)  # libraries that children import would fill their stderr
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:

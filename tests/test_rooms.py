@@ -16,7 +16,7 @@ from tritone.pipelines import wire
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
 # Modules beside the rooms that every room may use.
-FOR_ALL = {"activity", "bfloat16", "container", "errors", "keys", "paths", "result", "routing", "transcript"}
+FOR_ALL = {"activity", "bfloat16", "child", "container", "errors", "keys", "paths", "result", "routing", "transcript"}
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )
@@ -179,5 +179,5 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
 )
 def test_an_import_loads_nothing_that_it_does_not_need(module: str, unwanted: tuple[str, ...]) -> None:
     code = f"import sys, {module}; found = set({unwanted}) & set(sys.modules); sys.exit(str(found) if found else 0)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")

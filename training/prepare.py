@@ -70,7 +70,9 @@ def read_source(
     data: Path, source: Source, split: Callable[[str, dict[str, Any]], str | None] = split_of
 ) -> Iterator[tuple[Recording, bytes]]:
     """Decode one corpus and re-encode what belongs to training or development, as `split` says."""
-    rows = [json.loads(line) for line in (data / source.folder / "metadata.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (data / source.folder / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     by_path = {row["path"]: row for row in rows}
     jobs: list[tuple[Recording, np.ndarray | bytes, int]] = []
     with tarfile.open(data / source.folder / source.tar) as archive:

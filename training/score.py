@@ -48,7 +48,7 @@ def test_sets(data: Path) -> dict[str, list[Utterance]]:
 
 def tarred_set(folder: Path, tar: str, split: str = "test") -> list[Utterance]:
     """Recordings of one part of a corpus folder."""
-    rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
     by_path = {row["path"]: row for row in rows if row["split"] == split}
     utterances = []
     with tarfile.open(folder / tar) as archive:
@@ -66,8 +66,8 @@ def tarred_set(folder: Path, tar: str, split: str = "test") -> list[Utterance]:
 
 def listed_set(folder: Path) -> list[Utterance]:
     """Recordings of a folder in Kaldi form."""
-    paths = dict(line.split(maxsplit=1) for line in (folder / "wav.scp").read_text().splitlines())
-    texts = dict(line.split(maxsplit=1) for line in (folder / "trans.txt").read_text().splitlines())
+    paths = dict(line.split(maxsplit=1) for line in (folder / "wav.scp").read_text(encoding="utf-8").splitlines())
+    texts = dict(line.split(maxsplit=1) for line in (folder / "trans.txt").read_text(encoding="utf-8").splitlines())
     return [utterance(name, folder / path, texts[name]) for name, path in paths.items()]
 
 
@@ -107,7 +107,7 @@ def bundle_modes(bundle: Path, search: SearchMode = "greedy", beam: int = 0) -> 
 def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Path) -> int:
     """Copy clips that both modes recognise: as many kinds of voices as possible, at most `wanted`; returns how many."""
     wrong = {row["id"] for mode in results["clips"].values() for row in mode["wrong"]}
-    rows = [json.loads(line) for line in (folder / "clips.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (folder / "clips.jsonl").read_text(encoding="utf-8").splitlines()]
     right = [row for row in rows if row["file"] not in wrong]
     chosen: list[dict[str, str]] = []
     # In rounds over the voices, so that every voice is heard before one is heard twice.
@@ -124,7 +124,7 @@ def select_clips(results: dict[str, Any], folder: Path, wanted: int, target: Pat
         name = f"clip-{number:02d}.flac"
         shutil.copyfile(folder / row["file"], target / name)
         renamed.append(json.dumps({**row, "file": name}) + "\n")
-    (target / "clips.jsonl").write_text("".join(renamed))
+    (target / "clips.jsonl").write_text("".join(renamed), encoding="utf-8")
     return len(chosen)
 
 
@@ -148,7 +148,7 @@ def main() -> None:
     elif arguments.clips is None:
         sets = test_sets(arguments.data)
     else:
-        rows = [json.loads(line) for line in (arguments.clips / "clips.jsonl").read_text().splitlines()]
+        rows = [json.loads(line) for line in (arguments.clips / "clips.jsonl").read_text(encoding="utf-8").splitlines()]
         sets = {"clips": [utterance(row["file"], arguments.clips / row["file"], row["text"]) for row in rows]}
     if (arguments.model / "final.pt").is_file():
         sizes = {"chunk_size": arguments.chunk_size, "left_chunks": arguments.left_chunks}
@@ -164,7 +164,7 @@ def main() -> None:
             rate = f"{100 * result['wer']:.2f} | {100 * low:.2f} .. {100 * high:.2f}"
             print(f"| {name} | {result['words']} | {mode} | {result['errors']} | {rate} |")
     if arguments.output is not None:
-        arguments.output.write_text(json.dumps(results, indent=1))
+        arguments.output.write_text(json.dumps(results, indent=1), encoding="utf-8")
     if arguments.clips is not None and arguments.select:
         count = select_clips(results, arguments.clips, arguments.select, arguments.to)
         print(f"{arguments.to}: {count} clips that are recognised with full context and in chunks")

@@ -128,7 +128,7 @@ def speak(text: str, voice: Voice) -> np.ndarray:
             raise RuntimeError(
                 f"{command[0]} is not installed; see the head of training/synthesize.py for the packages"
             )
-        done = subprocess.run(command, input=stdin, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, input=stdin, capture_output=True, encoding="utf-8", check=False)
         if done.returncode or not path.exists():
             raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip() or 'no output'}")
         waveform, rate = soundfile.read(path, dtype="float32")
@@ -203,7 +203,7 @@ def write_clips(folder: Path, candidates: int, training_count: int) -> int:
         soundfile.write(folder / name, samples, SAMPLE_RATE)
         row = {"file": name, "text": text, "voice": voice.label}
         rows.append(row | ({"speaker": SPEAKERS[voice.label]} if voice.label in SPEAKERS else {}))
-    (folder / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (folder / "clips.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     return len(rows)
 
 

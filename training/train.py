@@ -93,7 +93,9 @@ class Trainer:
         """Write the output folder. Each file is complete or absent."""
         self.system.save(self.output, {name: value.detach().cpu().clone() for name, value in self.averaged.items()})
         if dev is not None:
-            (self.output / "dev.json").write_text(json.dumps({"step": self.step, "sets": dev}, indent=1))
+            (self.output / "dev.json").write_text(
+                json.dumps({"step": self.step, "sets": dev}, indent=1), encoding="utf-8"
+            )
         state = {
             "model": self.model.state_dict(),
             "averaged": self.averaged,
@@ -266,7 +268,7 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     arguments = parser.parse_args(argv)
 
-    config = yaml.safe_load(arguments.config.read_text())
+    config = yaml.safe_load(arguments.config.read_text(encoding="utf-8"))
     recipe_values = config.setdefault("recipe", {})
     for item in arguments.set:
         name, _, value = item.partition("=")

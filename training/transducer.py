@@ -132,7 +132,7 @@ class TransducerSystem:
         self.units.write(folder / "tokens.txt")
         if self.units.path.resolve() != (folder / "bpe.model").resolve():
             shutil.copyfile(self.units.path, folder / "bpe.model")
-        (folder / "settings.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False))
+        (folder / "settings.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False), encoding="utf-8")
 
     def load(self, folder: Path) -> None:
         load_upstream_state(self.model, torch.load(folder / "pretrained.pt", map_location="cpu", weights_only=True))

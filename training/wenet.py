@@ -89,14 +89,16 @@ class WenetSystem:
     def save(self, folder: Path, weights: dict[str, Tensor]) -> None:
         """Write final.pt, train.yaml, units.txt and global_cmvn."""
         save_torch(weights, folder / "final.pt")
-        (folder / "train.yaml").write_text(yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True))
+        (folder / "train.yaml").write_text(
+            yaml.safe_dump(self.config, sort_keys=False, allow_unicode=True), encoding="utf-8"
+        )
         self.units.write(folder / "units.txt")
-        (folder / "global_cmvn").write_text(json.dumps(self.cmvn))
+        (folder / "global_cmvn").write_text(json.dumps(self.cmvn), encoding="utf-8")
 
     def load(self, folder: Path) -> None:
         """Take weights and feature statistics from the output folder of an earlier run."""
         self.model.load_state_dict(torch.load(folder / "final.pt", map_location=self.device, weights_only=True))
-        self.cmvn = json.loads((folder / "global_cmvn").read_text())
+        self.cmvn = json.loads((folder / "global_cmvn").read_text(encoding="utf-8"))
 
     def extra_state(self) -> str:
         return json.dumps(self.cmvn)

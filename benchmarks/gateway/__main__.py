@@ -173,7 +173,7 @@ class Run:
     def _send(self, how: str, address: str, streams: int, core: int) -> dict[str, Any]:
         options = (how, address, str(streams), f"{self._arguments.seconds}", f"{self._arguments.chunk_ms}", str(core))
         command = [sys.executable, "-m", "benchmarks.gateway.send", *options]
-        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
+        done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, encoding="utf-8", check=True)
         found: dict[str, Any] = json.loads(done.stdout)
         return found
 
@@ -193,7 +193,7 @@ def _gateway(server: TritonServer, core: int, chunk_ms: float) -> Iterator[tuple
     )
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "gateway", *options]
     command += ["--chunk-ms", f"{chunk_ms}", "--no-access-log"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         os.sched_setaffinity(process.pid, {core})
         try:
             assert process.stdout is not None

@@ -324,7 +324,7 @@ def _gateway(server: TritonServer) -> Iterator[Served]:
     options = ("--port", str(port), "--triton", f"http://{server.http_address}", "--stream-model", f"{MODEL}-streaming")
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "gateway", *options]
     command += ["--ping-s", str(PING_S), "--chunk-ms", str(1000 * CHUNK_S), "--no-access-log"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8") as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline().startswith("Serving on")

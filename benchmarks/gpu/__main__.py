@@ -279,7 +279,7 @@ def _served_together(bench: Bench, loads: Sequence[tuple[str, Load]], mps: bool)
     every = [load for _, load in loads]
     models = {load.served_as: _served(bench, name, load, every) for name, load in loads}
     with (
-        (bench.results.folder / "server.log").open("a") as log,
+        (bench.results.folder / "server.log").open("a", encoding="utf-8") as log,
         serving(list(models.values()), mps=mps, log=log) as server,
     ):
         bench.results.say(f"{len(models)} models are served{' with MPS' if mps else ''}")

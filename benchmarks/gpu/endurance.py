@@ -112,5 +112,5 @@ def device_mib() -> list[int]:
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"]
-    found = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     return [int(line) for line in found.stdout.split() if line.strip().isdigit()]

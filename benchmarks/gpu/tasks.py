@@ -40,7 +40,7 @@ class Task:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             env={**os.environ, **(environment or {})},
         )
         self._reader = threading.Thread(target=self._read, daemon=True)

@@ -27,7 +27,7 @@ def limit_files(limits: Sequence[tuple[str, str, str]], groups: Path, own: Path)
     """
     lines: list[str] = []
     with suppress(OSError):
-        lines = own.read_text().splitlines()
+        lines = os.fsdecode(own.read_bytes()).splitlines()
     places = [tuple(line.split(":", 2)[1:]) for line in lines]
     for controller, folder, name in limits:
         own_place = next((place for names, place in places if controller in names.split(",")), "/")
@@ -49,9 +49,9 @@ def _cpu_limit(groups: Path, own: Path) -> float:
     limit = math.inf
     for path in limit_files(CPU_LIMITS, groups, own):
         with suppress(OSError, ValueError):  # "max" is no number: there is no limit
-            words = path.read_text().split()
+            words = path.read_text(encoding="utf-8").split()
             if path.name == QUOTA:
-                words.append(path.with_name(PERIOD).read_text())
+                words.append(path.with_name(PERIOD).read_text(encoding="utf-8"))
             quota, period = map(int, words)
             if quota > 0 and period > 0:  # -1 is no limit in version 1
                 limit = min(limit, math.ceil(quota / period))

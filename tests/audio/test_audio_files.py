@@ -125,7 +125,7 @@ def test_flac_without_a_length_is_read_by_pyav(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_text_named_wav_is_called_not_audio(tmp_path: Path) -> None:
-    (tmp_path / "a.wav").write_text("hello, I am a text\n" * 100)
+    (tmp_path / "a.wav").write_text("hello, I am a text\n" * 100, encoding="utf-8")
     with pytest.raises(AudioError, match=r"a\.wav is not audio that can be read \(Format not recognised.*FLAC"):
         read_audio(tmp_path / "a.wav", RATE)
 
@@ -214,7 +214,7 @@ def test_blocks_end_in_an_error_where_a_file_is_damaged_and_begin_with_it_where_
     with pytest.raises(AudioError, match=r"nan\.wav: sample \d+ .* is nan.*counted from 12\.288 s"):
         list(blocks)
     blocks.close()
-    (tmp_path / "text.wav").write_text("no audio, not at all")
+    (tmp_path / "text.wav").write_text("no audio, not at all", encoding="utf-8")
     with pytest.raises(AudioError, match="is not audio that can be read"):
         AudioBlocks(tmp_path / "text.wav", RATE)
 

@@ -36,7 +36,7 @@ print("left", sum(isinstance(each, Node) for each in gc.get_objects()) - len(kep
 
 def told(seconds: float) -> str:
     code = CODE.replace("SECONDS", str(seconds))
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=60)
     assert not done.stderr
     return done.stdout
 

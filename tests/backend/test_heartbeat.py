@@ -14,7 +14,7 @@ ENTER = "batch.__enter__(); print('begun', flush=True); "
 def begun(code: str, limit: float = 600.0) -> "subprocess.Popen[str]":
     """A process in the midst of its first batch, which executes the code."""
     code = START.format(limit=limit) + ENTER + code
-    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, encoding="utf-8")
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     return process
@@ -56,13 +56,15 @@ def test_processes_of_models_do_not_load_what_they_do_not_need() -> None:
         "import tritone.pipelines.kinds.ctc, tritone.pipelines.kinds.embedding; "
         "print({'numba', 'torch', 'onnx', 'scipy', 'matplotlib', 'rich', 'typer'} & set(sys.modules))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", timeout=120)
     assert done.stdout == "set()\n", done.stderr
 
 
 def test_a_pause_before_the_first_batch_is_forgiven() -> None:
     code = "from tritone.backend import heartbeat; heartbeat.start(); print('begun', flush=True); input()"
-    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8"
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "begun\n"
     paused = psutil.Process(process.pid)

@@ -208,6 +208,6 @@ def test_markdown_is_headed_by_the_title_and_ends_with_the_conditions() -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(InputError, match=re.escape(str(tmp_path / "file"))):
         write_report(report(measured(1)), tmp_path / "file")

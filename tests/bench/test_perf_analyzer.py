@@ -64,20 +64,20 @@ def program(folder: Path, code: str) -> Path:
         def argument(name): return sys.argv[sys.argv.index(name) + 1]
         with open({str(folder / "calls")!r}, "a") as calls: calls.write(json.dumps(sys.argv[1:]) + "\\n")
     """
-    path.write_text(textwrap.dedent(head) + code)
+    path.write_text(textwrap.dedent(head) + code, encoding="utf-8")
     path.chmod(path.stat().st_mode | stat.S_IXUSR)
     return path
 
 
 def calls(folder: Path) -> list[list[str]]:
-    return [json.loads(line) for line in (folder / "calls").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "calls").read_text(encoding="utf-8").splitlines()]
 
 
 def tool(folder: Path, code: str, *, url: str = "localhost:1", **more: object) -> PerfAnalyzer:
     streaming = bool(more.pop("streaming", False))
     uniform = bool(more.pop("uniform", True))
     path = folder / "input.json"
-    path.write_text("{}")
+    path.write_text("{}", encoding="utf-8")
     inputs = PerfInput(path=path, streaming=streaming, utterances=4, requests=8, audio_s=20.0, uniform=uniform)
     target = Target(endpoint=Endpoint.parse(url), model="demo", sample_rate=16000, streaming=streaming)
     windows = WindowPlan(window_s=0.5, max_windows=4)
@@ -221,7 +221,7 @@ def test_a_missing_program_is_told_with_where_to_get_it(tmp_path: Path, monkeypa
     with pytest.raises(OperatorError, match="is not a file"):
         find_perf_analyzer(tmp_path / "perf_analyzer")
     plain = tmp_path / "plain"
-    plain.write_text("")
+    plain.write_text("", encoding="utf-8")
     with pytest.raises(OperatorError, match=r"chmod \+x"):
         find_perf_analyzer(plain)
     found = program(tmp_path, "")
@@ -257,13 +257,13 @@ def test_libraries_that_the_servers_wheel_carries_are_found_there(
 ) -> None:
     wheel = tmp_path / "wheel"
     wheel.mkdir()
-    (wheel / "libcudart-09529672.so.12.6.77").write_text("the library")
-    (wheel / "libcudartless-09529672.so.12.6.77").write_text("another one")
+    (wheel / "libcudart-09529672.so.12.6.77").write_text("the library", encoding="utf-8")
+    (wheel / "libcudartless-09529672.so.12.6.77").write_text("another one", encoding="utf-8")
     monkeypatch.setattr("tritone.bench.perf_analyzer._wheel_libraries", lambda: (wheel,))
     needs("libcudart.so.12", monkeypatch)
     environment = environment_of(program(tmp_path, ""), tmp_path)
     first = Path(environment["LD_LIBRARY_PATH"].split(os.pathsep)[0])
-    assert (first / "libcudart.so.12").read_text() == "the library"
+    assert (first / "libcudart.so.12").read_text(encoding="utf-8") == "the library"
 
 
 def test_a_proxy_is_not_asked_for_the_way_to_this_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,7 +28,7 @@ def noise(num_samples: int, seed: int = 0) -> npt.NDArray[np.float32]:
 
 
 def read(path: Path) -> Any:
-    found = json.loads(path.read_text())
+    found = json.loads(path.read_text(encoding="utf-8"))
     assert set(found) == {"data"}
     return found["data"]
 
@@ -41,7 +41,7 @@ def test_the_offline_file_has_upstreams_form(tmp_path: Path) -> None:
         {"WAV": {"content": [0.0], "shape": [1]}, "WAV_LENS": [1]},
     ]
     # perf_analyzer takes a bare 0 for an integer and refuses it
-    assert "0.0" in (tmp_path / "offline_input.json").read_text()
+    assert "0.0" in (tmp_path / "offline_input.json").read_text(encoding="utf-8")
     assert written.path == tmp_path / "offline_input.json"
     assert (written.utterances, written.requests, written.audio_s, written.uniform) == (2, 2, 2.0, False)
 
@@ -149,6 +149,6 @@ def test_nothing_to_write_is_an_error(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OperatorError, match=r"cannot write .*Not a directory"):
         write_inputs([noise(3)], tmp_path / "file" / "folder", sample_rate=RATE)

@@ -29,7 +29,7 @@ def test_the_balancers_take_their_configurations(kind: Kind, tmp_path: Path) -> 
         log = str(tmp_path / "log")
         command = [program, "-t", "-p", str(tmp_path), "-c", str(tmp_path / "nginx.conf"), "-e", log]
         command += ["-g", f"pid {tmp_path}/pid;"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert not re.search("warn", done.stderr, re.IGNORECASE), done.stderr
 

@@ -28,7 +28,7 @@ def write_corpus(folder: Path, recordings: Mapping[str, np.ndarray], **fields: s
             file.seek(0)
             archive.addfile(member, file)
             rows.append({"id": name, "path": f"{name}.flac", "text": "words", "speaker": name[-1], **fields})
-    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (folder / "metadata.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
 
 
 @pytest.fixture

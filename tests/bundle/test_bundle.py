@@ -23,9 +23,9 @@ def damaged(toy_bundle: Path, tmp_path: Path) -> Path:
 
 
 def edit(bundle: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
     change(manifest)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
 def test_an_opened_bundle_names_its_parts(toy_bundle: Path) -> None:
@@ -260,7 +260,7 @@ def test_an_older_bundle_is_replaced_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("told", ["README.md", "evaluation.json"])
 def test_a_model_card_is_part_of_no_bundle_but_goes_with_the_one_it_tells_about(tmp_path: Path, told: str) -> None:
     bundle = toy.write_toy_bundle(tmp_path / "b", name="old")
-    (bundle / told).write_text("All about old.")
+    (bundle / told).write_text("All about old.", encoding="utf-8")
     assert told not in Bundle.open(bundle).files
     toy.write_toy_bundle(bundle, name="new")
     assert Bundle.open(bundle).manifest.name == "new"
@@ -269,21 +269,21 @@ def test_a_model_card_is_part_of_no_bundle_but_goes_with_the_one_it_tells_about(
 
 
 def test_a_readme_alone_does_not_make_a_folder_replaceable(tmp_path: Path) -> None:
-    (tmp_path / "README.md").write_text("My project.")
+    (tmp_path / "README.md").write_text("My project.", encoding="utf-8")
     with pytest.raises(BundleError, match="has content and is not a bundle"):
         BundleWriter(tmp_path)
-    assert (tmp_path / "README.md").read_text() == "My project."
+    assert (tmp_path / "README.md").read_text(encoding="utf-8") == "My project."
 
 
 def test_a_folder_with_other_content_is_not_touched(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("years of work")
+    (tmp_path / "thesis.tex").write_text("years of work", encoding="utf-8")
     with pytest.raises(BundleError, match="has content and is not a bundle"):
         BundleWriter(tmp_path)
     bundle = toy.write_toy_bundle(tmp_path / "b")
-    (bundle / "notes.txt").write_text("mine")
+    (bundle / "notes.txt").write_text("mine", encoding="utf-8")
     with pytest.raises(BundleError, match=r"a bundle and other files \(notes\.txt\)"):
         BundleWriter(bundle)
-    assert (bundle / "notes.txt").read_text() == "mine"
+    assert (bundle / "notes.txt").read_text(encoding="utf-8") == "mine"
     with pytest.raises(BundleError, match="not a folder"):
         BundleWriter(tmp_path / "thesis.tex")
 

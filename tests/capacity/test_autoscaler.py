@@ -158,7 +158,7 @@ def written(folder: Path, *changes: tuple[str, object]) -> Path:
             held = held[int(each) if each.isdigit() else each]
         held[last] = value
     file = folder / "gentle.yaml"
-    file.write_text("kind: Service\n---\n" + yaml.safe_dump(manifest))
+    file.write_text("kind: Service\n---\n" + yaml.safe_dump(manifest), encoding="utf-8")
     return file
 
 
@@ -197,7 +197,7 @@ def test_what_is_not_simulated_is_refused_by_name(tmp_path: Path, change: tuple[
 def test_files_that_are_no_manifest_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         read_autoscaler(tmp_path / "none.yaml")
-    (tmp_path / "wrong.yaml").write_text("a: [")
+    (tmp_path / "wrong.yaml").write_text("a: [", encoding="utf-8")
     with pytest.raises(InputError, match="is no YAML"):
         read_autoscaler(tmp_path / "wrong.yaml")
 

@@ -123,9 +123,9 @@ def test_arrivals_follow_the_shape_of_the_day() -> None:
 
 def test_a_day_is_a_name_or_a_file(tmp_path: Path) -> None:
     assert read_day("office") == ("office", DAYS["office"])
-    (tmp_path / "day.txt").write_text("1\n2\n")
+    (tmp_path / "day.txt").write_text("1\n2\n", encoding="utf-8")
     assert read_day(str(tmp_path / "day.txt")) == ("day.txt", (1.0, 2.0))
-    (tmp_path / "day.txt").write_text("-1\n2\n")
+    (tmp_path / "day.txt").write_text("-1\n2\n", encoding="utf-8")
     with pytest.raises(InputError, match="must hold numbers from 0"):
         read_day(str(tmp_path / "day.txt"))
     with pytest.raises(InputError, match="'night' is not one of flat, office and no file"):
@@ -156,15 +156,15 @@ def test_autoscaling_costs_less_and_refuses_more_the_later_it_acts(simulated: An
 def test_a_plan_is_written_in_every_form(simulated: Any, tmp_path: Path) -> None:
     files = write_plan(replace(simulated, title="<b>plan</b>"), tmp_path / "out")
     assert {each.name for each in files} >= {"plan.json", "plan.md", "plan.html", "day-0.png", "by-time.png"}
-    found = json.loads((tmp_path / "out" / "plan.json").read_text())
+    found = json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8"))
     assert found["sizes"][0]["replicas"] == simulated.sizes[0].replicas
     assert [each["name"] for each in found["days"]] == ["fixed", "eager", "late"]
     assert len(found["days"][1]["replicas_ready"]) == 288
     assert any("Autoscaling: decisions" in each for each in found["assumptions"])
-    html = (tmp_path / "out" / "plan.html").read_text()
+    html = (tmp_path / "out" / "plan.html").read_text(encoding="utf-8")
     assert "<b>plan" not in html
     assert html.count("data:image/png") == 4
-    assert "| late | 1-8 |" in (tmp_path / "out" / "plan.md").read_text()
+    assert "| late | 1-8 |" in (tmp_path / "out" / "plan.md").read_text(encoding="utf-8")
 
 
 def test_days_that_refuse_too_much_are_marked(simulated: Any) -> None:

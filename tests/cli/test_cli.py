@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from importlib.metadata import version
@@ -58,7 +59,9 @@ def test_debug_lets_the_traceback_through():
 def test_the_command_starts_without_the_heavy_imports():
     heavy = {"torch", "onnx", "onnxruntime", "grpc", "gevent", "tritonclient", "scipy"}
     code = f"import sys, tritone.cli.main; print(sorted({heavy} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, encoding="utf-8", check=True).stdout == "[]\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,6 +89,26 @@ def test_a_name_too_long_for_a_file_is_an_error_in_one_line(
 def test_a_package_that_an_image_leaves_out_is_named(tmp_path: Path) -> None:
     code = "import sys; sys.modules['numba'] = None; from tritone.cli.main import app; app()"
     command = [sys.executable, "-c", code, "build", "demo-transducer", "--output", str(tmp_path / "repo")]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert "\nerror: this needs numba, which is not installed: pip install numba" in done.stderr
+
+
+def test_what_is_printed_is_utf_8_whatever_the_locale_and_names_of_files_are_as_they_are(tmp_path: Path) -> None:
+    name = os.fsencode(tmp_path) + b"/caf\xc3\xa9 \xff"  # the last byte is no UTF-8
+    environment = {**os.environ, "LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment.pop("PYTHONIOENCODING", None)
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app()"]
+    done = subprocess.run([*command, "inspect", name], env=environment, capture_output=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith(b"error: there is no " + name + b". Give")
+    (tmp_path / "caf\u00e9").mkdir()
+    os.rename(tmp_path / "caf\u00e9", name)
+    built = subprocess.run(
+        [*command, "build", "demo-speaker", "--no-check", "--output", name],
+        env=environment,
+        capture_output=True,
+        check=False,
+    )
+    assert built.returncode == 0, built.stderr
+    assert b"\t" + name + b"/demo-speaker" in built.stdout

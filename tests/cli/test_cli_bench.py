@@ -49,7 +49,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, text in enumerate(("hello world", "seven 7", "tritone")):
         soundfile.write(folder / f"{number}.wav", toy_waveform(text), SAMPLE_RATE, subtype="FLOAT")
         lines.append(json.dumps({"audio_filepath": f"{number}.wav", "text": text}))
-    (folder / "manifest.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "manifest.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder / "manifest.jsonl"
 
 
@@ -108,7 +108,7 @@ def test_a_run_writes_its_figures_in_every_form_and_checks_the_texts_that_it_tim
     for each in report.measurements:
         assert (each.model, each.protocol, each.loop, each.failed) == ("toy", "grpc", "closed", 0)
         assert (each.wer, each.throughput > 0, each.wer_words > 0) == (0.0, True, True)
-    with (measured / "report.csv").open() as lines:
+    with (measured / "report.csv").open(encoding="utf-8") as lines:
         rows = list(csv.DictReader(lines))
     assert [float(row["throughput"]) for row in rows] == [each.throughput for each in report.measurements]
     assert {"report.html", "report.md", "plots"} <= {path.name for path in measured.iterdir()}
@@ -136,7 +136,7 @@ def test_requests_come_at_a_rate_over_http_with_labels(served_toy: TritonServer,
     assert (only.protocol, only.loop, only.load, only.seconds) == ("http", "constant", 20.0, "0.5")
     assert only.labels == {"runtime": "toy"}
     assert "requests/s" in out
-    assert "runtime" in (tmp_path / "r.csv").read_text()
+    assert "runtime" in (tmp_path / "r.csv").read_text(encoding="utf-8")
 
 
 def test_streams_are_measured_in_real_time(served_toy: TritonServer, speech: Path, tmp_path: Path):
@@ -202,7 +202,9 @@ def test_failed_requests_fail_the_command_and_are_told_with_their_reason(wire_se
 
 def test_wrong_texts_fail_the_command_however_fast_they_come(served_toy: TritonServer, speech: Path, tmp_path: Path):
     lies = tmp_path / "lies.jsonl"
-    lies.write_text(json.dumps({"audio_filepath": str(speech.parent / "0.wav"), "text": "goodbye world"}) + "\n")
+    lies.write_text(
+        json.dumps({"audio_filepath": str(speech.parent / "0.wav"), "text": "goodbye world"}) + "\n", encoding="utf-8"
+    )
     options = ("--url", served_toy.grpc_address, *ASR, "--manifest", lies, "--concurrency", 1, *QUICK)
     code, out, err = run(*options, "--max-wer", 49)
     assert code == 1
@@ -275,7 +277,7 @@ def test_options_that_do_not_fit_are_wrong_usage(options: Sequence[str], complai
 def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_toy: TritonServer, tmp_path: Path):
     command = [*COMMAND, "--url", served_toy.grpc_address, *ASR, "--seconds", "0.5", "--concurrency", "1:50"]
     command += [*map(str, QUICK), "--output", str(tmp_path / "partial")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as running:
         assert running.stderr is not None
         for line in running.stderr:
             if line.startswith("[1/50]") and "utterances/s" in line:
@@ -298,7 +300,7 @@ def test_ctrl_c_ends_with_130_and_a_report_on_the_points_that_are_done(served_to
 def test_a_bundle_is_served_for_the_time_and_a_terminated_command_leaves_no_server(toy_bundle: Path, tmp_path: Path):
     command = [*COMMAND, "--bundle", str(toy_bundle), "--build", "max-batch-size=4", "--seconds", "0.5"]
     command += ["--concurrency", "1:50", *map(str, QUICK), "--json", str(tmp_path / "r.json")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as running:
         assert running.stderr is not None
         for line in running.stderr:
             if line.startswith("[1/50]") and "utterances/s" in line:
@@ -395,7 +397,7 @@ def test_a_comparison_is_a_gate_when_it_is_given_a_limit(measured: Path, tmp_pat
     code, _, err = run("compare", before, slow, "--max-slowdown", "20%", "--html", tmp_path / "c.html")
     assert code == 1
     assert "throughput -" in err.splitlines()[-1]
-    assert "<html" in (tmp_path / "c.html").read_text()
+    assert "<html" in (tmp_path / "c.html").read_text(encoding="utf-8")
     assert run("compare", before, before, "--max-slowdown", "0")[0] == 0
 
 
@@ -404,10 +406,12 @@ def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, tmp_pa
         *("input", "--manifest", speech, "--output", tmp_path, "--chunk-ms", 100),
     )
     assert code == 0, err
-    offline = json.loads((tmp_path / "offline_input.json").read_text())
+    offline = json.loads((tmp_path / "offline_input.json").read_text(encoding="utf-8"))
     assert len(offline["data"]) == 3
     assert {"WAV", "WAV_LENS"} == set(offline["data"][0])
-    assert len(json.loads((tmp_path / "online_input.json").read_text())["data"][0]) > 1  # chunks of a stream
+    assert (
+        len(json.loads((tmp_path / "online_input.json").read_text(encoding="utf-8"))["data"][0]) > 1
+    )  # chunks of a stream
     assert [line.split("\t")[0] for line in out.splitlines()] == [
         str(tmp_path / name) for name in ("offline_input.json", "online_input.json")
     ]
@@ -415,9 +419,9 @@ def test_input_files_for_perf_analyzer_are_written_and_told(speech: Path, tmp_pa
 
 def test_input_files_are_made_of_a_folder_or_of_several_manifests(speech: Path, tmp_path: Path):
     folder = speech.parent
-    rows = speech.read_text().splitlines()
-    (tmp_path / "one.json").write_text(rows[0])
-    (tmp_path / "rest.json").write_text("\n".join(rows[1:]))
+    rows = speech.read_text(encoding="utf-8").splitlines()
+    (tmp_path / "one.json").write_text(rows[0], encoding="utf-8")
+    (tmp_path / "rest.json").write_text("\n".join(rows[1:]), encoding="utf-8")
     seen = set()
     for number, given in enumerate(
         (
@@ -435,7 +439,7 @@ def test_input_files_are_made_of_a_folder_or_of_several_manifests(speech: Path, 
 
 
 def test_a_file_that_is_no_report_is_told_by_name(tmp_path: Path):
-    (tmp_path / "x.json").write_text("{}")
+    (tmp_path / "x.json").write_text("{}", encoding="utf-8")
     code, out, err = run("report", tmp_path / "x.json")
     assert (code, out) == (1, "")
     assert "x.json is not a report of `tritone bench`" in err

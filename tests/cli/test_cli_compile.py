@@ -53,12 +53,14 @@ def test_the_table_has_every_size_with_its_time_and_padding(asked: dict[str, Any
 def test_lengths_are_read_from_numbers_folders_and_lists(
     asked: dict[str, Any], toy_bundle: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "seconds.txt").write_text("1.5\n20\n")
+    (tmp_path / "seconds.txt").write_text("1.5\n20\n", encoding="utf-8")
     folder = tmp_path / "audio"
     folder.mkdir()
     soundfile.write(folder / "a.wav", np.zeros(12000), 16000)
-    (tmp_path / "list.jsonl").write_text(json.dumps({"audio_filepath": "audio/a.wav", "duration": 7.25}) + "\n")
-    (tmp_path / "wav.scp").write_text("a audio/a.wav\n")
+    (tmp_path / "list.jsonl").write_text(
+        json.dumps({"audio_filepath": "audio/a.wav", "duration": 7.25}) + "\n", encoding="utf-8"
+    )
+    (tmp_path / "wav.scp").write_text("a audio/a.wav\n", encoding="utf-8")
     for name, lengths in (
         ("seconds.txt", [1.5, 20.0]),
         ("audio", [0.75]),
@@ -74,7 +76,7 @@ def test_lengths_are_read_from_numbers_folders_and_lists(
 def test_a_file_of_lengths_that_holds_none_is_refused(
     asked: dict[str, Any], toy_bundle: Path, tmp_path: Path, text: str
 ) -> None:
-    (tmp_path / "seconds.txt").write_text(text)
+    (tmp_path / "seconds.txt").write_text(text, encoding="utf-8")
     result = run(toy_bundle, "--data", tmp_path / "seconds.txt")
     assert result.exit_code == 1
     assert "seconds.txt must hold" in result.stderr

@@ -22,7 +22,7 @@ PROTOCOLS = ["grpc", "http"]
 def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = write_certificates(tmp_path_factory.mktemp("certificates"))
     soundfile.write(folder / "four.wav", np.full(4, 0.5), 8000, subtype="FLOAT")
-    (folder / "four.txt").write_text("4 2.0")
+    (folder / "four.txt").write_text("4 2.0", encoding="utf-8")
     return folder
 
 

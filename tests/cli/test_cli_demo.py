@@ -54,7 +54,7 @@ def clips(tmp_path: Path) -> Path:
         soundfile.write(folder / f"{name}.flac", toy_waveform(text), SAMPLE_RATE, subtype="PCM_24")
     references = said | {"two": "seven eleven seven"}
     records = [{"file": f"{name}.flac", "text": text, "voice": "toy"} for name, text in references.items()]
-    (folder / "clips.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (folder / "clips.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records), encoding="utf-8")
     return folder
 
 
@@ -66,7 +66,7 @@ def test_the_demo_serves_transcribes_and_scores_every_clip_in_both_modes(toy_bun
     before = signal.getsignal(signal.SIGTERM)
     # Served along: texts come first, and the speaker model hears the same clips.
     speaker = write_toy_speaker(tmp_path / "speaker")
-    (speaker / "evaluation.json").write_text(json.dumps(EVALUATION))
+    (speaker / "evaluation.json").write_text(json.dumps(EVALUATION), encoding="utf-8")
     result = CliRunner().invoke(
         app, ["demo", "--bundle", str(speaker), "--bundle", str(toy_bundle), "--clips", str(clips)]
     )
@@ -184,7 +184,7 @@ def test_model_cards_tell_the_error_rates_that_the_demo_shows():
 )
 def test_a_damaged_evaluation_of_a_bundle_is_named(tmp_path: Path, text: str, complaint: str):
     assert read_evaluation(tmp_path) is None
-    (tmp_path / "evaluation.json").write_text(text)
+    (tmp_path / "evaluation.json").write_text(text, encoding="utf-8")
     with pytest.raises(BundleError, match=complaint):
         read_evaluation(tmp_path)
 
@@ -263,7 +263,7 @@ def test_an_interrupted_demo_leaves_no_server_behind(toy_bundle: Path, clips: Pa
     ],
 )
 def test_a_damaged_index_is_named_with_its_line(tmp_path: Path, index: str, complaint: str):
-    (tmp_path / "clips.jsonl").write_text(index)
+    (tmp_path / "clips.jsonl").write_text(index, encoding="utf-8")
     with pytest.raises(OperatorError, match=complaint):
         read_clips(tmp_path)
 

@@ -39,7 +39,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         audio[first:behind] = toy_voice(VOICES[name], behind - first, seed=number)
     soundfile.write(folder / "meeting.wav", audio, SAMPLE_RATE, subtype="FLOAT")
     soundfile.write(folder / "ben.wav", toy_voice(VOICES["ben"]), SAMPLE_RATE, subtype="FLOAT")
-    (folder / "truth.rttm").write_text(write_rttm(TRUTH))
+    (folder / "truth.rttm").write_text(write_rttm(TRUTH), encoding="utf-8")
     write_toy_speaker(folder / "toy")
     return folder
 
@@ -59,7 +59,7 @@ def test_turns_are_written_as_text_rttm_and_json(folder: Path, tmp_path: Path) -
     assert err == "speech is found by its level; --vad is better where there is noise"
     code, out, _ = diarize(folder, "--format", "rttm", "--output", tmp_path / "who.rttm")
     assert (code, out) == (0, "")
-    turns = read_rttm((tmp_path / "who.rttm").read_text())
+    turns = read_rttm((tmp_path / "who.rttm").read_text(encoding="utf-8"))
     assert labels(turns) == ["speaker1", "speaker2", "speaker1"]
     assert {each.recording for each in turns} == {"meeting"}
     assert [each.start_s for each in turns] == pytest.approx([start_s - 0.05 for start_s, _, _ in PARTS], abs=0.03)
@@ -147,7 +147,7 @@ def test_options_that_do_not_fit_are_wrong_usage(folder: Path, arguments: list[s
 
 def test_turns_that_others_made_are_scored(folder: Path, tmp_path: Path) -> None:
     guess = tmp_path / "guess.rttm"
-    guess.write_text(write_rttm([Turn("meeting", 0.5, 2.5, "x"), Turn("meeting", 3.1, 8.2, "y")]))
+    guess.write_text(write_rttm([Turn("meeting", 0.5, 2.5, "x"), Turn("meeting", 3.1, 8.2, "y")]), encoding="utf-8")
     code, out, err = run("score", "--reference", folder / "truth.rttm", "--hypothesis", guess)
     assert (code, err) == (0, "")
     assert "meeting" in out
@@ -158,7 +158,7 @@ def test_turns_that_others_made_are_scored(folder: Path, tmp_path: Path) -> None
     code, _, err = run("score", "--hypothesis", guess)
     assert code == 2
     assert "--hypothesis and --reference go together" in err
-    guess.write_text("SPEAKER meeting\n")
+    guess.write_text("SPEAKER meeting\n", encoding="utf-8")
     code, _, err = run("score", "--reference", folder / "truth.rttm", "--hypothesis", guess)
     assert code == 1
     assert "guess.rttm:1: expected 'SPEAKER recording channel start duration" in err

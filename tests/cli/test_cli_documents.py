@@ -36,10 +36,10 @@ def test_formats_that_name_their_recordings_hold_several(toy_bundle: Path, speec
     assert (code, err) == (0, "")
     words = [(line.split()[0], line.split()[4]) for line in out.splitlines()]
     assert words == [("1", "hello"), ("1", "world"), ("2", "seven"), ("2", "7")]
-    (tmp_path / "wav.scp").write_text("first 1.flac\nsecond 2.flac\n")
+    (tmp_path / "wav.scp").write_text("first 1.flac\nsecond 2.flac\n", encoding="utf-8")
     command = ("--wavscp", tmp_path / "wav.scp", "--bundle", toy_bundle, "--output", tmp_path / "all.json")
     assert run(*command, "--format", "json") == (0, "", "")
-    records = [json.loads(line) for line in (tmp_path / "all.json").read_text().splitlines()]
+    records = [json.loads(line) for line in (tmp_path / "all.json").read_text(encoding="utf-8").splitlines()]
     assert [(each["recording"], each["text"]) for each in records] == [("first", TEXTS[0]), ("second", TEXTS[1])]
 
 
@@ -48,11 +48,13 @@ def test_others_get_a_file_for_each(toy_bundle: Path, speech: list[Path], tmp_pa
     assert code == 2
     assert "srt holds one recording and there are 2: add --output DIR" in " ".join(err.split())
     assert run(*speech, "--bundle", toy_bundle, "--format", "srt", "--output", tmp_path / "new") == (0, "", "")
-    found = [read_srt((tmp_path / "new" / f"{number}.srt").read_text()) for number in (1, 2)]
+    found = [read_srt((tmp_path / "new" / f"{number}.srt").read_text(encoding="utf-8")) for number in (1, 2)]
     assert [cue.lines for cues in found for cue in cues] == [[TEXTS[0]], [TEXTS[1]]]
     (tmp_path / "texts").mkdir()
     assert run(*speech, "--bundle", toy_bundle, "--output", tmp_path / "texts") == (0, "", "")
-    assert [(tmp_path / "texts" / f"{number}.txt").read_text() for number in (1, 2)] == [f"{each}\n" for each in TEXTS]
+    assert [(tmp_path / "texts" / f"{number}.txt").read_text(encoding="utf-8") for number in (1, 2)] == [
+        f"{each}\n" for each in TEXTS
+    ]
 
 
 def test_a_single_document_may_go_anywhere(toy_bundle: Path, speech: list[Path], tmp_path: Path) -> None:
@@ -62,7 +64,7 @@ def test_a_single_document_may_go_anywhere(toy_bundle: Path, speech: list[Path],
     assert cue.lines == [TEXTS[0]]
     target = tmp_path / "a.TextGrid"
     assert run(speech[0], "--bundle", toy_bundle, "--format", "textgrid", "--output", target) == (0, "", "")
-    assert [label[2] for label in read_textgrid(target.read_text())["words"]] == TEXTS[0].split()
+    assert [label[2] for label in read_textgrid(target.read_text(encoding="utf-8"))["words"]] == TEXTS[0].split()
 
 
 def test_a_server_is_asked_for_the_times_that_a_format_needs(
@@ -87,7 +89,9 @@ def test_a_journal_repeats_documents(toy_bundle: Path, speech: list[Path], tmp_p
     for name in ("first", "second"):
         assert run(*command, f"{tmp_path / name}/") == (0, "", "")
     for number in (1, 2):
-        assert read_srt((tmp_path / "second" / f"{number}.srt").read_text())[0].lines == [TEXTS[number - 1]]
+        assert read_srt((tmp_path / "second" / f"{number}.srt").read_text(encoding="utf-8"))[0].lines == [
+            TEXTS[number - 1]
+        ]
     code, _, err = run(*(each if each != "srt" else "vtt" for each in command), tmp_path / "third")
     assert code != 0
     assert "journal" in err
@@ -113,7 +117,7 @@ def test_options_that_do_not_go_together_are_refused(
 
 @pytest.mark.parametrize("name", ["../out", "/etc/out", ".."])
 def test_ids_of_lists_lead_out_of_no_folder(name: str, toy_bundle: Path, speech: list[Path], tmp_path: Path) -> None:
-    (tmp_path / "wav.scp").write_text(f"{name} 1.flac\n")
+    (tmp_path / "wav.scp").write_text(f"{name} 1.flac\n", encoding="utf-8")
     code, _, err = run("--wavscp", tmp_path / "wav.scp", "--bundle", toy_bundle, "--output", f"{tmp_path}/out/")
     assert code == 2
     assert "names no file inside of --output" in " ".join(err.split())

@@ -95,14 +95,16 @@ def test_bad_recordings_are_listed_and_the_exit_code_is_one(
     who: str, voices: dict[str, np.ndarray], tmp_path: Path, toy_speaker: Path, served_toy: TritonServer
 ):
     soundfile.write(tmp_path / "short.wav", np.zeros(10), SAMPLE_RATE)
-    with (tmp_path / "wav.scp").open("a") as file:
+    with (tmp_path / "wav.scp").open("a", encoding="utf-8") as file:
         file.write("gone /nowhere/a b.wav\nshort short.wav\n")
     out = tmp_path / "out"
     by = ["--url", served_toy.grpc_address] if who == "server" else ["--bundle", toy_speaker]
     code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, *by)
     assert code == 1
     assert f"error: 2 of 8 recordings failed, see {out}/failures.jsonl; the first is " in err
-    failures = {line["id"]: line for line in map(json.loads, (out / "failures.jsonl").read_text().splitlines())}
+    failures = {
+        line["id"]: line for line in map(json.loads, (out / "failures.jsonl").read_text(encoding="utf-8").splitlines())
+    }
     assert failures["gone"]["path"] == "/nowhere/a b.wav"
     assert "No such file" in failures["gone"]["error"]
     assert "needs at least 0.050 s" in failures["short"]["error"]
@@ -125,7 +127,7 @@ def test_bad_recordings_are_listed_and_the_exit_code_is_one(
 def test_a_list_that_cannot_be_is_refused_and_nothing_is_made(
     line: str, complaint: str, tmp_path: Path, toy_speaker: Path
 ):
-    (tmp_path / "wav.scp").write_text(line)
+    (tmp_path / "wav.scp").write_text(line, encoding="utf-8")
     out = tmp_path / "out"
     code, _, err = run("--wavscp", tmp_path / "wav.scp", "--output-directory", out, "--bundle", toy_speaker)
     assert code == 1
@@ -136,7 +138,7 @@ def test_a_list_that_cannot_be_is_refused_and_nothing_is_made(
 def test_the_path_of_a_line_may_have_spaces_and_all_else(tmp_path: Path, toy_speaker: Path):
     waveform = toy_voice([1, 2, 3])
     soundfile.write(tmp_path / "a b c.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
-    (tmp_path / "wav.scp").write_text("id\ta b c.wav\r\n")  # three fields, as it were
+    (tmp_path / "wav.scp").write_text("id\ta b c.wav\r\n", encoding="utf-8")  # three fields, as it were
     assert (
         run(*("--wavscp", tmp_path / "wav.scp", "--output-directory", tmp_path / "deep/out", "--bundle", toy_speaker))[
             0
@@ -150,7 +152,7 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
     waveform = toy_voice([1, 2, 3])
     (tmp_path / "data").mkdir()
     soundfile.write(tmp_path / "data" / "a.wav", waveform, SAMPLE_RATE, subtype="FLOAT")
-    (tmp_path / "list.json").write_text('{"audio_filepath": "data/a.wav", "id": "anna"}')
+    (tmp_path / "list.json").write_text('{"audio_filepath": "data/a.wav", "id": "anna"}', encoding="utf-8")
     by = ["--bundle", toy_speaker]
     assert run("--data-dir", tmp_path / "data", "--output-directory", tmp_path / "one", *by)[0] == 0
     check(tmp_path / "one", {"a.wav": waveform})
@@ -171,7 +173,7 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
     ],
 )
 def test_wrong_usage_is_said(arguments: list[str], complaint: str, tmp_path: Path):
-    (tmp_path / "wav.scp").write_text("a a.wav")
+    (tmp_path / "wav.scp").write_text("a a.wav", encoding="utf-8")
     if arguments and arguments[-1] == __file__:
         arguments = [*arguments[:-1], str(tmp_path / "wav.scp")]
     code, _, err = run("--output-directory", tmp_path / "out", *arguments)

@@ -208,7 +208,7 @@ def test_trtexec_serves_where_only_that_exists(monkeypatch: pytest.MonkeyPatch, 
 @needs_tensorrt
 def test_ctrl_c_ends_a_build_and_leaves_nothing(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "engine", "demo-asr"]
-    with subprocess.Popen([*command, "--output", tmp_path / "b"], stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen([*command, "--output", tmp_path / "b"], stderr=subprocess.PIPE, encoding="utf-8") as process:
         assert process.stderr is not None
         assert any("building encoder.plan" in line for line in process.stderr)
         process.send_signal(signal.SIGINT)

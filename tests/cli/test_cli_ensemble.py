@@ -30,7 +30,7 @@ def test_a_file_becomes_an_ensemble_and_its_steps(folder: Path) -> None:
     assert [model.name for model in read_repository(repository)] == names
     assert is_all_ours(repository)
     assert backends_of(repository) == set()
-    config = from_text((repository / "mean-length" / "config.pbtxt").read_text())
+    config = from_text((repository / "mean-length" / "config.pbtxt").read_text(encoding="utf-8"))
     steps = {step.model_name: (dict(step.input_map), dict(step.output_map)) for step in config.ensemble_scheduling.step}
     assert steps["mean-length-tokenizer"] == (
         {"text": "TEXT"},
@@ -45,7 +45,9 @@ def test_a_file_becomes_an_ensemble_and_its_steps(folder: Path) -> None:
 def test_steps_that_an_ensemble_no_longer_has_are_removed(folder: Path) -> None:
     repository = folder / "repository"
     run("ensemble", folder / "spec.yaml", "--output", repository, "--no-check")
-    (folder / "spec.yaml").write_text(SPEC.replace("pool", "mean").replace("steps:mean", "steps:pool"))
+    (folder / "spec.yaml").write_text(
+        SPEC.replace("pool", "mean").replace("steps:mean", "steps:pool"), encoding="utf-8"
+    )
     assert run("ensemble", folder / "spec.yaml", "--output", repository, "--no-check").exit_code == 0
     assert sorted(path.name for path in repository.iterdir()) == [
         *("mean-length", "mean-length-mean", "mean-length-scale", "mean-length-tokenizer")
@@ -53,7 +55,7 @@ def test_steps_that_an_ensemble_no_longer_has_are_removed(folder: Path) -> None:
 
 
 def test_wires_that_do_not_fit_leave_nothing(folder: Path) -> None:
-    (folder / "spec.yaml").write_text(SPEC.replace("x: tokenizer.lengths", "x: tokenizer.counts"))
+    (folder / "spec.yaml").write_text(SPEC.replace("x: tokenizer.lengths", "x: tokenizer.counts"), encoding="utf-8")
     result = run("ensemble", folder / "spec.yaml", "--output", folder / "repository")
     assert result.exit_code == 1
     assert "error: ensemble mean-length: step scale, input x: tokenizer.counts is INT64 [1]" in result.stderr
@@ -99,10 +101,10 @@ def test_many_answers_cannot_be_cached(folder: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_step_may_be_left_to_a_backend_of_triton(folder: Path) -> None:
     native = SPEC.replace("bundle: scaled", "bundle: scaled\n    platform: native\n    instances: 2")
-    (folder / "spec.yaml").write_text(native)
+    (folder / "spec.yaml").write_text(native, encoding="utf-8")
     result = run("ensemble", folder / "spec.yaml", "--output", folder / "repository", "--no-check")
     assert result.exit_code == 0, result.stderr
-    config = from_text((folder / "repository" / "mean-length-scale" / "config.pbtxt").read_text())
+    config = from_text((folder / "repository" / "mean-length-scale" / "config.pbtxt").read_text(encoding="utf-8"))
     assert (config.platform, config.instance_group[0].count) == ("onnxruntime_onnx", 2)
     assert backends_of(folder / "repository") == {"onnxruntime"}
     assert (folder / "repository" / "mean-length-scale" / "1" / "model.onnx").is_file()

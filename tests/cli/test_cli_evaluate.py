@@ -46,8 +46,8 @@ def toys(tmp_path: Path) -> list[str | Path]:
     """The options that name audio which the toy bundle transcribes to `SAID`."""
     for name, text in SAID.items():
         soundfile.write(tmp_path / f"{name}.wav", toy_waveform(text), SAMPLE_RATE, subtype="FLOAT")
-    (tmp_path / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in SAID))
-    (tmp_path / "text").write_text("".join(f"{name} {text}\n" for name, text in REFERENCES.items()))
+    (tmp_path / "wav.scp").write_text("".join(f"{name} {name}.wav\n" for name in SAID), encoding="utf-8")
+    (tmp_path / "text").write_text("".join(f"{name} {text}\n" for name, text in REFERENCES.items()), encoding="utf-8")
     return ["--wavscp", tmp_path / "wav.scp", "--trans", tmp_path / "text"]
 
 
@@ -55,7 +55,7 @@ def toys(tmp_path: Path) -> list[str | Path]:
 def clips(tmp_path: Path) -> list[str | Path]:
     """The options that name the shipped clips."""
     lines = [{"audio_filepath": clip.path.name, "text": clip.reference} for clip in read_clips()]
-    (tmp_path / "clips.json").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / "clips.json").write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     return ["--manifest", tmp_path / "clips.json", "--data-dir", SHIPPED_CLIPS]
 
 
@@ -159,10 +159,10 @@ def test_a_folder_is_scored_by_the_texts_in_it_and_manifests_by_their_own(
         {"transcript": text, "files": [{"fname": f"{name}.wav", "speed": 1.0}], "original_duration": seconds}
         for seconds, (name, text) in enumerate(REFERENCES.items())
     ]
-    (tmp_path / "one.json").write_text(json.dumps(rows[:1]))
-    (tmp_path / "rest.json").write_text(json.dumps(rows[1:]))
+    (tmp_path / "one.json").write_text(json.dumps(rows[:1]), encoding="utf-8")
+    (tmp_path / "rest.json").write_text(json.dumps(rows[1:]), encoding="utf-8")
     for name, text in REFERENCES.items():
-        (tmp_path / f"{name}.txt").write_text(text)
+        (tmp_path / f"{name}.txt").write_text(text, encoding="utf-8")
     folder = ("--data-dir", tmp_path)
     both = ("--manifest", f"{tmp_path}/one.json,{tmp_path}/rest.json", *folder)
     scored = []
@@ -242,7 +242,7 @@ def test_what_cannot_be_written_is_said_before_anything_is_recognised(
     # Permissions mean nothing to root, which tests may run as.
     locked = tmp_path if folder else tmp_path / "r.json"
     if not folder:
-        (tmp_path / "r.json").write_text("kept")
+        (tmp_path / "r.json").write_text("kept", encoding="utf-8")
     monkeypatch.setattr("os.access", lambda path, mode: mode != os.W_OK or Path(path) != locked)
     code, out, err = run("--bundle", toy_bundle, *toys, "--json", tmp_path / "r.json")
     assert (code, out) == (2, "")
@@ -254,7 +254,7 @@ def test_other_references_than_the_baselines_are_found_before_anything_is_recogn
     toy_bundle: Path, toys: list[str | Path], tmp_path: Path
 ):
     assert run("--bundle", toy_bundle, *toys, "--json", tmp_path / "before.json")[0] == 0
-    (tmp_path / "text").write_text("hello hello\nseven seven 8\ntri tritone\n")
+    (tmp_path / "text").write_text("hello hello\nseven seven 8\ntri tritone\n", encoding="utf-8")
     code, out, err = run("--bundle", toy_bundle, *toys, "--baseline", tmp_path / "before.json")
     assert (code, out) == (1, "")
     assert "error: hello: the reference is 'hello world' in" in err
@@ -325,14 +325,14 @@ def test_ctrl_c_leaves_a_partial_report_and_a_journal_to_go_on_with(tmp_path: Pa
     # The toy server sleeps as long as the first sample says: the third file keeps it busy until the interrupt.
     for name, seconds in (("hello", 0), ("seven", 0), ("tri", 1.5)):
         soundfile.write(tmp_path / f"{name}.wav", np.full(16000, float(seconds)), 16000, subtype="FLOAT")
-    (tmp_path / "text").write_text("hello done\nseven gone\ntri done\n")
+    (tmp_path / "text").write_text("hello done\nseven gone\ntri done\n", encoding="utf-8")
     outputs = ["--json", str(tmp_path / "r.json"), "--html", str(tmp_path / "r.html")]
     journal = tmp_path / "r.journal.jsonl"
     with toy_server(tmp_path / "repository", "slow") as server:
         options = ["--url", server.grpc_address, "--concurrency", "1", *map(str, toys), *outputs]
         command = [sys.executable, "-u", "-c", "from tritone.cli.main import app; app()", "evaluate", *options]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as waiting:
-            while not journal.exists() or journal.read_text().count('"id"') < 2:
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="utf-8") as waiting:
+            while not journal.exists() or journal.read_text(encoding="utf-8").count('"id"') < 2:
                 assert waiting.poll() is None, waiting.communicate()
                 time.sleep(0.02)
             waiting.send_signal(signal.SIGINT)

@@ -69,9 +69,9 @@ def test_models_are_listed_and_described(server: TritonServer, protocol: str):
 def test_a_version_that_does_not_load_leaves_the_one_before(server: TritonServer, repository: Path):
     url = url_of(server, "grpc")
     code = repository / "count" / "1" / "model.py"
-    good = code.read_text()
+    good = code.read_text(encoding="utf-8")
     try:
-        code.write_text("raise RuntimeError('no weights')")
+        code.write_text("raise RuntimeError('no weights')", encoding="utf-8")
         failed, _, told = run("load", "count", "--url", url)
         assert failed == 1
         assert "model 'count' did not load, version 1 goes on serving" in told
@@ -80,7 +80,7 @@ def test_a_version_that_does_not_load_leaves_the_one_before(server: TritonServer
         with Client(url) as client:
             assert client.transcribe(np.ones(800, np.float32), model="count").text == "800 800.0"
     finally:
-        code.write_text(good)
+        code.write_text(good, encoding="utf-8")
     assert run("load", "count", "--url", url)[1].split()[4:7] == ["count", "1", "READY"]
 
 

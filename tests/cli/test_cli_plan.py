@@ -41,7 +41,7 @@ def test_a_plan_of_requests_is_a_table_and_json(measurements: Path, tmp_path: Pa
     assert code == 0
     assert said == f"wrote {out}"
     assert "cost / audio h" in " ".join(shown.split()) or "audio h" in shown
-    sizes = json.loads(out.read_text())["sizes"]
+    sizes = json.loads(out.read_text(encoding="utf-8"))["sizes"]
     assert [(each["needed"], each["replicas"], each["gpus"]) for each in sizes] == [
         (2, 3, 3),
         (3, 4, 4),
@@ -52,13 +52,13 @@ def test_a_plan_of_requests_is_a_table_and_json(measurements: Path, tmp_path: Pa
 
 
 def test_streams_under_an_autoscaler_are_simulated(measurements: Path, tmp_path: Path) -> None:
-    (tmp_path / "hpa.yaml").write_text(HPA)
+    (tmp_path / "hpa.yaml").write_text(HPA, encoding="utf-8")
     load = ("--streams", 60, "--lengths", 1800, "--hpa", tmp_path / "hpa.yaml")
     code, shown, _ = run(measurements, *load, "--metric", "slots_used=occupied", "--output", tmp_path / "out")
     assert code == 0
     assert "fixed" in shown
     assert "hpa" in shown
-    found = json.loads((tmp_path / "out" / "plan.json").read_text())
+    found = json.loads((tmp_path / "out" / "plan.json").read_text(encoding="utf-8"))
     assert found["load"]["streams"] == pytest.approx(60)
     # 60 of 50 slots a replica, 70 % of them wanted: never fewer than two replicas once they are there
     assert min(found["days"][1]["replicas_ready"][12:]) >= 2

@@ -33,7 +33,7 @@ def test_a_repository_is_built_into_storage_pulled_changed_and_rolled_back(
     assert run("repo", "diff", here, ADDRESS)[0] == []
     code = here / "toy" / "1" / "model.py"
     code.chmod(0o644)
-    code.write_text(code.read_text() + "\n")
+    code.write_text(code.read_text(encoding="utf-8") + "\n", encoding="utf-8")
     out, told = run("repo", "diff", here, ADDRESS, code=1)
     assert out == ["! toy/*/model.py"]
     assert told == "1 files differ, 0 on the left alone, 0 on the right alone\n"
@@ -53,7 +53,7 @@ def test_a_bundle_is_pushed_listed_and_pulled(objects: ObjectServer, toy_bundle:
     assert run("repo", "push", toy_bundle, "s3://bucket/toy")[0] == ["s3://bucket/toy\tunchanged"]
     assert "manifest.json" in [line.split()[0] for line in run("repo", "ls", "s3://bucket/toy")[0]]
     assert run("repo", "pull", "s3://bucket/toy", tmp_path / "copy")[0] == [str(tmp_path / "copy")]
-    assert json.loads((tmp_path / "copy" / "manifest.json").read_text())["name"] == "toy"
+    assert json.loads((tmp_path / "copy" / "manifest.json").read_text(encoding="utf-8"))["name"] == "toy"
     assert run("repo", "diff", tmp_path / "copy", "s3://bucket/toy")[0] == []
 
 

@@ -19,11 +19,11 @@ def run(*arguments: str | Path) -> tuple[int, str, str]:
 def write_vectors(folder: Path, name: str, vectors: dict[str, list[float]]) -> Path:
     """A text archive and its list, by hand."""
     place, listed = 0, []
-    with (folder / f"{name}.ark").open("w") as ark:
+    with (folder / f"{name}.ark").open("w", encoding="utf-8") as ark:
         for key, values in vectors.items():
             listed.append(f"{key} {name}.ark:{place + len(key) + 1}\n")
             place += ark.write(f"{key}  [ {' '.join(map(str, values))} ]\n")
-    (folder / f"{name}.scp").write_text("".join(listed))
+    (folder / f"{name}.scp").write_text("".join(listed), encoding="utf-8")
     return folder / f"{name}.scp"
 
 
@@ -31,7 +31,7 @@ def write_vectors(folder: Path, name: str, vectors: dict[str, list[float]]) -> P
 def lists(tmp_path: Path) -> Path:
     write_vectors(tmp_path, "x", {"a": [1, 0], "b": [3, 4], "c": [0, 2], "d": [4, 3]})
     write_vectors(tmp_path, "cohort", {"s": [1, 1], "t": [1, -1], "u": [-1, 2]})
-    (tmp_path / "trials").write_text("a b target\na c nontarget\nb d target\nc d nontarget\n")
+    (tmp_path / "trials").write_text("a b target\na c nontarget\nb d target\nc d nontarget\n", encoding="utf-8")
     return tmp_path
 
 
@@ -39,7 +39,10 @@ def test_cosines_are_written_as_upstream_writes_them_and_counted(lists: Path) ->
     found = lists / "out.score"
     code, out, err = run("--trials", lists / "trials", "--embeddings", lists / "x.scp", "--output", found)
     assert (code, err) == (0, f"wrote {found}")
-    assert found.read_text() == "a b 0.60000 target\na c 0.00000 nontarget\nb d 0.96000 target\nc d 0.60000 nontarget\n"
+    assert (
+        found.read_text(encoding="utf-8")
+        == "a b 0.60000 target\na c 0.00000 nontarget\nb d 0.96000 target\nc d 0.60000 nontarget\n"
+    )
     # one target and one non-target share 0.6: refused together both kinds lose one of two, accepted together none
     assert "EER (%)                                 25.000" in out
     assert "2 target and 2 nontarget trials" in out
@@ -61,20 +64,22 @@ def test_json_has_all_figures_and_a_cost_for_each_p_target(lists: Path) -> None:
 
 def test_a_mean_is_subtracted_and_a_second_one_is_warned_of(lists: Path) -> None:
     np.save(lists / "mean.npy", np.array([1.0, 1.0]))
-    (lists / "trials").write_text("a b\nb d\n")
+    (lists / "trials").write_text("a b\nb d\n", encoding="utf-8")
     given = ("--trials", lists / "trials", "--embeddings", lists / "x.scp", "--output", lists / "out")
     code, out, err = run(*given, "--cal-mean", lists / "mean.npy")
     assert (code, out, "warning" in err) == (0, "", False)
     # (0, -1) with (2, 3), and (2, 3) with (3, 2)
-    assert (lists / "out").read_text() == f"a b {-3 / 13**0.5:.5f}\nb d {12 / 13:.5f}\n"
-    (lists / "embed.json").write_text(json.dumps({"embeddings": 1, "made_by": {"mean_subtracted": "true"}}))
+    assert (lists / "out").read_text(encoding="utf-8") == f"a b {-3 / 13**0.5:.5f}\nb d {12 / 13:.5f}\n"
+    (lists / "embed.json").write_text(
+        json.dumps({"embeddings": 1, "made_by": {"mean_subtracted": "true"}}), encoding="utf-8"
+    )
     assert "has subtracted a mean already" in run(*given, "--cal-mean", lists / "cohort.scp")[2]
     assert "warning" not in run(*given)[2]
 
 
 def test_a_cohort_normalises_and_models_are_means_of_utterances(lists: Path) -> None:
-    (lists / "spk2utt").write_text("m a c\n")
-    (lists / "trials").write_text("m b target\nm d nontarget\n")
+    (lists / "spk2utt").write_text("m a c\n", encoding="utf-8")
+    (lists / "trials").write_text("m b target\nm d nontarget\n", encoding="utf-8")
     code, _, err = run(
         *("--trials", lists / "trials", "--embeddings", lists / "x.scp", "--enroll", lists / "spk2utt"),
         *("--cohort", lists / "cohort.scp", "--output", lists / "out", "--no-intervals"),
@@ -86,7 +91,7 @@ def test_a_cohort_normalises_and_models_are_means_of_utterances(lists: Path) -> 
     against = [cohort @ (each / np.linalg.norm(each)) for each in (model, test)]
     score = round(float(model @ test / np.linalg.norm(model) / 5), 5)
     expected = 0.5 * sum((score - each.mean()) / each.std() for each in against)
-    name, other, value, label, *side = (lists / "out").read_text().splitlines()[0].split()
+    name, other, value, label, *side = (lists / "out").read_text(encoding="utf-8").splitlines()[0].split()
     assert (name, other, label) == ("m", "b", "target")
     assert float(value) == pytest.approx(expected, abs=2e-5)
     lengths = [np.linalg.norm(model), 5.0]
@@ -98,15 +103,15 @@ def test_scores_made_before_are_normalised_and_utterances_of_a_cohort_averaged(l
     assert run("--trials", lists / "trials", *given, "--output", lists / "1")[0] == 0
     assert run("--trials", lists / "trials", *given[:2], "--output", lists / "plain")[0] == 0
     assert run("--scores", lists / "plain", *given, "--output", lists / "2")[0] == 0
-    assert (lists / "1").read_text() == (lists / "2").read_text()
-    (lists / "spk2utt").write_text("one s\ntwo t u\n")
+    assert (lists / "1").read_text(encoding="utf-8") == (lists / "2").read_text(encoding="utf-8")
+    (lists / "spk2utt").write_text("one s\ntwo t u\n", encoding="utf-8")
     grouped = (*given, "--cohort-spk2utt", lists / "spk2utt")
     assert run("--trials", lists / "trials", *grouped, "--output", lists / "3")[0] == 0
-    assert (lists / "3").read_text() != (lists / "1").read_text()
+    assert (lists / "3").read_text(encoding="utf-8") != (lists / "1").read_text(encoding="utf-8")
 
 
 def test_a_det_curve_is_drawn_and_speakers_make_the_intervals(lists: Path) -> None:
-    (lists / "who").write_text("s1 a b\ns2 c\ns3 d\n")
+    (lists / "who").write_text("s1 a b\ns2 c\ns3 d\n", encoding="utf-8")
     given = ("--trials", lists / "trials", "--embeddings", lists / "x.scp", "--spk2utt", lists / "who")
     code, out, err = run(*given, "--det", lists / "det.png")
     assert code == 0
@@ -134,7 +139,7 @@ def test_a_det_curve_is_drawn_and_speakers_make_the_intervals(lists: Path) -> No
     ],
 )
 def test_options_that_make_no_sense_are_usage_errors(options: list[str], complaint: str, lists: Path) -> None:
-    (lists / "bare").write_text("a b\n")
+    (lists / "bare").write_text("a b\n", encoding="utf-8")
     code, out, err = run(*(each.format(lists) for each in options))
     assert (code, out) == (2, "")
     assert complaint in err
@@ -151,22 +156,24 @@ def test_options_that_make_no_sense_are_usage_errors(options: list[str], complai
     ],
 )
 def test_what_is_wrong_with_a_file_is_one_line(options: list[str], complaint: str, lists: Path) -> None:
-    (lists / "absent").write_text("a y target\nz b nontarget\n")
-    (lists / "one").write_text("a b target\n")
+    (lists / "absent").write_text("a y target\nz b nontarget\n", encoding="utf-8")
+    (lists / "one").write_text("a b target\n", encoding="utf-8")
     code, out, err = run(*(each.format(lists) for each in options))
     assert (code, out) == (1, "")
     assert complaint.format(lists) in err
 
 
 def test_several_lists_of_trials_have_a_row_each_and_none_is_dropped(lists: Path) -> None:
-    (lists / "hard").write_text("a b target\na d nontarget\n")
+    (lists / "hard").write_text("a b target\na d nontarget\n", encoding="utf-8")
     both = ("--trials", lists / "trials", "--trials", lists / "hard", "--embeddings", lists / "x.scp")
     code, out, err = run(*both, "--no-intervals", "--output", lists / "scores")
     assert (code, err) == (0, f"wrote {lists}/scores/trials.score wrote {lists}/scores/hard.score")
     rows = {words[0]: words[1:] for words in map(str.split, out.splitlines()) if words}
     assert rows["trials.score"][:3] == ["2", "2", "25.000"]
     assert rows["hard.score"][:3] == ["1", "1", "100.000"]  # the only target is below the only other
-    assert (lists / "scores" / "hard.score").read_text() == "a b 0.60000 target\na d 0.80000 nontarget\n"
+    assert (lists / "scores" / "hard.score").read_text(
+        encoding="utf-8"
+    ) == "a b 0.60000 target\na d 0.80000 nontarget\n"
     code, out, _ = run(*both, "--no-intervals", "--json")
     found = [json.loads(line) for line in out.splitlines()]
     assert [(Path(each["trials"]).name, each["eer"]["value"]) for each in found] == [("trials", 0.25), ("hard", 1.0)]
@@ -177,7 +184,7 @@ def test_several_lists_of_trials_have_a_row_each_and_none_is_dropped(lists: Path
 
 def test_what_several_lists_cannot_have_is_said(lists: Path) -> None:
     (lists / "other").mkdir()
-    (lists / "other" / "trials").write_text("a b target\na d nontarget\n")
+    (lists / "other" / "trials").write_text("a b target\na d nontarget\n", encoding="utf-8")
     given = ("--embeddings", lists / "x.scp", "--trials", lists / "trials")
     for options, complaint in (
         (("--trials", lists / "trials"), "a list is given twice"),

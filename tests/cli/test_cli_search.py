@@ -134,7 +134,7 @@ def test_a_transducer_has_options_of_its_own(tmp_path: Path):
     code, out, err = run("build", bundle, "--output", repo, *served, "--max-symbols", "3")
     assert (code, out.split("\t")[:2]) == (0, ["transducer", "streaming"])
     assert err.startswith("compiling the search")
-    config = (repo / "transducer" / "config.pbtxt").read_text()
+    config = (repo / "transducer" / "config.pbtxt").read_text(encoding="utf-8")
     assert re.findall(r'key: "max_symbols"\s*value \{\s*string_value: "(\d+)"', config) == ["3"]
 
 
@@ -198,8 +198,8 @@ def test_parameters_that_make_no_sense_are_wrong_usage(text: str):
 
 
 def test_an_evaluation_of_a_server_can_say_how_to_search(served_toy: TritonServer, speech: Path, tmp_path: Path):
-    (tmp_path / "wav.scp").write_text(f"a {speech}\n")
-    (tmp_path / "text").write_text("a ab\n")
+    (tmp_path / "wav.scp").write_text(f"a {speech}\n", encoding="utf-8")
+    (tmp_path / "text").write_text("a ab\n", encoding="utf-8")
     files = ["--wavscp", tmp_path / "wav.scp", "--trans", tmp_path / "text", "--json", tmp_path / "result.json"]
     model = f"grpc://{served_toy.grpc_address}/toy"
     compared = ["--compare", f"beam={model},search=prefix-beam,beam=4", "--compare", f"bad={model},search=rescoring"]
@@ -208,7 +208,7 @@ def test_an_evaluation_of_a_server_can_say_how_to_search(served_toy: TritonServe
     )
     assert code == 1
     assert "bad: 1 of 1 utterances failed" in err
-    systems = [each["system"] for each in json.loads((tmp_path / "result.json").read_text())["systems"]]
+    systems = [each["system"] for each in json.loads((tmp_path / "result.json").read_text(encoding="utf-8"))["systems"]]
     assert [each.get("search") for each in systems] == ["prefix-beam", "prefix-beam", "rescoring"]
     assert run("evaluate", "--bundle", "b", "--parameters", "beam=3", *files)[0] == 2
 

@@ -69,7 +69,7 @@ def test_a_stream_writes_the_segments_that_it_ends(where: tuple[str | Path, ...]
 
 
 def test_each_recording_may_have_a_file(silero_bundle: Path, detector: tritone.Detector, tmp_path: Path) -> None:
-    (tmp_path / "wav.scp").write_text(f"one {CLIPS[0]}\nothers/two {CLIPS[1]}\n")
+    (tmp_path / "wav.scp").write_text(f"one {CLIPS[0]}\nothers/two {CLIPS[1]}\n", encoding="utf-8")
     code, out, err = run(
         *(
             "--wavscp",
@@ -83,7 +83,9 @@ def test_each_recording_may_have_a_file(silero_bundle: Path, detector: tritone.D
         )
     )
     assert (code, out, err) == (0, "", "")
-    records = [json.loads((tmp_path / "out" / name).read_text()) for name in ("one.json", "others/two.json")]
+    records = [
+        json.loads((tmp_path / "out" / name).read_text(encoding="utf-8")) for name in ("one.json", "others/two.json")
+    ]
     for path, record in zip(CLIPS, records, strict=True):
         assert SpeechActivity.from_dict(record) == detector.detect(path).get()
 
@@ -107,7 +109,7 @@ def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle:
     code, out, _ = run(*command, "--reference", truth, "--padding-s", "0", "--output", found, "--collar-s", "0.01")
     rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.split()}
     assert (code, rows["all"][6]) == (0, "30")  # ms: the padding, but where the audio ends
-    assert len(found.read_text().splitlines()) == len(truth.read_text().splitlines())
+    assert len(found.read_text(encoding="utf-8").splitlines()) == len(truth.read_text(encoding="utf-8").splitlines())
     code, _, err = run("absent.wav", "--bundle", silero_bundle, "--reference", truth)
     assert code == 1
     assert "it has clip-01, clip-02, and the recordings are called absent" in err

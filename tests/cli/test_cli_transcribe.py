@@ -148,10 +148,12 @@ def test_texts_are_written_for_people(toy_bundle: Path, speech: list[Path], stre
 
 def test_folders_and_manifests_stand_for_the_files_in_them(toy_bundle: Path, speech: list[Path], tmp_path: Path):
     texts = dict(zip(speech, ("hello world", "seven 7", "tritone"), strict=True))
-    (tmp_path / "notes.txt").write_text("no audio")
+    (tmp_path / "notes.txt").write_text("no audio", encoding="utf-8")
     rows = [{"audio_filepath": path.name, "duration": 1.0} for path in speech]
-    (tmp_path / "nemo.json").write_text("\n".join(map(json.dumps, rows[:2])))
-    (tmp_path / "rest.json").write_text(json.dumps([{"files": [{"fname": speech[2].name, "speed": 1}]}]))
+    (tmp_path / "nemo.json").write_text("\n".join(map(json.dumps, rows[:2])), encoding="utf-8")
+    (tmp_path / "rest.json").write_text(
+        json.dumps([{"files": [{"fname": speech[2].name, "speed": 1}]}]), encoding="utf-8"
+    )
     sets: list[tuple[list[str | Path], list[Path]]] = [
         ([tmp_path], sorted(speech)),
         (["--data-dir", tmp_path], sorted(speech)),
@@ -173,7 +175,7 @@ def test_lists_that_say_nothing_or_too_much_are_told_before_anything_runs(tmp_pa
         code, out, err = run(*arguments, "--url", "localhost:1")
         assert (code, out) == (2, "")
         assert complaint in " ".join(err.replace("│", " ").split())
-    (tmp_path / "m.json").write_text('{"path": "/a.wav"}')
+    (tmp_path / "m.json").write_text('{"path": "/a.wav"}', encoding="utf-8")
     for paths, complaint in (
         ([tmp_path], "no audio in the folder"),
         (["--manifest", tmp_path / "gone.json"], "cannot read"),
@@ -258,7 +260,7 @@ def test_the_limit_on_a_files_length_can_be_raised_here(toy_bundle: Path, speech
 
 def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path], tmp_path: Path):
     listed = tmp_path / "wav.scp"
-    listed.write_text(f"one {speech[0].name}\ntwo {speech[2]}\n")
+    listed.write_text(f"one {speech[0].name}\ntwo {speech[2]}\n", encoding="utf-8")
     code, out, _ = run("--bundle", toy_bundle, "--wavscp", listed)
     assert (code, out) == (0, f"{speech[0]}\thello world\n{speech[2]}\ttritone\n")
     for wrong, complaint in (
@@ -277,7 +279,7 @@ def test_a_journal_that_was_cut_off_is_gone_on_with_to_the_same_output(tmp_path:
         soundfile.write(
             tmp_path / f"{number:02d}.wav", np.random.default_rng(number).normal(0, 0.1, 3000 + 90 * number), 16000
         )
-    (tmp_path / "07.wav").write_text("no audio")
+    (tmp_path / "07.wav").write_text("no audio", encoding="utf-8")
     arguments = [tmp_path, "--bundle", toy_bundle, "--details", "--timestamps"]
     whole = run(*arguments)
     journal = tmp_path / "journal"

@@ -36,9 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write_toy_speaker(folder / "plain")
     write_toy_speaker(folder / "judge", name="judge")
     manifest = folder / "judge" / "manifest.json"
-    content = json.loads(manifest.read_text())
+    content = json.loads(manifest.read_text(encoding="utf-8"))
     content["embedding"]["threshold"] = 0.9
-    manifest.write_text(json.dumps(content))
+    manifest.write_text(json.dumps(content), encoding="utf-8")
     assert Bundle.open(folder / "judge").manifest.embedding is not None
     return folder
 

@@ -25,8 +25,8 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
     folder = tmp_path_factory.mktemp("repository")
     with toy_server(folder, "count", "running") as server:
         shutil.copytree(folder / "count", folder / "broken")
-        (folder / "broken" / "config.pbtxt").write_text('name: "broken" backend: "python"')
-        (folder / "broken" / "1" / "model.py").write_text("raise RuntimeError('no weights')")
+        (folder / "broken" / "config.pbtxt").write_text('name: "broken" backend: "python"', encoding="utf-8")
+        (folder / "broken" / "1" / "model.py").write_text("raise RuntimeError('no weights')", encoding="utf-8")
         with (
             triton.InferenceServerClient(server.http_address) as control,
             pytest.raises(InferenceServerException, match="no weights"),

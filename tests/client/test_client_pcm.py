@@ -134,7 +134,7 @@ def test_what_a_killed_process_left_is_removed(either_server: TritonServer) -> N
         [sys.executable, "-c", code, either_server.grpc_address, either_server.options.key],
         check=False,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
     )
     name = f"{regions.PREFIX}{done.stdout.strip()}-"
     assert list(regions.FOLDER.glob(f"{name}*")), done.stderr

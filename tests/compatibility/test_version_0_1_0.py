@@ -114,7 +114,7 @@ def test_its_models_are_known_with_their_modes(repository: Path) -> None:
 
 @pytest.mark.parametrize("shim", sorted(DATA.rglob("model.py")), ids=lambda path: path.parts[-3])
 def test_a_shim_imports_only_what_there_is(shim: Path) -> None:
-    _, statement = ast.parse(shim.read_text()).body  # the first is its docstring
+    _, statement = ast.parse(shim.read_text(encoding="utf-8")).body  # the first is its docstring
     assert isinstance(statement, ast.ImportFrom)
     package, _, module = str(statement.module).rpartition(".")
     assert package == "tritone.backend"

@@ -119,15 +119,15 @@ def test_a_reference_may_have_a_file_of_its_own(folder: Path) -> None:
 
 
 def test_several_manifests_are_one_list(folder: Path) -> None:
-    (folder / "one.json").write_text('[{"path": "a.wav", "text": "x"}]')
-    (folder / "sub" / "two.json").write_text('{"path": "c.flac", "text": "y"}\n')
+    (folder / "one.json").write_text('[{"path": "a.wav", "text": "x"}]', encoding="utf-8")
+    (folder / "sub" / "two.json").write_text('{"path": "c.flac", "text": "y"}\n', encoding="utf-8")
     both = [folder / "one.json", folder / "sub" / "two.json"]
     assert [each.audio for each in read_utterances(manifest=both)] == [folder / "a.wav", folder / "sub" / "c.flac"]
     with pytest.raises(InputError, match=r"two\.json:1: .*c\.flac is missing\. .*the data folder that was given"):
         read_utterances(manifest=both, data_dir=folder)
     with pytest.raises(InputError, match=r"one\.json, item 1: 'a\.wav' was listed in item 1 already"):
         read_utterances(manifest=[both[0], both[0]])
-    (folder / "three.json").write_text('{"path": "a.wav", "text": "x"}\n')
+    (folder / "three.json").write_text('{"path": "a.wav", "text": "x"}\n', encoding="utf-8")
     with pytest.raises(InputError, match=r"three\.json:1: 'a\.wav' was listed in .*one\.json, item 1 already"):
         read_utterances(manifest=[both[0], folder / "three.json"])
 
@@ -162,8 +162,8 @@ def test_utterances_are_chosen_by_the_durations_of_manifests(folder: Path) -> No
 
 
 def test_a_folder_is_a_list_of_what_is_in_it_with_the_texts_beside(folder: Path) -> None:
-    (folder / "sub" / "1-2.trans.txt").write_text("c SO IT GOES\nd NOT HERE\n")
-    (folder / "a.txt").write_text("what a\nday\n")
+    (folder / "sub" / "1-2.trans.txt").write_text("c SO IT GOES\nd NOT HERE\n", encoding="utf-8")
+    (folder / "a.txt").write_text("what a\nday\n", encoding="utf-8")
     os.mkfifo(folder / "sub" / "2.trans.txt")  # nobody writes to it
     for name in (".hidden.wav", "notes.md", "sub/.cache/x.wav"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -177,7 +177,7 @@ def test_a_folder_is_a_list_of_what_is_in_it_with_the_texts_beside(folder: Path)
         InputError, match=r"b b\.wav: 'b b\.wav' has no reference beside it \(\*\.trans\.txt, or b b\.txt\)"
     ):
         read_utterances(data_dir=folder)
-    (folder / "sub" / "3.trans.txt").write_text("c AGAIN\n")
+    (folder / "sub" / "3.trans.txt").write_text("c AGAIN\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"3\.trans\.txt:1: 'c' has a reference already, .*1-2\.trans\.txt:1"):
         read_utterances(data_dir=folder, need_text=False)
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"
 CHART = FOLDER / "chart"
 HELM = shutil.which("helm", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-CUSTOM = yaml.safe_load((Path(__file__).parent / "custom_resources.yaml").read_text())
+CUSTOM = yaml.safe_load((Path(__file__).parent / "custom_resources.yaml").read_text(encoding="utf-8"))
 OLDEST, NEWER = "1.27", ("1.33", "1.36")  # the oldest is what the chart asks for
 POD: tuple[str, ...] = (
     "serviceAccountName",
@@ -84,7 +84,9 @@ pytestmark = pytest.mark.skipif(HELM is None, reason="helm is not here; `make te
 
 def helm(*arguments: object, values: dict[str, Any] | None = None) -> "subprocess.CompletedProcess[str]":
     command = [str(HELM), *map(str, arguments), *(["--values", "-"] if values is not None else [])]
-    return subprocess.run(command, input=json.dumps(values), capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(
+        command, input=json.dumps(values), capture_output=True, encoding="utf-8", timeout=120, check=False
+    )
 
 
 @functools.cache
@@ -116,7 +118,10 @@ def test_helm_lints_the_chart(values: Path) -> None:
 
 def test_the_plain_manifests_are_up_to_date(tmp_path: Path) -> None:
     subprocess.run([FOLDER / "render.sh", tmp_path], check=True, timeout=120, env={"HELM": str(HELM), "PATH": "/bin"})
-    now, kept = ({path.name: path.read_text() for path in each.iterdir()} for each in (tmp_path, FOLDER / "plain"))
+    now, kept = (
+        {path.name: path.read_text(encoding="utf-8") for path in each.iterdir()}
+        for each in (tmp_path, FOLDER / "plain")
+    )
     assert now == kept, "deploy/kubernetes/render.sh writes them again"
 
 
@@ -348,7 +353,7 @@ def test_values_that_cannot_work_are_refused_with_what_to_do(values: dict[str, A
 def adapter_queries(group_by: str, matchers: str) -> dict[str, str]:
     """PromQL of the adapter's rules by the name of their metric, as prometheus-adapter fills them in."""
     found = {}
-    for rule in yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]:
+    for rule in yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text(encoding="utf-8"))["rules"]["custom"]:
         series = re.match(r"\w+", rule["seriesQuery"])
         assert series is not None
         query = rule["metricsQuery"].replace("<<.Series>>", series[0])
@@ -402,19 +407,25 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
         for name, query in queries.items()
     ]
     (tmp_path / "test.yaml").write_text(
-        yaml.safe_dump({"tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": tests}]})
+        yaml.safe_dump({"tests": [{"interval": "1m", "input_series": inputs, "promql_expr_test": tests}]}),
+        encoding="utf-8",
     )
     done = subprocess.run(
-        [promtool, "test", "rules", "test.yaml"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+        [promtool, "test", "rules", "test.yaml"],
+        cwd=tmp_path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     # the names that a server has, not only ours
-    assert (ROOT / "deploy/monitoring/alerts.yml").read_text().count(waited)
+    assert (ROOT / "deploy/monitoring/alerts.yml").read_text(encoding="utf-8").count(waited)
 
 
 def test_documented_commands_name_files_and_values_that_exist() -> None:
-    text = (ROOT / "docs" / "kubernetes.md").read_text()
-    values = yaml.safe_load((CHART / "values.yaml").read_text())
+    text = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
     def has(name: str) -> bool:
         found: Any = values

@@ -65,13 +65,16 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, config in CONFIGS.items():
         (repository / name / "1").mkdir(parents=True)
         (repository / name / "config.pbtxt").write_text(
-            f'name: "{name}" backend: "python" {config} instance_group [ {{ kind: KIND_CPU }} ]'
+            f'name: "{name}" backend: "python" {config} instance_group [ {{ kind: KIND_CPU }} ]', encoding="utf-8"
         )
         shutil.copy(MODELS / "mirror.py", repository / name / "1" / "model.py")
-    (repository / "classes" / "labels.txt").write_text("ant\nbee\ncat\n")
+    (repository / "classes" / "labels.txt").write_text("ant\nbee\ncat\n", encoding="utf-8")
     for name in ("either", "running"):
         path = repository / name / "config.pbtxt"
-        path.write_text(path.read_text() + 'parameters { key: "sample_rate" value: { string_value: "8000" } }')
+        path.write_text(
+            path.read_text(encoding="utf-8") + 'parameters { key: "sample_rate" value: { string_value: "8000" } }',
+            encoding="utf-8",
+        )
     return repository
 
 
@@ -92,7 +95,9 @@ def written(repository: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_curl_gets_an_answer_to_every_sample(server: TritonServer, written: Path) -> None:
     url = f"http://{server.http_address}"
-    done = subprocess.run(["sh", written / "curl.sh", url], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["sh", written / "curl.sh", url], capture_output=True, encoding="utf-8", timeout=120, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     _, *parts = re.split(r"^# (.+)$", done.stdout, flags=re.MULTILINE)
     answers = dict(zip(parts[::2], parts[1::2], strict=True))
@@ -122,14 +127,14 @@ def test_newman_runs_the_collection(server: TritonServer, written: Path) -> None
         "--working-dir",
         ".",
     ]
-    done = subprocess.run(command, cwd=written, capture_output=True, text=True, timeout=240, check=False)
+    done = subprocess.run(command, cwd=written, capture_output=True, encoding="utf-8", timeout=240, check=False)
     assert done.returncode == 0, done.stdout
 
 
 def test_the_document_is_openapi_and_its_examples_fit_its_schemas(written: Path) -> None:
     import jsonschema
 
-    document = json.loads((written / "openapi.json").read_text())
+    document = json.loads((written / "openapi.json").read_text(encoding="utf-8"))
     validate(document)
     assert document["servers"] == [{"url": "http://localhost:8000"}]
     checked = 0
@@ -148,7 +153,7 @@ def test_the_document_is_openapi_and_its_examples_fit_its_schemas(written: Path)
 
 
 def test_writing_again_replaces_what_was_written_and_nothing_else(repository: Path, tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     for _ in range(2):
         result = CliRunner().invoke(app, ["api", str(repository), "-o", str(tmp_path), "--model", "alone"])
         assert result.exit_code == 0, result.output
@@ -167,7 +172,7 @@ def test_writing_again_replaces_what_was_written_and_nothing_else(repository: Pa
 )
 def test_what_cannot_be_described_is_said_with_its_model(tmp_path: Path, config: str, told: str) -> None:
     (tmp_path / "odd").mkdir()
-    (tmp_path / "odd" / "config.pbtxt").write_text(config)
+    (tmp_path / "odd" / "config.pbtxt").write_text(config, encoding="utf-8")
     with pytest.raises(OperatorError, match=f"odd.*{told}"):
         [samples(each) for each in described_models(tmp_path)]
 

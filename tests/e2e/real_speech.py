@@ -34,14 +34,14 @@ def need(*parts: str) -> Path:
 def listed(*parts: str) -> list[Recording]:
     """Recordings of a folder in Kaldi form (wav.scp, trans.txt)."""
     folder = need(*parts)
-    paths = dict(line.split(maxsplit=1) for line in (folder / "wav.scp").read_text().splitlines())
-    texts = dict(line.split(maxsplit=1) for line in (folder / "trans.txt").read_text().splitlines())
+    paths = dict(line.split(maxsplit=1) for line in (folder / "wav.scp").read_text(encoding="utf-8").splitlines())
+    texts = dict(line.split(maxsplit=1) for line in (folder / "trans.txt").read_text(encoding="utf-8").splitlines())
     return [Recording(name, read_audio(folder / path, SAMPLE_RATE), texts[name]) for name, path in paths.items()]
 
 
 def tarred(corpus: str, split: str | None = None) -> list[Recording]:
     """Recordings of one split, or of all, of a corpus that is kept in a tar; named by their paths in it."""
-    rows = [json.loads(line) for line in need(corpus, "metadata.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in need(corpus, "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
     by_path = {row["path"]: row for row in rows if split is None or row["split"] == split}
     found = []
     with tarfile.open(need(corpus, f"{corpus}.tar")) as archive:

@@ -210,7 +210,7 @@ def test_every_result_is_on_the_disk_before_the_next_is_waited_for(journal: Path
     run(
         FakeSystem(REFERENCES),
         journal=journal,
-        progress=lambda status: written.append((status.done, journal.read_text().count('"id"'))),
+        progress=lambda status: written.append((status.done, journal.read_text(encoding="utf-8").count('"id"'))),
     )
     assert written == [(0, 0), (1, 1), (2, 2), (3, 3), (4, 4)]
 
@@ -220,7 +220,7 @@ def test_a_finished_journal_is_written_over_without_ado(journal: Path):
     for _ in range(2):
         run(FakeSystem(REFERENCES), journal=journal, say=told.append)
     assert told == []
-    assert journal.read_text().count('"id"') == 4
+    assert journal.read_text(encoding="utf-8").count('"id"') == 4
     assert list(journal.parent.iterdir()) == [journal]
 
 
@@ -286,11 +286,11 @@ def test_corrected_references_need_no_new_run(journal: Path):
 
 def test_the_time_of_all_sessions_counts(journal: Path):
     run(FakeSystem({**REFERENCES, "c": KeyboardInterrupt}), journal=journal)
-    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    lines = [json.loads(line) for line in journal.read_text(encoding="utf-8").splitlines()]
     for line in lines:
         if "elapsed_s" in line:
             line["elapsed_s"] = 10.0
-    journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    journal.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     found = run(FakeSystem(REFERENCES), journal=journal, resume=True)
     assert 10.0 < found.wall_s < 20.0
     assert found.rtf == pytest.approx(found.wall_s / 8.0)
@@ -304,7 +304,7 @@ def test_a_line_that_was_cut_by_the_end_of_the_process_is_done_again(journal: Pa
     again = FakeSystem(REFERENCES)
     run(again, journal=journal, resume=True)
     assert again.sent == ["d"]
-    for line in journal.read_text().splitlines():
+    for line in journal.read_text(encoding="utf-8").splitlines():
         json.loads(line)
 
 
@@ -383,10 +383,10 @@ def test_a_file_that_is_no_journal_is_neither_gone_on_with_nor_written_over(jour
 )
 @pytest.mark.parametrize("resume", [False, True])
 def test_somebody_elses_file_is_not_written_over(journal: Path, content: str, resume: bool):
-    journal.write_text(content)
+    journal.write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=r"no(t a)? (journal|line of a journal)"):
         run(FakeSystem(REFERENCES), journal=journal, resume=resume)
-    assert journal.read_text() == content
+    assert journal.read_text(encoding="utf-8") == content
 
 
 def test_a_journal_that_another_run_is_writing_is_left_alone(journal: Path):
@@ -411,12 +411,12 @@ def test_a_journal_that_is_put_aside_while_it_is_being_opened_is_left_alone(
     def put_aside(file: object) -> None:
         journal.rename(f"{journal}.old")
         if replaced:
-            journal.write_text("theirs")
+            journal.write_text("theirs", encoding="utf-8")
 
     monkeypatch.setattr("tritone.evaluate.journal._lock", put_aside)
     with pytest.raises(InputError, match="another process is writing the journal"):
         run(FakeSystem(REFERENCES), journal=journal)
-    assert not replaced or journal.read_text() == "theirs"
+    assert not replaced or journal.read_text(encoding="utf-8") == "theirs"
 
 
 def test_a_stream_that_broke_has_no_stability(journal: Path):
@@ -570,7 +570,7 @@ def test_the_json_of_a_report_has_a_schema_every_row_and_no_number_that_json_lac
     def refuse(name: str) -> None:
         raise AssertionError(name)
 
-    fields = json.loads((tmp_path / "r.json").read_text(), parse_constant=refuse)
+    fields = json.loads((tmp_path / "r.json").read_text(encoding="utf-8"), parse_constant=refuse)
     assert (fields["kind"], fields["schema"]) == ("tritone evaluation", 1)
     (system,) = fields["systems"]
     assert system["summary"]["wer"] is None
@@ -591,7 +591,7 @@ def test_the_json_of_a_report_has_a_schema_every_row_and_no_number_that_json_lac
     ],
 )
 def test_a_file_that_is_no_report_is_refused_with_its_name(tmp_path: Path, content: str, complaint: str):
-    (tmp_path / "r.json").write_text(content)
+    (tmp_path / "r.json").write_text(content, encoding="utf-8")
     with pytest.raises(InputError, match=complaint):
         Report.read(tmp_path / "r.json")
     with pytest.raises(InputError, match="cannot read"):

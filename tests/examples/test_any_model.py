@@ -43,7 +43,7 @@ def test_the_page_leads_from_a_model_to_its_metrics(tmp_path: Path) -> None:
         env=os.environ | {"PATH": path, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
     try:
         out, err = process.communicate(timeout=500)

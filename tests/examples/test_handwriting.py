@@ -56,6 +56,6 @@ def test_a_server_answers_images_with_letters(letters: Path, tmp_path: Path) -> 
     with TritonServer(repository, quiet_options()) as server:
         images = sorted(letters.glob("*.png"))
         command = [sys.executable, str(EXAMPLE / "ask.py"), *map(str, images), "--url", server.http_address]
-        asked = subprocess.run(command, check=True, timeout=300, capture_output=True, text=True)
+        asked = subprocess.run(command, check=True, timeout=300, capture_output=True, encoding="utf-8")
     answers = [line.split(": ")[1].split()[0] for line in asked.stdout.splitlines()]
     assert "".join(answers) == WORD

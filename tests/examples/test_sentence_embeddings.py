@@ -41,7 +41,7 @@ def followed(folder: Path) -> Path:
         if not line.startswith(("pip ", "tritone serve ")):
             words = [*shlex.split(line), *(["--no-check"] if line.startswith("tritone ensemble") else [])]
             done = subprocess.run(
-                words, cwd=folder / "example", env={**os.environ, "PATH": path}, capture_output=True, text=True
+                words, cwd=folder / "example", env={**os.environ, "PATH": path}, capture_output=True, encoding="utf-8"
             )
             assert done.returncode == 0, f"{line}\n{done.stdout}{done.stderr}"
     return folder / "example"

@@ -60,7 +60,7 @@ def image(batch: int | str | None = "batch") -> onnx.ModelProto:
 
 def test_names_types_dims_and_the_batch_axis_are_read_from_the_graph(tmp_path: Path) -> None:
     labels = tmp_path / "rgb.txt"
-    labels.write_text("red\ngreen\nblue\n")
+    labels.write_text("red\ngreen\nblue\n", encoding="utf-8")
     proposal = proposed(image(), tmp_path, layout=["nhwc"], labels=[f"means={labels}"])
     assert proposal.generic.max_batch_size == 8
     (pixels,), (means, most) = proposal.generic.inputs, proposal.generic.outputs
@@ -269,7 +269,7 @@ def test_what_does_not_fit_the_graph_is_refused(tmp_path: Path, options: dict[st
 @pytest.mark.parametrize(("count", "message"), [(2, "has 2 labels, but a row of output y has 3"), (4, "has 4 labels")])
 def test_labels_that_do_not_fit_are_refused(tmp_path: Path, count: int, message: str) -> None:
     labels = tmp_path / "labels.txt"
-    labels.write_text("label\n" * count)
+    labels.write_text("label\n" * count, encoding="utf-8")
     with pytest.raises(ExportError, match=message):
         proposed(scaled(), tmp_path, labels=[str(labels)])
     labels.write_bytes(b"\xff\xfe\nb\nc\n")
@@ -279,15 +279,17 @@ def test_labels_that_do_not_fit_are_refused(tmp_path: Path, count: int, message:
 
 def test_label_files_cannot_lead_out_of_a_bundle_and_must_fit(tmp_path: Path) -> None:
     labels = tmp_path / "labels.txt"
-    labels.write_text("a\nb\nc\n")
+    labels.write_text("a\nb\nc\n", encoding="utf-8")
     bundle = exported(scaled(), tmp_path, labels=[str(labels)])
-    manifest = (bundle / "manifest.json").read_text()
+    manifest = (bundle / "manifest.json").read_text(encoding="utf-8")
     for name, message in (("../labels.txt", "must stay inside the bundle"), ("more.txt", "more.txt is missing")):
-        (bundle / "manifest.json").write_text(manifest.replace('"labels": "labels.txt"', f'"labels": "{name}"'))
+        (bundle / "manifest.json").write_text(
+            manifest.replace('"labels": "labels.txt"', f'"labels": "{name}"'), encoding="utf-8"
+        )
         with pytest.raises(BundleError, match=message):
             Bundle.open(bundle)
-    (bundle / "manifest.json").write_text(manifest)
-    (bundle / "labels.txt").write_text("a\nb\n")
+    (bundle / "manifest.json").write_text(manifest, encoding="utf-8")
+    (bundle / "labels.txt").write_text("a\nb\n", encoding="utf-8")
     with pytest.raises(BundleError, match="has 2 labels, but output y has 3 elements"):
         Bundle.open(bundle)
     (bundle / "labels.txt").unlink()
@@ -304,7 +306,7 @@ def test_a_name_that_is_a_path_is_refused_where_it_would_be_a_folder(tmp_path: P
 
 
 def config_of(path: Path) -> Any:
-    return from_text((path / "config.pbtxt").read_text())
+    return from_text((path / "config.pbtxt").read_text(encoding="utf-8"))
 
 
 def test_the_native_repository_has_the_same_tensors_and_what_triton_needs_for_states(tmp_path: Path) -> None:

@@ -283,7 +283,7 @@ sys.argv = ["tritone", "export", "sherpa-onnx", {str(model)!r}, "--output", {str
 from tritone.cli.main import app
 app()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, encoding="utf-8", timeout=120)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == str(tmp_path / "b")
     assert "results do not depend on padding" in done.stderr

@@ -185,7 +185,7 @@ def test_a_file_that_is_something_else_is_refused(tmp_path: Path, monkeypatch: p
             export_silero(file=file, output=tmp_path / "vad")
         assert not (tmp_path / "vad").exists()
 
-    (tmp_path / "text.onnx").write_text("no graph at all")
+    (tmp_path / "text.onnx").write_text("no graph at all", encoding="utf-8")
     refused(tmp_path / "text.onnx", "it is not an ONNX graph")
     refused(tmp_path / "missing.onnx", "cannot read")
     refused(weights.installed_file().with_name("silero_vad_16k_sequence.onnx"), "should be float32 .* found nothing")
@@ -231,9 +231,9 @@ def test_graphs_that_do_not_follow_upstream_are_not_written(tmp_path: Path, monk
 def test_a_manifest_that_does_not_fit_the_kind_is_refused(
     silero_bundle: Path, tmp_path: Path, changed: dict[str, Any], told: str
 ) -> None:
-    manifest = json.loads((silero_bundle / "manifest.json").read_text())
+    manifest = json.loads((silero_bundle / "manifest.json").read_text(encoding="utf-8"))
     shutil.copytree(silero_bundle, tmp_path / "vad")
-    (tmp_path / "vad" / "manifest.json").write_text(json.dumps({**manifest, **changed}))
+    (tmp_path / "vad" / "manifest.json").write_text(json.dumps({**manifest, **changed}), encoding="utf-8")
     with pytest.raises(BundleError, match=told):
         tritone.load_detector(tmp_path / "vad")
 

@@ -120,8 +120,8 @@ def random_model(seed: int = 3, **changes: Any) -> "WhisperForConditionalGenerat
 def write_folder(folder: Path, model: "WhisperForConditionalGeneration") -> Path:
     """Save a model as transformers does, with its token table."""
     model.save_pretrained(folder)
-    (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(PIECES)}))
-    (folder / "added_tokens.json").write_text(json.dumps({token: IDS[token] for token in SPECIAL}))
+    (folder / "vocab.json").write_text(json.dumps({token: id for id, token in enumerate(PIECES)}), encoding="utf-8")
+    (folder / "added_tokens.json").write_text(json.dumps({token: IDS[token] for token in SPECIAL}), encoding="utf-8")
     return folder
 
 
@@ -170,7 +170,7 @@ def write_openai(folder: Path, model: "WhisperForConditionalGeneration") -> tupl
     folder.mkdir(parents=True, exist_ok=True)
     torch.save({"dims": dims, "model_state_dict": state}, folder / "small.pt")
     table = "".join(f"{base64.b64encode(piece_bytes(p) or b'').decode()} {id}\n" for id, p in enumerate(PIECES))
-    (folder / "small.tiktoken").write_text(table)
+    (folder / "small.tiktoken").write_text(table, encoding="utf-8")
     return folder / "small.pt", folder / "small.tiktoken"
 
 

@@ -161,7 +161,9 @@ def test_errors_tell_clients_what_they_can_do_and_no_more() -> None:
 def test_requests_are_logged_and_counted_without_keys_or_bodies(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('secret')}, streams: 1}}]")
+    (tmp_path / "keys.yaml").write_text(
+        f"keys: [{{name: desk, sha256: {hash_of('secret')}, streams: 1}}]", encoding="utf-8"
+    )
     caplog.set_level(logging.INFO, "tritone.gateway.access")
     with started(keys=tmp_path / "keys.yaml") as running:
         assert ask(running.port, "/echo?key=secret", b"audio")[0] == 200
@@ -179,7 +181,7 @@ def test_requests_are_logged_and_counted_without_keys_or_bodies(
 
 
 def test_a_websocket_is_refused_by_an_answer_of_http_and_has_the_limits_of_its_key(tmp_path: Path) -> None:
-    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}, streams: 1}}]")
+    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}, streams: 1}}]", encoding="utf-8")
     with started(keys=tmp_path / "keys.yaml") as running:
         url = f"ws://127.0.0.1:{running.port}/talk"
         with pytest.raises(InvalidStatus) as caught:
@@ -200,7 +202,7 @@ def test_a_websocket_is_refused_by_an_answer_of_http_and_has_the_limits_of_its_k
 def test_the_log_has_one_line_about_a_websocket_that_is_refused(
     path: str, status: int, code: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]")
+    (tmp_path / "keys.yaml").write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]", encoding="utf-8")
     caplog.set_level(logging.INFO, "tritone.gateway.access")
     with started(keys=tmp_path / "keys.yaml") as running, pytest.raises(InvalidStatus) as caught:
         connect(f"ws://127.0.0.1:{running.port}{path}", proxy=None)

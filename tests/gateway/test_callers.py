@@ -53,7 +53,7 @@ def test_without_a_file_everybody_may_ask_whatever_key_it_shows() -> None:
 def test_a_key_is_known_by_its_hash_wherever_clients_put_it(tmp_path: Path) -> None:
     key, digest = new_key()
     file = tmp_path / "keys.yaml"
-    file.write_text(f"keys:\n  - {{name: desk, sha256: {digest}, streams: 2}}\n")
+    file.write_text(f"keys:\n  - {{name: desk, sha256: {digest}, streams: 2}}\n", encoding="utf-8")
     known = Callers(file)
     shown: list[dict[str, str]] = [
         {"authorization": f"Bearer {key}"},
@@ -62,14 +62,14 @@ def test_a_key_is_known_by_its_hash_wherever_clients_put_it(tmp_path: Path) -> N
     ]
     assert [admitted(known, **each).name for each in shown] == ["desk"] * 3
     assert admitted(known, {"key": key}).limits == CallerLimits(streams=2)
-    assert key not in file.read_text()
+    assert key not in file.read_text(encoding="utf-8")
     assert (refused(known).status, refused(known, x_api_key="other").status) == (401, 401)
     assert "key is needed" in str(refused(known))
 
 
 def test_anybody_may_have_limits_of_its_own_beside_keys(tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
-    file.write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]\nanybody: {{streams: 1}}\n")
+    file.write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]\nanybody: {{streams: 1}}\n", encoding="utf-8")
     known = Callers(file)
     assert admitted(known).limits.streams == 1
     assert admitted(known, x_api_key="k").limits.streams == math.inf
@@ -78,13 +78,15 @@ def test_anybody_may_have_limits_of_its_own_beside_keys(tmp_path: Path) -> None:
 
 def test_a_file_that_changed_is_read_again_and_one_that_is_broken_is_not_used(tmp_path: Path, clock: Clock) -> None:
     file = tmp_path / "keys.yaml"
-    file.write_text(f"keys: [{{name: a, sha256: {hash_of('a')}}}]\n")
+    file.write_text(f"keys: [{{name: a, sha256: {hash_of('a')}}}]\n", encoding="utf-8")
     known = Callers(file)
     assert refused(known, x_api_key="b").status == 401
-    file.write_text(f"keys: [{{name: a, sha256: {hash_of('a')}}}, {{name: b, sha256: {hash_of('b')}}}]\n")
+    file.write_text(
+        f"keys: [{{name: a, sha256: {hash_of('a')}}}, {{name: b, sha256: {hash_of('b')}}}]\n", encoding="utf-8"
+    )
     clock.now += 10
     assert admitted(known, x_api_key="b").name == "b"
-    file.write_text("keys: [{name: a}]")
+    file.write_text("keys: [{name: a}]", encoding="utf-8")
     clock.now += 10
     assert admitted(known, x_api_key="b").name == "b"
 
@@ -105,7 +107,7 @@ def test_a_file_that_changed_is_read_again_and_one_that_is_broken_is_not_used(tm
 )
 def test_a_file_of_keys_says_what_is_wrong_with_it(text: str, message: str, tmp_path: Path) -> None:
     file = tmp_path / "keys.yaml"
-    file.write_text(text)
+    file.write_text(text, encoding="utf-8")
     with pytest.raises(ValueError, match=message):
         Callers(file)
 
@@ -120,7 +122,7 @@ def test_a_file_of_keys_that_is_not_there_says_how_to_make_one(tmp_path: Path) -
 
 def test_a_file_of_keys_that_everybody_may_write_is_warned_of(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = tmp_path / "keys.yaml"
-    file.write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]")
+    file.write_text(f"keys: [{{name: desk, sha256: {hash_of('k')}}}]", encoding="utf-8")
     file.chmod(0o644)  # hashes are no secret
     Callers(file)
     assert str(file) not in caplog.text
@@ -156,9 +158,10 @@ def signer(tmp_path: Path) -> Any:
     """Signs claims by a key whose public half is in the file of the issuer's keys, beside the file that names it."""
     private = ec.generate_private_key(ec.SECP256R1())
     public = json.loads(jwt.algorithms.ECAlgorithm.to_jwk(private.public_key())) | {"kid": "one", "alg": "ES256"}
-    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [public]}))
+    (tmp_path / "jwks.json").write_text(json.dumps({"keys": [public]}), encoding="utf-8")
     (tmp_path / "keys.yaml").write_text(
-        f"openid: {{issuer: '{ISSUER}', audience: {AUDIENCE}, jwks: jwks.json, requests_per_minute: 3}}\n"
+        f"openid: {{issuer: '{ISSUER}', audience: {AUDIENCE}, jwks: jwks.json, requests_per_minute: 3}}\n",
+        encoding="utf-8",
     )
 
     def sign(kid: str = "one", **claims: Any) -> str:

@@ -344,7 +344,7 @@ def test_an_item_whose_stream_is_lost_fails_and_the_next_one_does_not(gateway: G
 def test_a_key_is_needed_where_there_are_keys(triton: TritonServer, tmp_path: Path) -> None:
     key, digest = new_key()
     keys = tmp_path / "keys.yaml"
-    keys.write_text(f"keys:\n  - {{name: me, sha256: {digest}, streams: 1}}\n")
+    keys.write_text(f"keys:\n  - {{name: me, sha256: {digest}, streams: 1}}\n", encoding="utf-8")
     options = GatewayOptions(triton=triton.grpc_address, port=0, keys=keys)
     with GatewayServer(options).background() as server, client_of(server.port) as client:
         with pytest.raises(InvalidStatus) as denied, connected(client):

@@ -216,7 +216,7 @@ def another(options: GatewayOptions, key: str = "any") -> Iterator[openai.OpenAI
 def test_keys_and_limits_have_the_errors_that_the_client_knows(triton: TritonServer, tmp_path: Path) -> None:
     key, digest = new_key()
     keys = tmp_path / "keys.yaml"
-    keys.write_text(f"keys:\n  - {{name: me, sha256: {digest}, requests_per_minute: 3}}\n")
+    keys.write_text(f"keys:\n  - {{name: me, sha256: {digest}, requests_per_minute: 3}}\n", encoding="utf-8")
     options = GatewayOptions(triton=triton.grpc_address, port=0, keys=keys, aliases=("whisper-1",))
     with another(options, key) as client:
         assert client.audio.transcriptions.create(file=recording(), model="whisper-1").text == TEXT

@@ -43,7 +43,7 @@ def address() -> Iterator[str]:
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--page"]
     command += ["--bundle", "demo-asr", "--port", "0"]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-    with subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
+    with subprocess.Popen(command, encoding="utf-8", env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
         try:
             lines: list[str] = []
             for line in process.stdout:
@@ -204,7 +204,7 @@ def test_a_click_on_a_word_plays_from_there_and_texts_are_saved(page: Any):
         with page.expect_download() as download:
             button(page, name).click()
         assert download.value.suggested_filename.startswith("clip-01.")
-        saved[name] = Path(download.value.path()).read_text()
+        saved[name] = Path(download.value.path()).read_text(encoding="utf-8")
     assert saved["Text"] == CLIP.reference + "\n"
     assert CLIP.reference in saved["SRT"]
     assert saved["VTT"].startswith("WEBVTT")
@@ -233,7 +233,7 @@ def test_axe_finds_nothing(page: Any, scheme: str):
     page.route("**/page/transcribe*", lambda route: route.fulfill(body=line + "\n"))
     open_file(page, CLIP.path)
     page.evaluate("document.getElementById('problem').hidden = document.getElementById('key-form').hidden = false")
-    page.evaluate((Path(package.__file__).parent / "axe.min.js").read_text())
+    page.evaluate((Path(package.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
     found = page.evaluate("axe.run({resultTypes: ['violations', 'incomplete']})")
     rules = found["violations"] + found["incomplete"]
     told = [(rule["id"], [node["html"] for node in rule["nodes"]]) for rule in rules]

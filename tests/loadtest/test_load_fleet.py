@@ -123,10 +123,11 @@ def test_no_process_outlives_the_one_that_started_it(tmp_path: Path):
         "with Fleet([Count(0), Hang()]) as fleet:\n"
         "    fleet.begin()\n"
         "    print(*fleet.pids, flush=True)\n"
-        "    time.sleep(600)\n"
+        "    time.sleep(600)\n",
+        encoding="utf-8",
     )
     # The script has no `if __name__ == '__main__'`: starting processes must not run it again.
-    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, encoding="utf-8") as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
         assert len(pids) == 2

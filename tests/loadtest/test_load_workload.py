@@ -53,7 +53,7 @@ def test_a_tape_of_files_has_their_speech_in_order(tmp_path: Path):
 def test_a_tape_needs_files_that_are_audio(tmp_path: Path):
     with pytest.raises(InputError, match="no audio files"):
         Tape.of([], RATE)
-    (tmp_path / "a.wav").write_text("no audio")
+    (tmp_path / "a.wav").write_text("no audio", encoding="utf-8")
     with pytest.raises(AudioError, match=r"a\.wav"):
         Tape.of([tmp_path / "a.wav"], RATE)
 
@@ -76,7 +76,7 @@ def test_lengths_follow_their_distribution(spec: str, label: str, median: float,
 
 
 def test_lengths_of_a_file_come_as_often_as_they_stand_there(tmp_path: Path):
-    (tmp_path / "lengths.txt").write_text("1.5\n1.5\n4\n")
+    (tmp_path / "lengths.txt").write_text("1.5\n1.5\n4\n", encoding="utf-8")
     label, draw = parse_lengths(f"file:{tmp_path}/lengths.txt")
     lengths = draw(3000, np.random.default_rng(0))
     assert label == "file(lengths.txt)"

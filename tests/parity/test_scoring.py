@@ -66,7 +66,7 @@ def test_scores_and_their_files_are_upstreams(scoring_case: Case, tmp_path: Path
         off = largest(found.values, expected.values)
         assert off <= (2e-5 if is_normalised else 1.1e-5), path.name
         write_scores(tmp_path / "found.score", trials, found.values, found.side)
-        ours, theirs = ((each.read_text().splitlines()) for each in (tmp_path / "found.score", path))
+        ours, theirs = ((each.read_text(encoding="utf-8").splitlines()) for each in (tmp_path / "found.score", path))
         for line, other in zip(ours, theirs, strict=True):
             assert len(line.split()) == len(other.split())
             for field, reference in zip(line.split(), other.split(), strict=True):

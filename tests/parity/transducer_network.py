@@ -12,7 +12,7 @@ class NumpyNetwork:
     """See `tritone.search.transducer.network.Network`."""
 
     def __init__(self, case: Case) -> None:
-        sizes = json.loads((case.path / "hparams.json").read_text())
+        sizes = json.loads((case.path / "hparams.json").read_text(encoding="utf-8"))
         self.tensors = read_tensors(case)
         self.vocab_size = int(sizes["vocab_size"])
         self.blank_id = int(sizes["blank_id"])

@@ -28,9 +28,9 @@ def both(toy_bundle_of_both: Path) -> Bundle:
 
 def edited(bundle: Bundle, folder: Path, change: Callable[[Any], object]) -> Bundle:
     shutil.copytree(bundle.path, folder)
-    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
     change(manifest["artifacts"])
-    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (folder / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return Bundle.open(folder)
 
 

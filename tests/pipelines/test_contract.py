@@ -24,9 +24,9 @@ def copy(toy_bundle: Path, tmp_path: Path) -> Path:
 
 
 def edit(bundle: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
     change(manifest)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
 
 
 def write_identity(path: Path, name: str, element: int, shape: list[Any]) -> None:
@@ -95,7 +95,7 @@ def test_streaming_settings_that_do_not_fit_the_graph_are_refused(
 
 
 def test_a_vocabulary_of_another_size_than_the_graphs_is_refused(copy: Path) -> None:
-    with (copy / "tokens.txt").open("a") as file:
+    with (copy / "tokens.txt").open("a", encoding="utf-8") as file:
         file.write(f"more {len(toy.TOKENS)}\n")
     edit(copy, lambda manifest: manifest["vocabulary"].update(size=len(toy.TOKENS) + 1))
     for start in (open_offline, open_streaming):

@@ -90,14 +90,14 @@ def test_a_sequence_whose_first_request_failed_is_not_open(tmp_path: Path, monke
 
 def test_a_manifest_has_the_parts_of_speech_or_those_of_a_generic_model(tmp_path: Path) -> None:
     path = write_scaled(tmp_path / "bundle")
-    content = json.loads((path / "manifest.json").read_text())
+    content = json.loads((path / "manifest.json").read_text(encoding="utf-8"))
     assert {"generic", "serving"} < set(content)
     assert not {"sample_rate", "features", "encoder", "vocabulary"} & set(content)
     manifest = Bundle.open(path).manifest
     assert Manifest.model_validate_json(manifest.model_dump_json()) == manifest
     with pytest.raises(RuntimeError, match="a model of kind generic has no sample rate"):
         _ = manifest.sample_rate
-    (path / "manifest.json").write_text(json.dumps(content | {"sample_rate": 16000}))
+    (path / "manifest.json").write_text(json.dumps(content | {"sample_rate": 16000}), encoding="utf-8")
     with pytest.raises(BundleError, match="has none of speech, got sample_rate"):
         Bundle.open(path)
 

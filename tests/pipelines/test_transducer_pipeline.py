@@ -383,7 +383,10 @@ def test_with_a_language_model_fast_beam_says_its_words_alone_and_modified_beam_
     words = {"aek": -1.0, "k": -3.0, "<unk>": -1.0, "<s>": -99.0, "</s>": -1.0}
     unigrams = [f"{log_prob}\t{word}" for word, log_prob in words.items()]
     lm = tmp_path / "words.arpa"
-    lm.write_text("\n".join(["\\data\\", f"ngram 1={len(words)}", "", "\\1-grams:", *unigrams, "", "\\end\\", ""]))
+    lm.write_text(
+        "\n".join(["\\data\\", f"ngram 1={len(words)}", "", "\\1-grams:", *unigrams, "", "\\end\\", ""]),
+        encoding="utf-8",
+    )
     said = {}
     for mode in ("modified-beam", "fast-beam"):
         for weight in (0.0, 0.01, 0.3):

@@ -77,7 +77,7 @@ def written(folder: Path, path: Path, changes: dict[str, Any]) -> Path:
             step["bundle"] = str(folder / step["bundle"])
         if "python" in step:
             step["python"] = f"{folder}/{step['python'].replace(':', '.py:', 1)}" if ":" in step["python"] else "steps"
-    path.write_text(yaml.safe_dump(content, sort_keys=False))
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
     return path
 
 

@@ -20,9 +20,15 @@ def upstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]
     )
     for name in ("slow", "narrow"):
         config = repository / name / "config.pbtxt"
-        config.write_text(config.read_text() + 'parameters { key: "sample_rate" value: { string_value: "1000" } }')
+        config.write_text(
+            config.read_text(encoding="utf-8") + 'parameters { key: "sample_rate" value: { string_value: "1000" } }',
+            encoding="utf-8",
+        )
     config = repository / "slow" / "config.pbtxt"
-    config.write_text(config.read_text() + 'parameters { key: "max_queued_s" value: { string_value: "10" } }')
+    config.write_text(
+        config.read_text(encoding="utf-8") + 'parameters { key: "max_queued_s" value: { string_value: "10" } }',
+        encoding="utf-8",
+    )
     options = quiet_options(key=KEY, extra=COMPLETE)
     with TritonServer(repository, options) as server:
         yield server

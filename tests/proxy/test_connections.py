@@ -44,7 +44,7 @@ def test_health_is_answered_while_somebody_holds_all_connections(upstream: Trito
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
+        encoding="utf-8",
     )
     try:
         assert process.stdout.readline() == "ready\n"
@@ -205,7 +205,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
     openssl(*new, "-x509", "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=authority", "-days", "2")
-    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1", encoding="utf-8")
     for name in ("server", "client"):
         openssl(*new, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
         signed = ("x509", "-req", "-in", f"{name}.csr", "-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial")
@@ -267,7 +267,7 @@ def test_a_renewed_certificate_is_used_without_a_restart(
             return ssl.DER_cert_to_PEM_cert(encrypted.getpeercert(True))
 
     def certificate(name: str) -> str:
-        return (certificates / f"{name}.pem").read_text()
+        return (certificates / f"{name}.pem").read_text(encoding="utf-8")
 
     put("server", ".pem", ".key")
     tls = Tls(certificate=tmp_path / "served.pem", key=tmp_path / "served.key")

@@ -39,7 +39,7 @@ class Served:
         command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(repository)]
         self.process = subprocess.Popen(
             [*command, "--proxy", *ports, *more, "--", *COMPLETE],
-            text=True,
+            encoding="utf-8",
             env=os.environ | {"PYTHONUNBUFFERED": "1"},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -133,7 +133,7 @@ def test_a_pod_that_goes_keeps_fifty_live_streams_until_they_end(served: Served)
     """The preStop hook of deploy/kubernetes, with the ports of this server, then SIGTERM."""
     pod = next(
         each["spec"]["template"]["spec"]
-        for each in yaml.safe_load_all((ROOT / "deploy/kubernetes/plain/cpu-volume.yaml").read_text())
+        for each in yaml.safe_load_all((ROOT / "deploy/kubernetes/plain/cpu-volume.yaml").read_text(encoding="utf-8"))
         if each["kind"] == "Deployment"
     )
     _, *hook = pod["containers"][0]["lifecycle"]["preStop"]["exec"]["command"]
@@ -159,7 +159,7 @@ def test_a_pod_that_goes_keeps_fifty_live_streams_until_they_end(served: Served)
         try:
             assert all(each.wait(WAIT_S) for each in speaking)
             command = [sys.executable, "-c", "from tritone.cli.main import app; app()", *hook]
-            with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as drain:
+            with subprocess.Popen(command, stderr=subprocess.PIPE, encoding="utf-8") as drain:
                 deadline = time.monotonic() + WAIT_S
                 while spoken(served, 99, start=True, end=True)[0] == 200:
                     assert time.monotonic() < deadline
@@ -181,6 +181,6 @@ def test_a_pod_that_goes_keeps_fifty_live_streams_until_they_end(served: Served)
 
 def test_tls_without_a_proxy_is_wrong_usage(tmp_path: Path) -> None:
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(tmp_path), "--no-proxy"]
-    done = subprocess.run([*command, "--tls-key", "k"], capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run([*command, "--tls-key", "k"], capture_output=True, encoding="utf-8", timeout=60, check=False)
     assert done.returncode == 2
     assert "--proxy" in done.stderr

@@ -50,8 +50,8 @@ def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A package with a template of its own."""
     folder = tmp_path / "some_room" / "templates"
     folder.mkdir(parents=True)
-    (tmp_path / "some_room" / "__init__.py").write_text("")
-    (folder / "page.html").write_text(PAGE)
+    (tmp_path / "some_room" / "__init__.py").write_text("", encoding="utf-8")
+    (folder / "page.html").write_text(PAGE, encoding="utf-8")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "some_room", raising=False)
     return "some_room"

@@ -96,21 +96,23 @@ def test_without_a_working_driver_there_are_no_gpus(
 
 def git(folder: Path, *arguments: str) -> str:
     identity = ("-c", "user.name=a", "-c", "user.email=a@b")
-    done = subprocess.run(["git", "-C", str(folder), *identity, *arguments], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        ["git", "-C", str(folder), *identity, *arguments], capture_output=True, encoding="utf-8", check=True
+    )
     return done.stdout.strip()
 
 
 def test_a_checkout_tells_its_commit_and_whether_its_code_was_changed(tmp_path: Path) -> None:
     (tmp_path / "src" / "tritone").mkdir(parents=True)
     code = tmp_path / "src" / "tritone" / "a.py"
-    code.write_text("1\n")
+    code.write_text("1\n", encoding="utf-8")
     git(tmp_path, "init", "--quiet")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "--quiet", "-m", "first")
     commit = git(tmp_path, "rev-parse", "--short", "HEAD")
-    (tmp_path / "notes.txt").write_text("not code")
+    (tmp_path / "notes.txt").write_text("not code", encoding="utf-8")
     assert stamp._commit(tmp_path) == commit
-    code.write_text("2\n")
+    code.write_text("2\n", encoding="utf-8")
     assert stamp._commit(tmp_path) == f"{commit} with changes"
 
 

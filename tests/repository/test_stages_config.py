@@ -59,9 +59,9 @@ def transducer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def edited(bundle: Path, change: Callable[[dict[str, Any]], object]) -> Path:
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
     change(manifest)
-    (bundle / "manifest.json").write_text(json.dumps(manifest))
+    (bundle / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     return bundle
 
 
@@ -84,7 +84,10 @@ def built(bundle: Path, output: Path, layout: EnsembleOptions | None = None, **o
     models = build_repository(
         [bundle], output, names=["m"], modes="offline", options=ModelOptions(**options), layout=layout
     )
-    read = {each.name: text_format.Parse((each.path / "config.pbtxt").read_text(), pb.ModelConfig()) for each in models}
+    read = {
+        each.name: text_format.Parse((each.path / "config.pbtxt").read_text(encoding="utf-8"), pb.ModelConfig())
+        for each in models
+    }
     return {name.removeprefix("m").removeprefix("-"): config for name, config in read.items()}
 
 
@@ -147,7 +150,7 @@ def test_stages_are_where_they_are_told_and_the_decoder_is_on_the_cpu(staged: Pa
 def test_the_ensemble_hands_tensors_from_stage_to_stage(staged: Path, tmp_path: Path) -> None:
     configs = built(staged, tmp_path)
     fused = build_repository([staged], tmp_path / "fused", names=["m"], modes="offline")[0].path / "config.pbtxt"
-    usual = text_format.Parse(fused.read_text(), pb.ModelConfig())
+    usual = text_format.Parse(fused.read_text(encoding="utf-8"), pb.ModelConfig())
     whole = configs[""]
     assert whole.platform == "ensemble"
     assert [(each.name, each.data_type, each.dims) for each in (*whole.input, *whole.output)] == [
@@ -350,7 +353,7 @@ def test_the_command_builds_an_ensemble_that_python_runs_where_no_backend_is_fou
         ["m-decoder", "decoder"],
         ["m", "offline"],
     ]
-    config = text_format.Parse((tmp_path / "m" / "config.pbtxt").read_text(), pb.ModelConfig())
+    config = text_format.Parse((tmp_path / "m" / "config.pbtxt").read_text(encoding="utf-8"), pb.ModelConfig())
     assert [each.name for each in (*config.input, *config.output)] == ["AUDIO_SIGNAL", "NUM_SAMPLES", "TRANSCRIPT"]
     assert (tmp_path / "m-acoustic" / "1" / "model.py").is_file()
     done = CliRunner().invoke(app, [*command, "--acoustic", "native"])
@@ -375,7 +378,9 @@ def test_stages_go_when_their_ensemble_is_replaced_unless_another_one_asks_for_t
     built(staged, tmp_path)
     shared = tmp_path / "by-hand" / "config.pbtxt"
     shared.parent.mkdir()
-    shared.write_text('platform: "ensemble" ensemble_scheduling { step { model_name: "m-features" } }')
+    shared.write_text(
+        'platform: "ensemble" ensemble_scheduling { step { model_name: "m-features" } }', encoding="utf-8"
+    )
     build_repository([staged], tmp_path, names=["m"], modes="offline")
     assert {each.name for each in tmp_path.iterdir()} == {"m", "m-features", "by-hand"}
     built(staged, tmp_path)

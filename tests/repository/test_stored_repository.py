@@ -50,7 +50,7 @@ def store(objects: ObjectServer) -> Store:
 
 def change(repository: Path, text: str = "# changed\n") -> None:
     path = repository / "toy" / "1" / "model.py"
-    path.write_text(path.read_text() + text)
+    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
 
 
 def outcomes(done: list) -> list[tuple[int, str]]:
@@ -204,19 +204,23 @@ def test_a_repository_of_others_is_served_as_before_until_a_push_is_complete(
 
 def test_all_versions_that_a_repository_serves_are_pushed(built: Path, store: Store, objects: ObjectServer):
     shutil.copytree(built / "toy" / "1", built / "toy" / "5")
-    (built / "toy" / "5" / "model.py").write_text("# fifth")
+    (built / "toy" / "5" / "model.py").write_text("# fifth", encoding="utf-8")
     config = built / "toy" / "config.pbtxt"
-    config.write_text(config.read_text() + "version_policy { latest { num_versions: 2 } }")
+    config.write_text(
+        config.read_text(encoding="utf-8") + "version_policy { latest { num_versions: 2 } }", encoding="utf-8"
+    )
     assert outcomes(push(built, store)) == [(5, "new")]
     assert objects.log[-1] == f"PUT {MODELS}toy/5/model.py"
     assert served(store) == (1, 5)
-    (built / "toy" / "5" / "model.py").write_text("# sixth")
+    (built / "toy" / "5" / "model.py").write_text("# sixth", encoding="utf-8")
     assert outcomes(push(built, store)) == [(6, "updated")]
     assert served(store) == (1, 6)  # what the repository here serves
     shutil.rmtree(built / "toy" / "1")
     assert outcomes(push(built, store)) == [(6, "switched")]
     assert served(store) == (5, 6)  # the two newest that are there
-    config.write_text(config.read_text().replace("num_versions: 2", "num_versions: 1"))
+    config.write_text(
+        config.read_text(encoding="utf-8").replace("num_versions: 2", "num_versions: 1"), encoding="utf-8"
+    )
     assert outcomes(push(built, store)) == [(6, "switched")]
     assert served(store) == (6,)
     assert outcomes(push(built, store)) == [(6, "unchanged")]
@@ -253,7 +257,9 @@ def test_a_bundle_is_pushed_with_its_manifest_last(toy_bundle: Path, objects: Ob
         pull_bundle("s3://bucket/toy", tmp_path / "pulled")
     shutil.copytree(toy_bundle, tmp_path / "other")
     manifest = tmp_path / "other" / "manifest.json"
-    manifest.write_text(manifest.read_text().replace('"name": "toy"', '"name": "other"'))
+    manifest.write_text(
+        manifest.read_text(encoding="utf-8").replace('"name": "toy"', '"name": "other"'), encoding="utf-8"
+    )
     with pytest.raises(StorageError, match="has another bundle"):
         push_bundle(tmp_path / "other", store)
     objects.faults.append(Fault("PUT", "manifest.json", "forbid"))

@@ -48,7 +48,7 @@ class Loader:
     """In place of torch's: says which file it is of, and how many inputs it was given, in the outputs of a call."""
 
     def __init__(self, path: str, *_: Any) -> None:
-        self.content = int(Path(path).read_text())
+        self.content = int(Path(path).read_text(encoding="utf-8"))
 
     def run(self, inputs: Sequence[Tensor]) -> list[Tensor]:
         return [torch.tensor([self.content]), torch.tensor([len(inputs)])]
@@ -67,7 +67,7 @@ def keep(store: CompiledStore, content: str, bucket: Bucket = BUCKET, outputs: S
     """Put a call into a store that is a file with a number in it."""
     store.prepare()
     made = store.folder / "made"
-    made.write_text(content)
+    made.write_text(content, encoding="utf-8")
     shapes = input_shapes(store._program.inputs, bucket)
     store.keep(outputs, shapes, made, 1.5)
     return store.place(outputs, shapes)
@@ -133,7 +133,7 @@ def test_programs_that_compute_the_same_with_other_weights_share_what_is_compile
 @pytest.mark.parametrize(
     ("harm", "told"),
     [
-        (lambda store, file: file.write_text("78"), "is damaged"),
+        (lambda store, file: file.write_text("78", encoding="utf-8"), "is damaged"),
         (lambda store, file: file.chmod(0o660), "others can write to"),
         (lambda store, file: file.with_suffix(".json").chmod(0o606), "others can write to"),
         (lambda store, file: store.folder.chmod(0o777), "others can write to"),
@@ -141,8 +141,11 @@ def test_programs_that_compute_the_same_with_other_weights_share_what_is_compile
         (lambda store, file: store.root.chmod(0o702), "others can write to"),
         (lambda store, file: (file.rename(file.parent / "x"), file.symlink_to("x")), "is a link"),
         (lambda store, file: file.unlink(), "cannot be read"),
-        (lambda store, file: file.with_suffix(".json").write_text("{}"), "cannot be read"),
-        (lambda store, file: file.with_suffix(".json").write_text('{"form": 99}'), "it is of form 99"),
+        (lambda store, file: file.with_suffix(".json").write_text("{}", encoding="utf-8"), "cannot be read"),
+        (
+            lambda store, file: file.with_suffix(".json").write_text('{"form": 99}', encoding="utf-8"),
+            "it is of form 99",
+        ),
     ],
 )
 def test_what_others_could_have_written_or_is_damaged_is_not_run(
@@ -197,7 +200,7 @@ def test_the_cache_is_for_its_user_alone(toy_bundle_of_both: Path, cache: Path) 
     assert store.root == cache / "compiled"
     assert {path.stat().st_mode & 0o777 for path in (store.root, store.folder.parent, store.folder)} == {0o700}
     assert {path.stat().st_mode & 0o777 for path in file.parent.iterdir()} == {0o600}
-    assert json.loads((file.parent / "stamp.json").read_text()) == compiled.stamp_of(CPU)
+    assert json.loads((file.parent / "stamp.json").read_text(encoding="utf-8")) == compiled.stamp_of(CPU)
 
 
 def test_a_graph_that_cannot_be_compiled_says_what_can(toy_bundle_of_both: Path) -> None:
@@ -263,14 +266,17 @@ def test_code_with_a_cpp_library_of_its_own_runs_beside_torch(tmp_path: Path) ->
         pytest.skip("there is no g++")
     source, library = tmp_path / "code.cpp", tmp_path / "code.so"
     source.write_text(
-        '#include <regex>\nextern "C" int f() { return std::regex_match("cuda", std::regex("[a-z]+")); }\n'
+        '#include <regex>\nextern "C" int f() { return std::regex_match("cuda", std::regex("[a-z]+")); }\n',
+        encoding="utf-8",
     )
     made = [compiler, "-O0", "-shared", "-fPIC", "-static-libstdc++", "-o", str(library), str(source)]
     if subprocess.run(made, capture_output=True, check=False).returncode:
         pytest.skip("this g++ has no C++ library to link")
     code = "from tritone.runtime.torch.compiled import share_cpp_library as share; share(); import ctypes, sys; "
     code += "sys.exit(ctypes.CDLL(sys.argv[1]).f() - 1)"
-    done = subprocess.run([sys.executable, "-c", code, str(library)], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(library)], capture_output=True, encoding="utf-8", check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

@@ -23,12 +23,12 @@ INFO = "MemTotal:       1000 kB\nMemFree:         10 kB\nHugePages_Total:       
     ids=["machine", "no limit", "container", "service", "version 1", "version 1 without a limit"],
 )
 def test_the_lowest_limit_counts(files: dict[str, str], own: str, expected: int, tmp_path: Path) -> None:
-    (tmp_path / "meminfo").write_text(INFO)
-    (tmp_path / "own").write_text(own)
+    (tmp_path / "meminfo").write_text(INFO, encoding="utf-8")
+    (tmp_path / "own").write_text(own, encoding="utf-8")
     for name, content in files.items():
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
     assert machine_bytes(tmp_path / "groups", tmp_path / "own", tmp_path / "meminfo") == expected
 
 
@@ -54,9 +54,9 @@ def test_a_limit_of_cpu_time_counts_as_cpus(
     files: dict[str, str], own: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(container.os, "sched_getaffinity", lambda pid: set(range(8)))
-    (tmp_path / "own").write_text(own)
+    (tmp_path / "own").write_text(own, encoding="utf-8")
     for name, content in files.items():
         path = tmp_path / "groups" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
     assert container.usable_cpus(tmp_path / "groups", tmp_path / "own") == expected

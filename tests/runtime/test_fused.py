@@ -46,7 +46,7 @@ def swoosh_nodes(x="x", out="y", *, slope=0.08, limit=20.0, one=1.0, clip="Clip"
     ]
 
 
-def saved(folder, nodes, *, weights=(), inputs=(("x", [None, None]),), outputs=("y",), beside=False):
+def saved(folder, nodes, *, weights=(), inputs=(("x", (None, None)),), outputs=("y",), beside=False):
     def values(names, shape):
         return [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in names]
 

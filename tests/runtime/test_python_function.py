@@ -68,7 +68,7 @@ class Counter:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    (tmp_path / "steps.py").write_text(STEPS)
+    (tmp_path / "steps.py").write_text(STEPS, encoding="utf-8")
     return tmp_path
 
 
@@ -220,9 +220,9 @@ def test_a_class_is_made_once(folder: Path) -> None:
 def test_modules_of_one_name_in_two_folders_do_not_mix(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "helper.py").write_text(f"NAME = {name!r}\n")
+        (tmp_path / name / "helper.py").write_text(f"NAME = {name!r}\n", encoding="utf-8")
         (tmp_path / name / "steps.py").write_text(
-            "import helper\ndef f(x: list[str]) -> list[str]: return [helper.NAME for _ in x]\n"
+            "import helper\ndef f(x: list[str]) -> list[str]: return [helper.NAME for _ in x]\n", encoding="utf-8"
         )
     one, two = (PythonFunction(tmp_path / name, "steps:f") for name in ("one", "two"))
     assert one({"x": texts("")})["output"].tolist() == [b"one"]

@@ -275,14 +275,14 @@ def test_a_bundles_scripts_run_only_where_somebody_asks_for_them(
 ) -> None:
     bundle = write_toy_bundle(tmp_path / "b", streaming=False)
     (bundle / "encoder.ts").write_bytes(small.read_bytes())
-    manifest = json.loads((bundle / "manifest.json").read_text())
+    manifest = json.loads((bundle / "manifest.json").read_text(encoding="utf-8"))
     [encoder] = [each for each in manifest["artifacts"] if each["role"] == "encoder"]
     digest = sha256(small.read_bytes()).hexdigest()
     script = {**encoder, "runtime": "torchscript", "files": ["encoder.ts"], "sha256": [digest]}
     monkeypatch.setattr(torch.jit, "load", lambda *_, **__: pytest.fail("it was loaded"))
 
     def with_artifacts(*artifacts: dict[str, Any]) -> Bundle:
-        (bundle / "manifest.json").write_text(json.dumps({**manifest, "artifacts": artifacts}))
+        (bundle / "manifest.json").write_text(json.dumps({**manifest, "artifacts": artifacts}), encoding="utf-8")
         return Bundle.open(bundle)
 
     assert open_chosen(with_artifacts(script, encoder), "encoder")[0].runtime == "onnxruntime"

@@ -562,7 +562,7 @@ def test_machine_code_is_made_anew_when_any_module_of_the_search_changes(
     before = stamp()
     monkeypatch.setattr(compiled, "SOURCES", copy)
     assert stamp() == before
-    with (copy / name).open("a") as file:
+    with (copy / name).open("a", encoding="utf-8") as file:
         file.write("# another state\n")
     assert stamp() != before
 

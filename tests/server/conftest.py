@@ -128,8 +128,8 @@ def server(
     build_repository([speaker_bundle], repository, options=replace(SPEAKING, window_s=0.5))
     build_repository([speaker_bundle], repository, names=["speaker-staged"], options=SPEAKING, layout=EnsembleOptions())
     files = tmp_path_factory.mktemp("files")
-    (files / "letters.arpa").write_text(LM)
-    (files / "names.txt").write_text("d 20\n")
+    (files / "letters.arpa").write_text(LM, encoding="utf-8")
+    (files / "names.txt").write_text("d 20\n", encoding="utf-8")
     helped = ModelOptions(
         search="prefix-beam",
         beam=40,  # all tokens: the toy model holds all but one for equally unlikely
@@ -158,7 +158,7 @@ def serve() -> Iterator[Serve]:
     def start(*arguments: object) -> "subprocess.Popen[str]":
         command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", *map(str, arguments)]
         pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started.append(subprocess.Popen(command, text=True, env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
+        started.append(subprocess.Popen(command, encoding="utf-8", env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes))
         return started[-1]
 
     yield start

@@ -27,7 +27,7 @@ def fake_engine(folder: Path, script: str = "exit 0", backend: bool = True) -> P
     """A tritonserver in the installed layout that is a shell script."""
     program = folder / "bin" / "tritonserver"
     program.parent.mkdir(parents=True)
-    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
     program.chmod(0o755)
     if backend:
         (folder / "backends" / "python").mkdir(parents=True)

@@ -62,7 +62,7 @@ class Served:
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = tmp_path_factory.mktemp("generic")
     repository = folder / "repository"
-    (folder / "labels.txt").write_text("\n".join(LETTERS) + "\n")
+    (folder / "labels.txt").write_text("\n".join(LETTERS) + "\n", encoding="utf-8")
     onnx.save(scaled(), folder / "letters.onnx")
     onnx.save(running_sum(), folder / "sums.onnx")
     export(folder / "letters.onnx", folder / "letters", labels=(str(folder / "labels.txt"),))

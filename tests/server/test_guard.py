@@ -29,7 +29,9 @@ def test_a_server_ends_with_its_killed_owner_and_leaves_no_memory_and_no_files(t
     command = [sys.executable, "-c", OWNER, str(tmp_path / "repository")]
     (tmp_path / "temporary").mkdir()
     environment = {"PYTHONPATH": tests, "TMPDIR": str(tmp_path / "temporary"), "PATH": "/usr/bin:/bin"}
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment) as owner:
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, encoding="utf-8", env=environment
+    ) as owner:
         assert owner.stdout is not None
         assert owner.stdout.readline() == "up\n"
         below = descendants(owner.pid)
@@ -55,7 +57,7 @@ wait
 
 def test_whatever_of_the_servers_group_does_not_end_when_told_is_killed(tmp_path: Path) -> None:
     command = ["/bin/sh", "-c", STUBBORN]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as leader:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", start_new_session=True) as leader:
         assert leader.stdout is not None
         child = psutil.Process(int(leader.stdout.readline()))
         guard = Guard(leader.pid, tmp_path / "none", tmp_path / "no_region", patience_s=1)

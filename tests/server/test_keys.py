@@ -40,8 +40,8 @@ def test_a_folder_that_others_can_read_holds_no_keys(folder):
 def test_a_link_in_place_of_a_key_file_is_replaced_not_followed(folder, tmp_path):
     folder.mkdir(mode=0o700)
     victim = tmp_path / "victim"
-    victim.write_text("precious")
+    victim.write_text("precious", encoding="utf-8")
     (folder / "8001.key").symlink_to(victim)
     keys.publish("secret", [8001])
-    assert victim.read_text() == "precious"
+    assert victim.read_text(encoding="utf-8") == "precious"
     assert keys.find_key(8001) == "secret"

@@ -47,7 +47,7 @@ def speech(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number, text in enumerate(TEXTS):
         soundfile.write(folder / f"{number}.wav", toy_waveform(text), SAMPLE_RATE, subtype="FLOAT")
         lines.append(json.dumps({"audio_filepath": f"{number}.wav", "text": text}))
-    (folder / "manifest.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "manifest.jsonl").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder / "manifest.jsonl"
 
 
@@ -65,7 +65,7 @@ def evaluate(
     target = ("--url", server.grpc_address, "--model", model, "--concurrency", 1, "--manifest", speech)
     patience = () if "--timeout-s" in more else ("--timeout-s", TIMEOUT_S)
     code, out, err = run("evaluate", *target, *patience, "--json", report, *more)
-    (system,) = json.loads(report.read_text())["systems"]
+    (system,) = json.loads(report.read_text(encoding="utf-8"))["systems"]
     assert len(system["utterances"]) == len(TEXTS)
     return code, system["summary"], out, err
 
@@ -129,7 +129,7 @@ def test_evaluate_tells_how_slow_a_server_is(server: TritonServer, speech: Path,
 def test_bench_scores_the_texts_that_it_timed(server: TritonServer, speech: Path, tmp_path: Path) -> None:
     # They are sent round and round. Of six, every third request would be for the same two; of five it is for each.
     five = speech.with_name("five.jsonl")
-    five.write_text("".join(speech.read_text().splitlines(keepends=True)[:5]))
+    five.write_text("".join(speech.read_text(encoding="utf-8").splitlines(keepends=True)[:5]), encoding="utf-8")
     for model in ("wrong", "mute"):
         code, found, out, _ = bench(server, model, five, tmp_path)
         assert (code, found.failed) == (0, 0)

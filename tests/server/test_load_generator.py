@@ -333,7 +333,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: Triton
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "server")))}
     url = f"grpc://{moods.grpc_address}"
     command = [sys.executable, "-c", code, url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         deadline = time.monotonic() + 60

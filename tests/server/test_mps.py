@@ -31,7 +31,7 @@ exit 3
 @pytest.fixture
 def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / CONTROL
-    path.write_text(PROGRAM.replace("ASKED", str(tmp_path / "asked")))
+    path.write_text(PROGRAM.replace("ASKED", str(tmp_path / "asked")), encoding="utf-8")
     path.chmod(0o700)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.delenv(PIPES, raising=False)
@@ -42,25 +42,27 @@ def test_it_runs_in_a_folder_of_its_own_and_is_asked_to_end(program: Path, tmp_p
     service = Mps()
     folder = Path(service.environment[PIPES])
     assert folder.stat().st_mode & 0o077 == 0
-    running = psutil.Process(int((folder / "pid").read_text()))
+    running = psutil.Process(int((folder / "pid").read_text(encoding="utf-8")))
     service.stop()
     assert not running.is_running()
     assert not folder.exists()
-    assert (tmp_path / "asked").read_text() == "quit\n"
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "quit\n"
     service.stop()
 
 
 def test_one_that_does_not_listen_is_ended(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tritone.server.mps.STOP_S", 0.5)
-    program.write_text(PROGRAM.replace("mkfifo", "trap '' TERM; touch").replace("read -r asked <", "sleep 600 <"))
+    program.write_text(
+        PROGRAM.replace("mkfifo", "trap '' TERM; touch").replace("read -r asked <", "sleep 600 <"), encoding="utf-8"
+    )
     service = Mps()
-    running = psutil.Process(int((Path(service.environment[PIPES]) / "pid").read_text()))
+    running = psutil.Process(int((Path(service.environment[PIPES]) / "pid").read_text(encoding="utf-8")))
     service.stop()
     assert not running.is_running()
 
 
 def test_its_own_words_say_why_it_does_not_run(program: Path) -> None:
-    program.write_text(FAULTY)
+    program.write_text(FAULTY, encoding="utf-8")
     with pytest.raises(ServerSetupError, match=r"exit code 3\): no device found"):
         Mps()
 
@@ -88,4 +90,4 @@ def test_a_server_has_it_as_long_as_it_runs(program: Path, tmp_path: Path) -> No
         folder = Path(environment[PIPES])
         assert (folder / "control").exists()
     assert not folder.exists()
-    assert (tmp_path / "asked").read_text() == "quit\n"
+    assert (tmp_path / "asked").read_text(encoding="utf-8") == "quit\n"

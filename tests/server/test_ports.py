@@ -10,7 +10,7 @@ from tritone.server import free_ports, ports
 
 
 def test_no_free_port_is_one_that_outgoing_connections_are_given() -> None:
-    first, last = map(int, ports.LOCAL_PORTS.read_text().split())
+    first, last = map(int, ports.LOCAL_PORTS.read_text(encoding="utf-8").split())
     found = free_ports(200)
     assert len(set(found)) == 200
     assert not [port for port in found if first <= port <= last]
@@ -29,7 +29,7 @@ def test_ports_are_found_whatever_the_system_says(
 ) -> None:
     path = tmp_path / "ip_local_port_range"
     if content is not None:
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
     monkeypatch.setattr(ports, "LOCAL_PORTS", path)
     for port in free_ports(3):
         socket.create_server(("127.0.0.1", port)).close()

@@ -69,9 +69,9 @@ outputs: {output: spell.output}
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Files of ensembles: of three steps, one that answers many times, one that asks another model."""
     folder = write_parts(tmp_path_factory.mktemp("ensembles"))
-    (folder / "judging.py").write_text(STEPS)
-    (folder / "letters.yaml").write_text(LETTERS)
-    (folder / "judged.yaml").write_text(JUDGED)
+    (folder / "judging.py").write_text(STEPS, encoding="utf-8")
+    (folder / "letters.yaml").write_text(LETTERS, encoding="utf-8")
+    (folder / "judged.yaml").write_text(JUDGED, encoding="utf-8")
     export_python(target="judging:count", folder=folder, output=folder / "count", max_batch_size=4)
     return folder
 

@@ -79,7 +79,7 @@ def served(objects: ObjectServer, built: Path) -> Iterator[tuple[ServerOptions, 
     command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", ADDRESS, "--poll-s", "0.3"]
     process = subprocess.Popen(
         [*command, *ports(options)],
-        text=True,
+        encoding="utf-8",
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=os.environ | {"PYTHONUNBUFFERED": "1"},
@@ -104,7 +104,7 @@ def _address() -> Address:
 
 
 def write(repository: Path, code: str) -> None:
-    (repository / "toy" / "1" / "model.py").write_text(code)
+    (repository / "toy" / "1" / "model.py").write_text(code, encoding="utf-8")
 
 
 def said_until(process: "subprocess.Popen[str]", words: str) -> str:
@@ -124,7 +124,7 @@ def test_versions_are_swapped_refused_and_rolled_back_under_load_without_a_faile
 ):
     options, process, store = served
     url = f"grpc://{options.address('grpc')}"
-    good = (built / "toy" / "1" / "model.py").read_text()
+    good = (built / "toy" / "1" / "model.py").read_text(encoding="utf-8")
     assert "has no client of its own for s3://: it serves a local copy" in said_until(process, "local copy")
     with Client(url, key=find_key(options.grpc_port)) as client, Load(options) as load:
 
@@ -165,7 +165,7 @@ def test_a_server_with_a_client_of_its_own_reads_storage_itself(
     (tmp_path / "server" / "backends").symlink_to(own.root / "backends")
     (tmp_path / "server" / "python_backend_stubs").symlink_to(own.root / "python_backend_stubs")
     help_only = '[ "$1" = --help ] && echo --model-repository && exit'
-    server.write_text(f'#!/bin/sh\n# knows s3://\n{help_only}\necho "started with $*" >&2\nexit 3\n')
+    server.write_text(f'#!/bin/sh\n# knows s3://\n{help_only}\necho "started with $*" >&2\nexit 3\n', encoding="utf-8")
     server.chmod(0o755)
     assert not can_read(own, "s3")
     result = CliRunner().invoke(app, ["serve", ADDRESS, "--server", str(server), *ports(quiet_options())])

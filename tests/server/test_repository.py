@@ -28,7 +28,7 @@ from tritone.repository.folder import FolderWriter
 
 
 def config_of(model: BuiltModel) -> pb.ModelConfig:
-    return text_format.Parse((model.path / "config.pbtxt").read_text(), pb.ModelConfig())
+    return text_format.Parse((model.path / "config.pbtxt").read_text(encoding="utf-8"), pb.ModelConfig())
 
 
 def test_both_modes_are_built_and_the_streaming_model_has_a_suffix(toy_bundle: Path, tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_both_modes_are_built_and_the_streaming_model_has_a_suffix(toy_bundle: P
 
 def test_the_shim_is_an_import_and_nothing_else(toy_bundle: Path, tmp_path: Path) -> None:
     for model in build_repository([toy_bundle], tmp_path):
-        lines = [line for line in (model.path / "1" / "model.py").read_text().splitlines() if line]
+        lines = [line for line in (model.path / "1" / "model.py").read_text(encoding="utf-8").splitlines() if line]
         assert lines[1:] == [f"from tritone.backend.{model.mode} import TritonPythonModel"]
 
 
@@ -179,13 +179,13 @@ def test_a_model_called_like_the_old_one_of_another_does_not_get_in_its_way(toy_
 def test_a_foreign_model_is_replaced_only_by_force(toy_bundle: Path, tmp_path: Path) -> None:
     foreign = tmp_path / "toy" / "1"
     foreign.mkdir(parents=True)
-    (foreign / "model.py").write_text("mine = True\n")
+    (foreign / "model.py").write_text("mine = True\n", encoding="utf-8")
     with pytest.raises(OperatorError, match=r"was not written by Tritone.*--force"):
         build_repository([toy_bundle], tmp_path)
-    assert (foreign / "model.py").read_text() == "mine = True\n"
+    assert (foreign / "model.py").read_text(encoding="utf-8") == "mine = True\n"
     assert [path.name for path in tmp_path.iterdir()] == ["toy"], "nothing was written at all"
     build_repository([toy_bundle], tmp_path, force=True)
-    assert "tritone.backend" in (foreign / "model.py").read_text()
+    assert "tritone.backend" in (foreign / "model.py").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["", "..", "../up", "a/b", "/abs", ".hidden", "a b", "a\n", "ü", "x" * 201])
@@ -245,7 +245,7 @@ def test_what_is_no_repository_is_explained(toy_bundle: Path, tmp_path: Path) ->
     (model, _) = build_repository([toy_bundle], tmp_path)
     with pytest.raises(OperatorError, match="is a single model"):
         read_repository(model.path)
-    (model.path / "config.pbtxt").write_text("max_batch_sise: 3")
+    (model.path / "config.pbtxt").write_text("max_batch_sise: 3", encoding="utf-8")
     with pytest.raises(OperatorError, match=r"config\.pbtxt.*max_batch_sise"):
         read_repository(tmp_path)
     (model.path / "config.pbtxt").write_bytes(b"\xff\xfe")

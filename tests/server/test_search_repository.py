@@ -34,25 +34,25 @@ ngram 1=4
 @pytest.fixture
 def lm(tmp_path: Path) -> Path:
     path = tmp_path / "words.arpa"
-    path.write_text(ARPA)
+    path.write_text(ARPA, encoding="utf-8")
     return path
 
 
 @pytest.fixture
 def hotwords(tmp_path: Path) -> Path:
     path = tmp_path / "names.txt"
-    path.write_text("# names\nanna 8\nnew york -2.5\n")
+    path.write_text("# names\nanna 8\nnew york -2.5\n", encoding="utf-8")
     return path
 
 
 def settings_of(model: BuiltModel) -> Settings:
-    config = from_text((model.path / "config.pbtxt").read_text())
+    config = from_text((model.path / "config.pbtxt").read_text(encoding="utf-8"))
     return Settings.from_parameters({name: each.string_value for name, each in config.parameters.items()})
 
 
 def placed(model: BuiltModel) -> Any:
     """What the model's instance is told by Triton, as far as it looks at it."""
-    config = from_text((model.path / "config.pbtxt").read_text())
+    config = from_text((model.path / "config.pbtxt").read_text(encoding="utf-8"))
     parameters = {name: {"string_value": each.string_value} for name, each in config.parameters.items()}
     return read_instance(
         {
@@ -102,7 +102,7 @@ def test_the_files_of_the_search_go_along_and_the_server_finds_them(
     (tmp_path / "repo").rename(tmp_path / "moved")
     for model in models:
         found = placed(BuiltModel(model.name, model.mode, tmp_path / "moved" / model.name)).search
-        assert found.lm.read_text() == ARPA
+        assert found.lm.read_text(encoding="utf-8") == ARPA
         assert found.options.hotwords == (("anna", 8.0), ("new york", -2.5))
         assert (found.options.mode, found.options.beam, found.options.lm_weight) == ("prefix-beam", 7, 0.3)
 
@@ -127,11 +127,11 @@ BAD_FILES = {
 def test_files_that_cannot_be_used_are_told_when_the_repository_is_built(
     toy_bundle: Path, tmp_path: Path, lm: Path, files: dict[str, str], told: str
 ) -> None:
-    (tmp_path / "bad.arpa").write_text("\\data\\\nngram 1=5\n")
-    (tmp_path / "bad.txt").write_text("fine 3\nanna\n")
-    (tmp_path / "foreign.txt").write_text("Änne 3\n")
+    (tmp_path / "bad.arpa").write_text("\\data\\\nngram 1=5\n", encoding="utf-8")
+    (tmp_path / "bad.txt").write_text("fine 3\nanna\n", encoding="utf-8")
+    (tmp_path / "foreign.txt").write_text("Änne 3\n", encoding="utf-8")
     (tmp_path / "sub").mkdir()
-    (tmp_path / "sub" / "words.arpa").write_text("anna 3\n")
+    (tmp_path / "sub" / "words.arpa").write_text("anna 3\n", encoding="utf-8")
     options = ModelOptions(search="prefix-beam", **{name: str(tmp_path / file) for name, file in files.items()})
     with pytest.raises((OperatorError, InputError), match=told):
         build_repository([toy_bundle], tmp_path / "repo", options=options)

@@ -4,6 +4,8 @@ import io
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +17,8 @@ from toy import SAMPLE_RATE, toy_waveform
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import build_repository
 from tritone.server import TritonServer, free_ports
+from tritone.server.installation import Installation
+from tritone.server.process import UNNOTICED_S, EndedChildren
 
 WAIT_S = 60
 
@@ -62,9 +66,9 @@ def test_with_control_open_a_model_is_unloaded_and_loaded_again_as_its_files_are
     assert isinstance(raw.ask(ask), Refusal)
     config = repository / "toy" / "config.pbtxt"
     longest = 'key: "max_audio_s"\n  value {\n    string_value: "'
-    before = config.read_text()
+    before = config.read_text(encoding="utf-8")
     assert longest in before
-    config.write_text(before.replace(f"{longest}120.0", f"{longest}12.0"))
+    config.write_text(before.replace(f"{longest}120.0", f"{longest}12.0"), encoding="utf-8")
     raw.grpc.load_model("toy")
     refusal = raw.ask(ask)
     assert isinstance(refusal, Refusal)
@@ -136,6 +140,35 @@ def test_a_signal_during_the_start_leaves_no_child(serve: Serve, repository: Pat
     assert process.returncode == 128 + signal.SIGTERM
     assert alive(children) == []
     assert regions(process.pid) == set()
+
+
+def test_a_start_whose_process_of_a_model_cannot_come_up_ends_soon_with_the_words_of_the_log(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lost(self: Installation, folder: Path) -> dict[str, str]:
+        return {**self.environment(), "PATH": "/nowhere"}  # Triton finds no bash there
+
+    monkeypatch.setattr(Installation, "start_environment", lost)
+    monkeypatch.setattr("tritone.server.process.UNNOTICED_S", 0.5)
+    server = TritonServer(repository, quiet_options())
+    before, children = regions(os.getpid()), descendants(os.getpid())
+    with pytest.raises(ServerSetupError, match="process of a model ended with code 1") as caught:
+        server.start()
+    assert "Failed to run python backend stub. Errno = 2" in str(caught.value)
+    assert alive(descendants(os.getpid())) == alive(children)
+    assert regions(os.getpid()) == before
+
+
+def test_only_what_stays_ended_for_long_counts_as_unnoticed() -> None:
+    now = 0.0
+    with subprocess.Popen([sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]) as process:
+        child = psutil.Process(process.pid)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it stays as what a parent has not asked about
+        ended = EndedChildren(lambda: [child, psutil.Process()], lambda: now)
+        found = []
+        for now in (1.0, 1.1, UNNOTICED_S, 1.1 + UNNOTICED_S):  # noqa: B007
+            found.append(ended.unnoticed())
+    assert found == [None, None, None, "was killed by signal 9"]
 
 
 class ClosedPipe(io.StringIO):

@@ -203,7 +203,7 @@ class TestBuilding:
         done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
         assert done.stdout.split("\t")[:2] == ["voice", "embedding"]
-        config = from_text((tmp_path / "voice" / "config.pbtxt").read_text())
+        config = from_text((tmp_path / "voice" / "config.pbtxt").read_text(encoding="utf-8"))
         assert [(each.name, [*each.dims]) for each in config.output] == [("EMBEDDINGS", [DIM])]
         assert {each.name: each.optional for each in config.input} == {"WAV": True, "WAV_LENS": True, "PCM": True}
         told = {key: value.string_value for key, value in config.parameters.items()}
@@ -263,9 +263,9 @@ class TestBuilding:
         modes = {"voice-features": "features", "voice-acoustic": "acoustic", "voice": "embedding"}
         assert {each.name: each.mode for each in models} == modes
         assert {each.name: each.mode for each in read_repository(tmp_path)} == modes
-        config = from_text((tmp_path / "voice-acoustic" / "config.pbtxt").read_text())
+        config = from_text((tmp_path / "voice-acoustic" / "config.pbtxt").read_text(encoding="utf-8"))
         assert (config.platform, config.default_model_filename) == ("onnxruntime_onnx", "model.onnx")
         assert [each.name for each in config.output] == ["embeddings"]
         assert (tmp_path / "voice-acoustic" / "1" / "model.onnx").is_file()
-        ensemble = from_text((tmp_path / "voice" / "config.pbtxt").read_text())
+        ensemble = from_text((tmp_path / "voice" / "config.pbtxt").read_text(encoding="utf-8"))
         assert ensemble.ensemble_scheduling.step[1].output_map == {"embeddings": "EMBEDDINGS"}

@@ -232,7 +232,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement_and_no_proces
     tests = Path(__file__).parents[1]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "server")))}
     command = [sys.executable, "-c", code, f"grpc://{spoken.grpc_address}"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "begun\n"
         while not (children := psutil.Process(process.pid).children()):

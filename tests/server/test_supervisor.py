@@ -265,7 +265,7 @@ def test_management_asks_for_the_key_unless_it_is_opened(locked: TritonServer) -
     for path, status in (("/v2/systemsharedmemory/status", 403), ("/v2/logging", 403), ("/v2/trace/setting", 200)):
         assert stranger._ask("GET", path)[0] == status
     assert stranger._ask("POST", "/v2/repository/index", "{}")[0] == 403
-    arguments = Path(f"/proc/{locked.pid}/cmdline").read_text()
+    arguments = Path(f"/proc/{locked.pid}/cmdline").read_text(encoding="utf-8")
     assert "tritone-key=***" in arguments
     assert options.key not in arguments
     assert RawClient(locked.grpc_address).ask(Ask(model="toy", wav=toy_waveform("up"))) == "up"

@@ -102,28 +102,30 @@ def test_a_server_that_is_not_there_is_an_error() -> None:
 @needs_prometheus
 def test_promtool_takes_the_configuration_and_the_alerts_hold_for_what_they_are_meant() -> None:
     for command in (["check", "config", "prometheus.yml"], ["test", "rules", "alerts_test.yml"]):
-        done = subprocess.run(["promtool", *command], cwd=MONITORING, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["promtool", *command], cwd=MONITORING, capture_output=True, encoding="utf-8", check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_every_alert_has_a_unit_test_a_section_of_the_handbook_and_says_what_to_do() -> None:
-    alerts = re.findall(r"alert: (\w+)", (MONITORING / "alerts.yml").read_text())
-    tests = (MONITORING / "alerts_test.yml").read_text()
+    alerts = re.findall(r"alert: (\w+)", (MONITORING / "alerts.yml").read_text(encoding="utf-8"))
+    tests = (MONITORING / "alerts_test.yml").read_text(encoding="utf-8")
     assert len(alerts) >= 10
     assert [name for name in alerts if name not in tests] == []
-    text = (MONITORING / "alerts.yml").read_text()
+    text = (MONITORING / "alerts.yml").read_text(encoding="utf-8")
     assert text.count("action:") == len(alerts)
     assert re.findall(r"runbook_url: (\S+)", text) == [f"operations/alerts.md#{name.lower()}" for name in alerts]
-    sections = re.findall(r"^## (\w+)$", (DOCS / "operations" / "alerts.md").read_text(), re.MULTILINE)
+    sections = re.findall(r"^## (\w+)$", (DOCS / "operations" / "alerts.md").read_text(encoding="utf-8"), re.MULTILINE)
     assert sorted(sections) == sorted(alerts)
 
 
 @pytest.fixture
 def prometheus(server: TritonServer, tmp_path: Path) -> Iterator[str]:
     """The address of a Prometheus that scrapes the server five times a second."""
-    config = (MONITORING / "prometheus.yml").read_text()
+    config = (MONITORING / "prometheus.yml").read_text(encoding="utf-8")
     config = config.replace("localhost:8002", server.options.address("metrics")).replace("15s", "200ms")
-    (tmp_path / "prometheus.yml").write_text(config)
+    (tmp_path / "prometheus.yml").write_text(config, encoding="utf-8")
     shutil.copy(MONITORING / "alerts.yml", tmp_path)
     (port,) = free_ports(1)
     command = [
@@ -144,7 +146,7 @@ def prometheus(server: TritonServer, tmp_path: Path) -> Iterator[str]:
 def test_a_prometheus_that_scrapes_a_busy_server_answers_every_query_of_the_dashboard(
     server: TritonServer, prometheus: str
 ) -> None:
-    dashboard = json.loads((MONITORING / "grafana" / "tritone.json").read_text())
+    dashboard = json.loads((MONITORING / "grafana" / "tritone.json").read_text(encoding="utf-8"))
     queries = {
         f"{panel['title']}: {target['legendFormat']}": target["expr"]
         for panel in dashboard["panels"]

@@ -59,7 +59,7 @@ def test_streams_side_by_side_keep_their_states(raw: RawClient) -> None:
 
 
 def settings_of(model: Path) -> Settings:
-    config = from_text((model / "config.pbtxt").read_text())
+    config = from_text((model / "config.pbtxt").read_text(encoding="utf-8"))
     return Settings.from_parameters({key: value.string_value for key, value in config.parameters.items()})
 
 

@@ -148,7 +148,7 @@ def test_a_repository_keeps_how_a_transducer_is_searched_and_says_what_is_compil
 ) -> None:
     options = ModelOptions(search="fast-beam", max_states=7, blank_penalty=0.5, temperature=1.5)
     build_repository([transducer_bundle], tmp_path, modes="both", names=["fast"], options=options)
-    config = (tmp_path / "fast" / "config.pbtxt").read_text()
+    config = (tmp_path / "fast" / "config.pbtxt").read_text(encoding="utf-8")
     assert 'key: "max_states"' in config
     assert compiled_searches(tmp_path) == {("transducer", "fast-beam")}
     build_repository([toy_bundle, transducer_bundle], tmp_path, names=["a", "b"])

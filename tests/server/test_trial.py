@@ -31,7 +31,9 @@ class Recorder:
     configs: ClassVar[dict[str, str]] = {}
 
     def __init__(self, repository: Path, options: ServerOptions, **_: object) -> None:
-        Recorder.configs = {path.parent.name: path.read_text() for path in repository.glob("*/config.pbtxt")}
+        Recorder.configs = {
+            path.parent.name: path.read_text(encoding="utf-8") for path in repository.glob("*/config.pbtxt")
+        }
         assert all((path.parent / "1").is_dir() for path in repository.glob("*/config.pbtxt"))
 
     def __enter__(self) -> "Recorder":
@@ -80,7 +82,7 @@ def test_models_for_gpus_are_tried_with_one_instance_on_the_cpu_where_there_is_n
     assert "m was loaded on the CPU, since there is no GPU here" in told
     assert "KIND_CPU" in recorder.configs["m"]
     assert "count: 1" in recorder.configs["m"]
-    written = (tmp_path / "repository" / "m" / "config.pbtxt").read_text()
+    written = (tmp_path / "repository" / "m" / "config.pbtxt").read_text(encoding="utf-8")
     assert "KIND_GPU" in written
     assert "count: 3" in written
 

@@ -32,7 +32,7 @@ class Running:
     def load(self, model: str, timeout_s: float) -> None:
         version = version_folder(self.folder / model)
         self.asked.append(f"load {model} {version.name}")
-        if "bad" in (version / "model.py").read_text():
+        if "bad" in (version / "model.py").read_text(encoding="utf-8"):
             raise ServerSetupError("no weights")
 
     def unload(self, model: str) -> None:
@@ -59,7 +59,7 @@ class Served:
 
     def change(self, text: str) -> None:
         code = self.built / "toy" / "1" / "model.py"
-        code.write_text(text)
+        code.write_text(text, encoding="utf-8")
         push(self.built, self.store)
 
 
@@ -122,7 +122,7 @@ def test_a_version_that_does_not_load_leaves_the_copy_as_it_was(served: Served, 
 def test_models_come_and_go(served: Served, objects: ObjectServer):
     shutil.copytree(served.built / "toy", served.built / "other")
     config = served.built / "other" / "config.pbtxt"
-    config.write_text(config.read_text().replace('name: "toy"', 'name: "other"'))
+    config.write_text(config.read_text(encoding="utf-8").replace('name: "toy"', 'name: "other"'), encoding="utf-8")
     push(served.built, served.store)
     assert served.look() == ["load other 1"]
     served.store.delete([entry.name for entry in served.store.entries("other")])
@@ -153,7 +153,7 @@ def test_a_repository_on_a_disk_is_watched_too(toy_bundle: Path, tmp_path: Path)
     updates, running = Updates(open_store(disk), 1, said.append), Running(disk)
     updates._look_at(running)  # type: ignore[arg-type]
     assert running.asked == []
-    (built / "toy" / "1" / "model.py").write_text("# second")
+    (built / "toy" / "1" / "model.py").write_text("# second", encoding="utf-8")
     push(built, open_store(disk))
     updates._look_at(running)  # type: ignore[arg-type]
     assert running.asked == ["load toy 2"]

@@ -73,10 +73,10 @@ def check_whole(folder: Path, keys: Sequence[str]) -> None:
         for key, _, found in entries:
             np.testing.assert_array_equal(found, vector(key))
         expected = [f"{key} {ark}:{place}" for key, place, _ in entries]
-        assert ark.with_suffix(".scp").read_text().splitlines() == expected
+        assert ark.with_suffix(".scp").read_text(encoding="utf-8").splitlines() == expected
         lines += expected
     assert sorted(line.split()[0] for line in lines) == sorted(keys)
-    listed = (folder / "xvector.scp").read_text().splitlines()
+    listed = (folder / "xvector.scp").read_text(encoding="utf-8").splitlines()
     assert [line.split()[0] for line in listed] == list(keys)
     assert sorted(listed) == sorted(lines)
 
@@ -89,7 +89,7 @@ def test_an_entry_has_exactly_the_bytes_that_kaldi_writes(tmp_path: Path):
     data = (tmp_path / "xvector_000.ark").read_bytes()
     assert data[:790] == b"spk000-utt0 \0BFV \4" + struct.pack("<i192f", 192, *values)
     assert len(data) == 2 * 790
-    scp = (tmp_path / "xvector_000.scp").read_text()
+    scp = (tmp_path / "xvector_000.scp").read_text(encoding="utf-8")
     assert scp == f"spk000-utt0 {tmp_path}/xvector_000.ark:12\nspk000-utt1 {tmp_path}/xvector_000.ark:802\n"
 
 
@@ -146,7 +146,7 @@ def test_a_process_that_is_killed_leaves_whole_entries_and_at_most_a_torn_one(tm
         "    writer.add(f'u{number}', vector)\n"
         "    if number == 250: print('there', flush=True)\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([sys.executable, "-c", code, tmp_path / "out"], stdout=subprocess.PIPE, encoding="utf-8")
     assert process.stdout is not None
     assert process.stdout.readline() == "there\n"
     process.send_signal(signal.SIGKILL)
@@ -203,8 +203,13 @@ def test_lists_name_the_archives_by_the_folder_as_it_was_given_last(tmp_path: Pa
     (tmp_path / "out").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path)
     write(Path("moved"), ["a", "b"])
-    assert Path("moved/xvector.scp").read_text() == "a moved/xvector_000.ark:2\nb moved/xvector_000.ark:30\n"
-    assert Path("moved/xvector_000.scp").read_text() == Path("moved/xvector.scp").read_text()
+    assert (
+        Path("moved/xvector.scp").read_text(encoding="utf-8")
+        == "a moved/xvector_000.ark:2\nb moved/xvector_000.ark:30\n"
+    )
+    assert Path("moved/xvector_000.scp").read_text(encoding="utf-8") == Path("moved/xvector.scp").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_the_list_of_all_is_in_the_order_asked_for_and_leaves_nothing_out(tmp_path: Path):
@@ -212,12 +217,12 @@ def test_the_list_of_all_is_in_the_order_asked_for_and_leaves_nothing_out(tmp_pa
         for key in ("c", "other", "a"):
             writer.add(key, vector(key))
         path = writer.write_list(["a", "b", "c"])
-    assert [line.split()[0] for line in path.read_text().splitlines()] == ["a", "c", "other"]
+    assert [line.split()[0] for line in path.read_text(encoding="utf-8").splitlines()] == ["a", "c", "other"]
 
 
 def test_what_another_model_made_is_refused_and_only_force_removes_it(tmp_path: Path):
     write(tmp_path, ["a", "b"], shard_size=1)
-    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "notes.txt").write_text("mine", encoding="utf-8")
     other = {"kind": "bundle", "model": "new", "window_s": "2"}
     complaint = re.escape(
         "model was 'toy' and is 'new'; window_s was not given and is '2'. Name another folder; or --fo"
@@ -228,7 +233,7 @@ def test_what_another_model_made_is_refused_and_only_force_removes_it(tmp_path: 
         assert len(writer) == 0
         writer.add("c", vector("c", dim=8))
     assert sorted(os.listdir(tmp_path)) == ["embed.json", "notes.txt", "xvector_000.ark", "xvector_000.scp"]
-    assert json.loads((tmp_path / "embed.json").read_text())["made_by"] == other
+    assert json.loads((tmp_path / "embed.json").read_text(encoding="utf-8"))["made_by"] == other
 
 
 def test_force_leaves_what_the_same_model_made(tmp_path: Path):

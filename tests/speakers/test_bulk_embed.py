@@ -71,7 +71,7 @@ def embedded(folder: Path) -> dict[str, float]:
 
 
 def failures(folder: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in (folder / "failures.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (folder / "failures.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 def test_every_recording_has_its_vector_in_the_order_of_the_list(tmp_path: Path):

@@ -57,7 +57,7 @@ def test_doubles_are_read_as_floats(tmp_path: Path) -> None:
 
 def test_an_offset_may_be_left_out_of_a_file_with_one_vector_and_no_key(tmp_path: Path) -> None:
     (tmp_path / "one.vec").write_bytes(entry("", [5, 6])[1:])
-    (tmp_path / "x.scp").write_text(f"a {tmp_path}/one.vec\n")
+    (tmp_path / "x.scp").write_text(f"a {tmp_path}/one.vec\n", encoding="utf-8")
     assert read_vectors(tmp_path / "x.scp").matrix.tolist() == [[5, 6]]
 
 
@@ -69,13 +69,13 @@ def test_relative_paths_count_from_here_then_from_the_list_then_beside_it(
         folder.mkdir()
         (folder / "x.ark").write_bytes(entry("a", [value]))
     monkeypatch.chdir(here)
-    (there / "x.scp").write_text("a x.ark:2\n")
+    (there / "x.scp").write_text("a x.ark:2\n", encoding="utf-8")
     assert read_vectors(there / "x.scp").matrix.item() == 1  # as Kaldi
     (here / "x.ark").unlink()
     assert read_vectors(there / "x.scp").matrix.item() == 2
-    (there / "x.scp").write_text("a /gone/exp/x.ark:2\n")
+    (there / "x.scp").write_text("a /gone/exp/x.ark:2\n", encoding="utf-8")
     assert read_vectors(there / "x.scp").matrix.item() == 2
-    (there / "x.scp").write_text("a /gone/exp/y.ark:2\n")
+    (there / "x.scp").write_text("a /gone/exp/y.ark:2\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"there/x\.scp:1: there is no archive /gone/exp/y\.ark; looked for"):
         read_vectors(there / "x.scp")
 
@@ -86,7 +86,7 @@ def test_a_folder_is_its_list_or_all_lists_of_its_parts(tmp_path: Path) -> None:
             str(tmp_path / f"xvector_00{part}.ark"), {key: vector}, scp=str(tmp_path / f"xvector_00{part}.scp")
         )
     assert same(read_vectors(tmp_path), VECTORS)
-    (tmp_path / "xvector.scp").write_text((tmp_path / "xvector_001.scp").read_text())
+    (tmp_path / "xvector.scp").write_text((tmp_path / "xvector_001.scp").read_text(encoding="utf-8"), encoding="utf-8")
     assert read_vectors(tmp_path).keys == ("b-2",)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match=r"neither xvector\.scp nor"):
@@ -97,7 +97,7 @@ def test_a_folder_is_its_list_or_all_lists_of_its_parts(tmp_path: Path) -> None:
 def test_commands_standard_input_and_parts_are_refused_and_not_run(target: str, tmp_path: Path) -> None:
     (tmp_path / "x.ark").write_bytes(entry("a", [1]))
     line = target.format(mark=tmp_path / "mark", ark=tmp_path / "x.ark")
-    (tmp_path / "x.scp").write_text(f"a {line}\n")
+    (tmp_path / "x.scp").write_text(f"a {line}\n", encoding="utf-8")
     with pytest.raises(InputError, match=r"x\.scp:1: a is a (command|part)"):
         read_vectors(tmp_path / "x.scp")
     assert not (tmp_path / "mark").exists()
@@ -133,7 +133,7 @@ def test_what_is_no_archive_of_vectors_is_told_from_one(content: bytes, complain
         read_vectors(tmp_path / "x.ark")
     assert complaint in str(caught.value)
     if content.startswith(b"a ") and "twice" not in complaint and "those before" not in complaint:
-        (tmp_path / "x.scp").write_text(f"a {tmp_path}/x.ark:2\n")
+        (tmp_path / "x.scp").write_text(f"a {tmp_path}/x.ark:2\n", encoding="utf-8")
         with pytest.raises(InputError):
             read_vectors(tmp_path / "x.scp")
 
@@ -154,7 +154,7 @@ def test_a_wrong_line_is_named_with_its_number(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "x.ark").write_bytes(entry("a", [1]))
-    (tmp_path / "x.scp").write_text(f"\n{line}\n")
+    (tmp_path / "x.scp").write_text(f"\n{line}\n", encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read_vectors(tmp_path / "x.scp")
     assert complaint in str(caught.value)
@@ -164,7 +164,9 @@ def test_a_wrong_line_is_named_with_its_number(
 def test_a_list_cannot_make_the_reader_take_all_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(archive, "MAX_VECTORS_BYTES", 1000)
     (tmp_path / "x.ark").write_bytes(entry("a", [1] * 100))
-    (tmp_path / "x.scp").write_text("".join(f"{n} {tmp_path}/x.ark:2\n" for n in range(3)))  # one place, many names
+    (tmp_path / "x.scp").write_text(
+        "".join(f"{n} {tmp_path}/x.ark:2\n" for n in range(3)), encoding="utf-8"
+    )  # one place, many names
     with pytest.raises(InputError, match="3 vectors of 100 values"):
         read_vectors(tmp_path / "x.scp")
 

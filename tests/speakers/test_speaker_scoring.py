@@ -157,5 +157,5 @@ def test_a_note_beside_the_vectors_tells_whether_a_mean_is_subtracted(tmp_path: 
     note = tmp_path / "embed.json"
     assert not mean_is_subtracted(tmp_path)
     for content, expected in (({"made_by": {"mean_subtracted": "true"}}, True), ({"made_by": {}}, False), ([], False)):
-        note.write_text(json.dumps(content))
+        note.write_text(json.dumps(content), encoding="utf-8")
         assert mean_is_subtracted(tmp_path) is mean_is_subtracted(tmp_path / "xvector.scp") is expected

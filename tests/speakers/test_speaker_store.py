@@ -94,7 +94,7 @@ def test_no_store_is_told_with_the_command_that_makes_one(tmp_path: Path) -> Non
         with pytest.raises(InputError, match=r"is no store of speakers: it has no index\.json\. `tritone enroll NAME"):
             ask()
     assert not (tmp_path / "x").exists()
-    (tmp_path / "file").write_text("")
+    (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(OperatorError, match="cannot write the store"):
         SpeakerStore(tmp_path / "file").enroll("a", rows([1.0]), MODEL)
 
@@ -144,14 +144,14 @@ def test_those_who_enrol_at_once_do_not_lose_one_another(tmp_path: Path) -> None
 )
 def test_a_damaged_index_is_told(change: dict[str, object], store: SpeakerStore) -> None:
     path = store.folder / "index.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | change), encoding="utf-8")
     with pytest.raises(OperatorError, match="is damaged"):
         store.read()
 
 
 def test_a_store_from_the_future_or_of_no_json_is_told(store: SpeakerStore) -> None:
     path = store.folder / "index.json"
-    path.write_text(json.dumps(json.loads(path.read_text()) | {"version": 2}))
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"version": 2}), encoding="utf-8")
     with pytest.raises(OperatorError, match="written by a newer Tritone"):
         store.read()
     for content in (b"{", b"[]", b"\xff", b"[" * 100_000):
@@ -201,7 +201,7 @@ def test_what_a_disk_has_changed_is_told_and_restored(store: SpeakerStore, tmp_p
 
 
 def test_a_store_that_was_written_before_there_were_checksums_is_read(store: SpeakerStore) -> None:
-    index = json.loads((store.folder / "index.json").read_text())
+    index = json.loads((store.folder / "index.json").read_text(encoding="utf-8"))
     del index["vectors_sha256"]
-    (store.folder / "index.json").write_text(json.dumps(index))
+    (store.folder / "index.json").write_text(json.dumps(index), encoding="utf-8")
     assert store.read().speakers == {"anna": 2, "ben": 1}

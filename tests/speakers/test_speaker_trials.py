@@ -44,7 +44,7 @@ def test_both_forms_are_told_by_their_first_line_and_blank_lines_do_not_matter(
 
 
 def test_two_columns_are_trials_without_labels(tmp_path: Path) -> None:
-    (tmp_path / "trials").write_text("a b\nc d")
+    (tmp_path / "trials").write_text("a b\nc d", encoding="utf-8")
     found = read_trials(tmp_path / "trials")
     assert (found.form, found.targets) == ("unlabelled", None)
     assert pairs(found) == [("a", "b", False), ("c", "d", False)]
@@ -99,10 +99,10 @@ def test_what_is_no_file_is_told(tmp_path: Path) -> None:
 
 def test_speakers_and_their_utterances_are_read(tmp_path: Path) -> None:
     path = tmp_path / "spk2utt"
-    path.write_text("s1 a b\n\ns2 c\n")
+    path.write_text("s1 a b\n\ns2 c\n", encoding="utf-8")
     assert read_groups(path) == {"s1": ("a", "b"), "s2": ("c",)}
     for content, complaint in (("s1\n", ":1: s1 has no utterances"), ("s a\ns b\n", ":2: s has a line"), ("", "empty")):
-        path.write_text(content)
+        path.write_text(content, encoding="utf-8")
         with pytest.raises(InputError, match=complaint):
             read_groups(path)
 
@@ -120,11 +120,13 @@ def test_a_file_of_scores_is_laid_out_as_upstream_does(tmp_path: Path) -> None:
     assert (tmp_path / "s").read_bytes() == b"a b 0.12346 target\nb a -1.00000 nontarget\n"
     side = SideColumns(*(np.array([value, value + 1]) for value in (12.34567, 2, -0.00001, 4)))
     write_scores(tmp_path / "s", plain.trials, plain.values, side)
-    assert (tmp_path / "s").read_text().splitlines()[0] == "a b 0.12346 target 12.3457 2.0000 -0.0000 4.0000"
+    assert (tmp_path / "s").read_text(encoding="utf-8").splitlines()[
+        0
+    ] == "a b 0.12346 target 12.3457 2.0000 -0.0000 4.0000"
     assert pairs(read_scores(tmp_path / "s").trials) == pairs(plain.trials)
     bare = listed([0.5], labels=False)
     write_scores(tmp_path / "s", bare.trials, bare.values)
-    assert (tmp_path / "s").read_text() == "a a 0.50000\n"
+    assert (tmp_path / "s").read_text(encoding="utf-8") == "a a 0.50000\n"
     assert read_scores(tmp_path / "s").trials.targets is None
     assert [path.name for path in tmp_path.iterdir()] == ["s"]  # nothing half-written is left
 
@@ -156,7 +158,7 @@ def test_scores_are_written_whole_or_not_at_all(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_score_is_named(content: str, complaint: str, tmp_path: Path) -> None:
-    (tmp_path / "s").write_text(content)
+    (tmp_path / "s").write_text(content, encoding="utf-8")
     with pytest.raises(InputError) as caught:
         read_scores(tmp_path / "s")
     assert complaint in str(caught.value)

@@ -24,7 +24,7 @@ def write_certificates(folder: Path) -> Path:
     ):
         certificate.private_key_pem.write_to_path(str(folder / f"{name}.key"))
         (folder / f"{name}.pem").write_bytes(b"".join(each.bytes() for each in certificate.cert_chain_pems))
-    (folder / "secret.key").write_text(ENCRYPTED)
+    (folder / "secret.key").write_text(ENCRYPTED, encoding="utf-8")
     return folder
 
 

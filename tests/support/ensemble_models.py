@@ -77,8 +77,8 @@ def norm(vector: Annotated[NDArray[np.float32], ("dim",)]) -> Mean:
 
 def write_parts(folder: Path) -> Path:
     """The file with its functions and bundles; "sums" is a bundle that keeps states."""
-    (folder / "steps.py").write_text(STEPS)
-    (folder / "spec.yaml").write_text(SPEC)
+    (folder / "steps.py").write_text(STEPS, encoding="utf-8")
+    (folder / "spec.yaml").write_text(SPEC, encoding="utf-8")
     write_scaled(folder / "scaled")
     write_running_sum(folder / "sums")
     return folder

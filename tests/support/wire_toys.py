@@ -105,7 +105,9 @@ def write_models(folder: Path, *names: str) -> Path:
     """Write a repository with these models."""
     for name in names:
         (folder / name / "1").mkdir(parents=True)
-        (folder / name / "config.pbtxt").write_text(f'name: "{name}" backend: "python" {CONFIGS[name]}')
+        (folder / name / "config.pbtxt").write_text(
+            f'name: "{name}" backend: "python" {CONFIGS[name]}', encoding="utf-8"
+        )
         shutil.copy(MODELS / f"{CODE.get(name, name)}.py", folder / name / "1" / "model.py")
     return folder
 

@@ -36,9 +36,9 @@ def recordings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for number in range(40):
         length = int(chance.integers(2000, 12000))
         soundfile.write(folder / f"{number}.wav", chance.normal(0, 0.1, length).astype(np.float32), RATE)
-    (folder / "7.wav").write_text("not audio")
+    (folder / "7.wav").write_text("not audio", encoding="utf-8")
     lines = [f"u{number:04d} {folder / f'{number % 40}.wav'}\n" for number in range(MANY)]
-    (folder / "wav.scp").write_text("".join(lines))
+    (folder / "wav.scp").write_text("".join(lines), encoding="utf-8")
     return folder
 
 
@@ -133,6 +133,6 @@ def test_map_batches_of_ray_data_has_the_texts_of_the_command(
         env={**os.environ, **cluster.environment},
     )
     assert done.returncode == 0, done.stderr.decode()
-    found = json.loads(texts.read_text())
+    found = json.loads(texts.read_text(encoding="utf-8"))
     expected = tritone.load(toy_bundle, threads=1).transcribe(paths)
     assert found == {each.source: each.text or False if each.ok else True for each in expected}

@@ -59,13 +59,15 @@ def test_what_cannot_be_fetched_fails_alone(
     soundfile.write(here, voices["3.wav"], SAMPLE_RATE, subtype="PCM_16")
     names = ("3.wav", "a/2.wav", "absent.wav")
     lines = [f"u{number} s3://bucket/corpus/{name}\n" for number, name in enumerate(names)]
-    (tmp_path / "wav.scp").write_text("".join([*lines, "here here.wav\n"]))
+    (tmp_path / "wav.scp").write_text("".join([*lines, "here here.wav\n"]), encoding="utf-8")
     out = tmp_path / "out"
     code, _ = embed("--bundle", toy_speaker, "--wavscp", tmp_path / "wav.scp", "--output-directory", out)
     vectors = read_vectors(out / "xvector.scp")
     assert (code, list(vectors.keys)) == (1, ["u0", "here"])
     np.testing.assert_array_equal(vectors.matrix[0], vectors.matrix[1])
-    failures = {each["id"]: each for each in map(json.loads, (out / "failures.jsonl").read_text().splitlines())}
+    failures = {
+        each["id"]: each for each in map(json.loads, (out / "failures.jsonl").read_text(encoding="utf-8").splitlines())
+    }
     assert failures["u1"]["path"] == "s3://bucket/corpus/a/2.wav"
     assert "no permission" in failures["u1"]["error"]
     assert failures["u2"]["error"] == "cannot read s3://bucket/corpus/absent.wav: there is no such file"

@@ -69,7 +69,7 @@ def test_a_pipeline_is_opened_once_for_its_searches_and_finished_rows_are_not_ru
         next(rows)
     del rows  # as a run that is ended here
     assert first.opened == [("fp32", None), ("fp32", 5)]
-    with journal.open("a") as file:
+    with journal.open("a", encoding="utf-8") as file:
         file.write('{"key": "cut of')  # as a run leaves it that is killed while it writes
     second = Recogniser()
     found = list(accuracy.measured(bundle, [corpus], cases(), WEIGHTS, journal, second.open))

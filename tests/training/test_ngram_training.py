@@ -126,24 +126,24 @@ def test_a_few_sentences_give_what_kenlm_gives_with_its_fallback_discounts() -> 
 
 
 def test_the_shipped_model_has_the_probabilities_that_kenlm_estimates() -> None:
-    log_probs, backoffs = read_arpa((LM / "an4-3gram.arpa").read_text())
+    log_probs, backoffs = read_arpa((LM / "an4-3gram.arpa").read_text(encoding="utf-8"))
     assert lmplz_agrees(ngram.BackoffModel(log_probs=log_probs, backoffs=backoffs), AN4_BY_LMPLZ)
     assert [sum(len(gram) == order for gram in log_probs) for order in (1, 2, 3)] == [97, 1125, 2545]
 
 
 @pytest.mark.parametrize("name", ["an4-3gram.arpa", "digits.arpa"])
 def test_the_shipped_models_sum_to_one(name: str) -> None:
-    assert_sums_to_one((LM / name).read_text())
+    assert_sums_to_one((LM / name).read_text(encoding="utf-8"))
 
 
 @pytest.mark.skipif(not DATA.is_dir(), reason="needs the data folder beside the repository")
 def test_the_shipped_model_holds_nothing_but_the_training_transcripts() -> None:
     model = ngram.estimate(ngram.read_texts(DATA, "train"), 3)
-    assert (LM / "an4-3gram.arpa").read_text() == model.to_arpa()
+    assert (LM / "an4-3gram.arpa").read_text(encoding="utf-8") == model.to_arpa()
 
 
 def test_the_shipped_digit_grammar_is_what_the_module_makes() -> None:
-    assert (LM / "digits.arpa").read_text() == ngram.digit_grammar().to_arpa()
+    assert (LM / "digits.arpa").read_text(encoding="utf-8") == ngram.digit_grammar().to_arpa()
 
 
 def test_discounts_are_those_of_chen_and_goodman() -> None:
@@ -203,7 +203,9 @@ def test_a_compressed_file_holds_the_same_text_and_is_the_same_every_time(tmp_pa
     for name in ("a.arpa.gz", "b.arpa.gz", "c.arpa"):
         model.write(tmp_path / name)
     assert (tmp_path / "a.arpa.gz").read_bytes() == (tmp_path / "b.arpa.gz").read_bytes()
-    assert gzip.decompress((tmp_path / "a.arpa.gz").read_bytes()).decode() == (tmp_path / "c.arpa").read_text()
+    assert gzip.decompress((tmp_path / "a.arpa.gz").read_bytes()).decode() == (tmp_path / "c.arpa").read_text(
+        encoding="utf-8"
+    )
 
 
 @pytest.mark.parametrize("word", ["<s>", "</s>", "<unk>", "two words", "", "tab\tbed"])
@@ -225,7 +227,7 @@ def test_nothing_to_learn_from_is_refused() -> None:
 def test_the_search_reads_from_the_shipped_models_what_the_estimator_says(name: str) -> None:
     from tritone.search.ngram.model import NgramModel
 
-    log_probs, backoffs = read_arpa((LM / name).read_text())
+    log_probs, backoffs = read_arpa((LM / name).read_text(encoding="utf-8"))
     model, read = ngram.BackoffModel(log_probs=log_probs, backoffs=backoffs), NgramModel.read(LM / name)
     assert read.order == model.order
     for text in ("one two three four", "one", "enter six", "e r thirteen"):

@@ -86,7 +86,7 @@ def run(pack: Path, config: Path, output: Path, *extra: str) -> list[dict]:
         "5",
     ]
     train.main([*arguments, *extra])
-    return [json.loads(line) for line in (output / "train_log.jsonl").read_text().splitlines()]
+    return [json.loads(line) for line in (output / "train_log.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.fixture(scope="module")
@@ -99,7 +99,7 @@ def trained(pack: Path, config_file: Path, tmp_path_factory: pytest.TempPathFact
 
 
 def test_a_short_run_has_finite_losses_and_scores_the_dev_sets(trained: Path) -> None:
-    rows = [json.loads(line) for line in (trained / "train_log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (trained / "train_log.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [row for row in rows if "loss" in row]
     assert [row["step"] for row in steps] == [1, 2, 3, 4]
     for row in steps:
@@ -133,7 +133,7 @@ def test_the_output_has_wenets_files_with_wenets_names(trained: Path) -> None:
 
 
 def test_the_checkpoint_holds_the_statistics_of_global_cmvn(trained: Path) -> None:
-    statistics = json.loads((trained / "global_cmvn").read_text())
+    statistics = json.loads((trained / "global_cmvn").read_text(encoding="utf-8"))
     state = torch.load(trained / "final.pt", weights_only=True)
     mean = np.array(statistics["mean_stat"]) / statistics["frame_num"]
     deviation = np.sqrt(np.array(statistics["var_stat"]) / statistics["frame_num"] - mean**2)
@@ -155,7 +155,9 @@ def test_a_second_round_starts_from_the_weights_of_the_first(
     run(pack, config_file, tmp_path, "--steps", "1", "--init", str(trained), "--set", "peak_lr=0.0", "final_lr=0.0")
     before, after = (torch.load(folder / "final.pt", weights_only=True) for folder in (trained, tmp_path))
     assert all(torch.equal(before[name], after[name]) for name in before)
-    assert (tmp_path / "global_cmvn").read_text() == (trained / "global_cmvn").read_text()
+    assert (tmp_path / "global_cmvn").read_text(encoding="utf-8") == (trained / "global_cmvn").read_text(
+        encoding="utf-8"
+    )
 
 
 def test_a_run_aligns_the_an4_training_recordings_and_the_next_one_trains_on_their_words(
@@ -165,7 +167,7 @@ def test_a_run_aligns_the_an4_training_recordings_and_the_next_one_trains_on_the
     with pytest.raises(SystemExit, match="none of the 6 AN4 training recordings"):
         align.main([*arguments, "--max-deficit", "0.001"])  # four steps teach nothing
     align.main([*arguments, "--max-deficit", "1000", "--keep-all"])
-    found = json.loads((tmp_path / "words.json").read_text())
+    found = json.loads((tmp_path / "words.json").read_text(encoding="utf-8"))
     assert {name: [word for word, _, _ in rows] for name, rows in found.items()} == {
         f"an4/{number}": [["a", "b"], ["enter", "six"], ["yes"]][number % 3] for number in range(6)
     }

@@ -172,7 +172,7 @@ def trained(decoded: material.Material, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.mark.slow
 def test_a_short_run_learns_to_tell_voices_apart(trained: list[Path]) -> None:
-    rows = [json.loads(line) for line in (trained[0] / "train_log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (trained[0] / "train_log.jsonl").read_text(encoding="utf-8").splitlines()]
     *means, last = rows
     assert [row["step"] for row in means] == list(range(LOG_STEPS, STEPS + 1, LOG_STEPS))
     assert means[-1]["softmax"] < 0.6 * means[0]["softmax"]
@@ -192,7 +192,7 @@ def test_the_checkpoint_is_in_upstreams_form(trained: list[Path]) -> None:
     assert ignored == ()
     assert network.embed_dim == 16
     assert np.load(trained[0] / "mean_vec.npy").shape == (config.network.embed_dim,)
-    assert "recipe" not in yaml.safe_load((trained[0] / "config.yaml").read_text())
+    assert "recipe" not in yaml.safe_load((trained[0] / "config.yaml").read_text(encoding="utf-8"))
 
 
 def test_the_shipped_bundle_was_made_with_the_settings_that_are_kept() -> None:

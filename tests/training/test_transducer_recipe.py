@@ -76,7 +76,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_short_run_has_finite_losses_and_scores_the_dev_set(trained: Path) -> None:
-    rows = [json.loads(line) for line in (trained / "train_log.jsonl").read_text().splitlines()]
+    rows = [json.loads(line) for line in (trained / "train_log.jsonl").read_text(encoding="utf-8").splitlines()]
     steps = [row for row in rows if "loss" in row]
     assert [row["step"] for row in steps] == [1, 2, 3]
     for row in steps:

@@ -38,7 +38,7 @@ def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
 def score(folder: Path) -> float:
     """Weighted mean of a run's development error rates in percent; infinite without any."""
     file = folder / "dev.json"
-    rates = json.loads(file.read_text()) if file.is_file() else {}
+    rates = json.loads(file.read_text(encoding="utf-8")) if file.is_file() else {}
     known = {name: weight for name, weight in WEIGHTS.items() if name in rates}
     if not known:
         return float("inf")
@@ -54,7 +54,8 @@ def best_run(output: Path) -> Path:
     folders = [
         file.with_suffix("")
         for file in output.glob("*.yaml")
-        if not yaml.safe_load(file.read_text()).get("train_on_dev") and score(file.with_suffix("")) < float("inf")
+        if not yaml.safe_load(file.read_text(encoding="utf-8")).get("train_on_dev")
+        and score(file.with_suffix("")) < float("inf")
     ]
     if not folders:
         raise FileNotFoundError(f"{output} holds no run that was scored; run a round without `from: best` first")
@@ -98,7 +99,10 @@ def main() -> None:
     for name in processes:
         folder = arguments.output / name
         if (folder / "dev.json").is_file():
-            print(f"{name:16s} {score(folder):6.2f}  {json.dumps(json.loads((folder / 'dev.json').read_text()))}")
+            print(
+                f"{name:16s} {score(folder):6.2f}  "
+                f"{json.dumps(json.loads((folder / 'dev.json').read_text(encoding='utf-8')))}"
+            )
             if arguments.archive is not None:
                 _archive(folder, arguments.archive / f"{name}.tar")
     if failed:

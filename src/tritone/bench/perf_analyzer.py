@@ -385,7 +385,7 @@ def _process(
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=errors,
-        text=True,
+        encoding="utf-8",
         errors="replace",
         start_new_session=True,  # Ctrl-C is ours to pass on
     )
@@ -410,7 +410,9 @@ def _missing_libraries(binary: Path, environment: Mapping[str, str]) -> list[str
     # What `ldd` does; the loader itself lists what it finds and does not start the program.
     listing = environment | {"LD_TRACE_LOADED_OBJECTS": "1"}  # type: ignore[operator]
     try:
-        done = subprocess.run([str(binary)], env=listing, capture_output=True, text=True, errors="replace", check=False)
+        done = subprocess.run(
+            [str(binary)], env=listing, capture_output=True, encoding="utf-8", errors="replace", check=False
+        )
     except OSError as error:
         raise OperatorError(f"cannot start {binary}: {error.strerror}. Is it made for this machine?") from error
     return list(dict.fromkeys(NOT_FOUND.findall(done.stdout)))

@@ -81,7 +81,7 @@ def _lengths(data: Path) -> list[float]:
 
     if data.is_file() and data.suffix == ".txt":
         try:
-            found = [float(line) for line in data.read_text().split()]
+            found = [float(line) for line in data.read_text(encoding="utf-8").split()]
         except ValueError as error:
             raise InputError(f"{data} must hold a number of seconds on each line ({error})") from error
         if not found or min(found) <= 0:

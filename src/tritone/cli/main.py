@@ -3,6 +3,10 @@
 Exit codes: 0 all worked, 1 something failed, 2 wrong usage, 130 interrupted.
 """
 
+import codecs
+import io
+import os
+import sys
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -53,6 +57,10 @@ class Commands(TyperGroup):
             check_words(command, rest)
         return name, command, rest
 
+    def main(self, *args: Any, **options: Any) -> Any:
+        speak_utf8()
+        return super().main(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             with showing(TransferBar()):
@@ -80,6 +88,24 @@ class Commands(TyperGroup):
             raise typer.Exit(1) from error
         except KeyboardInterrupt as error:
             raise typer.Exit(130) from error
+
+
+def speak_utf8() -> None:
+    """Read and write UTF-8 whatever the locale is, unless `PYTHONIOENCODING` says otherwise."""
+    if os.environ.get("PYTHONIOENCODING"):
+        return
+    codecs.register_error("tritone", _as_named)
+    for stream, errors in ((sys.stdin, "surrogateescape"), (sys.stdout, "tritone"), (sys.stderr, "tritone")):
+        if isinstance(stream, io.TextIOWrapper):  # one that is closed is None
+            stream.reconfigure(encoding="utf-8", errors=errors)
+
+
+def _as_named(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Names of files are written as the system has them, whatever else is no text in escapes."""
+    try:
+        return codecs.lookup_error("surrogateescape")(error)
+    except UnicodeError:
+        return codecs.backslashreplace_errors(error)
 
 
 app = typer.Typer(

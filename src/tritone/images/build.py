@@ -116,7 +116,8 @@ def _revision(checkout: Path) -> str:
         done = subprocess.run(
             ["git", "-C", str(checkout), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=30,
             check=False,
         )

@@ -21,6 +21,7 @@ import numpy as np
 
 from tritone.bundle.bundle import MANIFEST, Bundle
 from tritone.bundle.manifest import Artifact, CallSize, Manifest, Memory
+from tritone.child import python_command
 from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import kind_of
@@ -88,10 +89,10 @@ def measure(bundle: Bundle, index: int, *, timeout_s: float = TIMEOUT_S) -> Memo
     if "waveform" not in kind_of(bundle).tensors(bundle.manifest, "encoder")[0]:  # of windows that are all as long
         return None
     process = subprocess.Popen(
-        [sys.executable, "-m", "tritone.pipelines.memory", str(bundle.path.resolve()), str(index)],
+        python_command("tritone.pipelines.memory", bundle.path.resolve(), index),
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
-        text=True,
+        encoding="utf-8",
         start_new_session=True,
     )
     timer = threading.Timer(timeout_s, lambda: os.killpg(process.pid, 9))
@@ -112,10 +113,10 @@ def measure(bundle: Bundle, index: int, *, timeout_s: float = TIMEOUT_S) -> Memo
     )
 
 
-def main(path: str, index: int) -> None:
+def main(path: str, index: str) -> None:
     """Measure one size after another and print each."""
     bundle = Bundle.open(path)
-    artifact = bundle.manifest.artifacts[index]
+    artifact = bundle.manifest.artifacts[int(index)]
     pipeline = kind_of(bundle).open(
         _alone(bundle, artifact),
         placement=Placement(threads=1, runtime=artifact.runtime, precision=artifact.precision),
@@ -134,7 +135,7 @@ def main(path: str, index: int) -> None:
             os.write(write, json.dumps(_take(pipeline, bundle.manifest, seconds)).encode())
             os._exit(0)
         os.close(write)
-        with os.fdopen(read) as answer:
+        with os.fdopen(read, encoding="utf-8") as answer:
             row = answer.read()
         os.waitpid(child, 0)
         if not row:  # the system has ended it
@@ -178,7 +179,7 @@ def _forgotten(bundle: Bundle) -> Bundle:
 
 if __name__ == "__main__":
     if len(sys.argv) == 3:
-        main(sys.argv[1], int(sys.argv[2]))
+        main(*sys.argv[1:])
     else:
         for each in record(Bundle.open(sys.argv[1]), anew=True).manifest.artifacts:
             sys.stdout.write(f"{each.role} {each.runtime} {each.precision}: {each.memory or 'not measured'}\n")

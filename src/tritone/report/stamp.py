@@ -194,7 +194,8 @@ def _output(*command: str) -> str:
     return subprocess.run(
         command,
         capture_output=True,
-        text=True,
+        encoding="utf-8",
+        errors="replace",
         check=True,
         timeout=TOOL_TIMEOUT_S,
         stdin=subprocess.DEVNULL,

@@ -27,7 +27,7 @@ def machine_bytes(groups: Path = CONTROL_GROUPS, own: Path = OWN_GROUPS, info: P
         found.append(_fields(info)["MemTotal"])
     for path in limit_files(LIMITS, groups, own):
         with suppress(OSError, ValueError):  # "max" is no number: there is no limit
-            found.append(int(path.read_text()))
+            found.append(int(path.read_text(encoding="utf-8")))
     return min(found, default=None)
 
 
@@ -43,7 +43,7 @@ def peak_bytes() -> int:
 
 def reset_peak() -> None:
     """Begin anew with what `peak_bytes` returns."""
-    CLEAR.write_text(RESET_PEAK)
+    CLEAR.write_text(RESET_PEAK, encoding="utf-8")
 
 
 def trim_heap() -> None:
@@ -53,5 +53,5 @@ def trim_heap() -> None:
 
 
 def _fields(path: Path) -> dict[str, int]:
-    lines = (line.split() for line in path.read_text().splitlines())
+    lines = (line.split() for line in path.read_text(encoding="utf-8").splitlines())
     return {words[0].rstrip(":"): int(words[1]) << 10 for words in lines if words[2:] == ["kB"]}

@@ -19,7 +19,7 @@ from typing import Literal
 from tritone.errors import ServerSetupError
 from tritone.runtime import RUNTIMES, obstacle
 from tritone.runtime.memory import machine_bytes
-from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython
+from tritone.server.installation import PYTHON, Installation, find_installation, find_libpython, readable
 from tritone.server.options import ServerOptions
 from tritone.server.ports import holder, is_free
 
@@ -74,6 +74,7 @@ def run_checks(
             check_platform(wheel=installation.is_wheel),
             check_installation(installation),
             check_stub(installation),
+            check_shell(installation),
         ]
         checks += [check_backend(installation, name) for name in sorted(backends)]
         checks.append(check_numpy(installation.is_wheel))
@@ -235,7 +236,8 @@ def check_installation(installation: Installation) -> Check:
             [str(installation.executable), "--help"],
             env=installation.environment(),
             capture_output=True,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             timeout=60,
             check=False,
         )
@@ -267,7 +269,8 @@ def check_backend(installation: Installation, name: str) -> Check:
 
 def check_stub(installation: Installation) -> Check:
     """Whether Triton's Python backend can run models in this version of Python."""
-    versions = installation.stub_pythons
+    is_readable = readable(installation.stub)
+    versions = installation.stub_pythons if is_readable or installation.is_wheel else ()
     if not installation.stub.is_file():
         have = f"it has stubs for {', '.join(versions)}" if versions else "it has no Python backend"
         return Check(
@@ -275,6 +278,13 @@ def check_stub(installation: Installation) -> Check:
             "broken",
             f"{installation.executable} cannot run Python {PYTHON}: {have}",
             "Run Tritone with one of those versions, or pip install nvidia-pytriton into this one.",
+        )
+    if not is_readable:
+        return Check(
+            "python backend",
+            "broken",
+            f"the stub {installation.stub} cannot be read by this user",
+            f"As its owner: chmod 755 {installation.stub}. Triton takes away rights of a stub that it starts.",
         )
     if versions and PYTHON not in versions:
         return Check(
@@ -285,6 +295,14 @@ def check_stub(installation: Installation) -> Check:
             "triton-python-backend-stub).",
         )
     return Check("python backend", "ok", f"stub for Python {PYTHON}")
+
+
+def check_shell(installation: Installation) -> Check:
+    """Whether there is a bash, by which Triton starts the processes of models."""
+    programs = installation.environment()["PATH"]
+    if found := shutil.which("bash", path=programs):
+        return Check("shell", "ok", found)
+    return Check("shell", "broken", f"no bash in {programs}", "apt-get install bash, or add its folder to PATH.")
 
 
 def check_port(host: str, service: str, port: int) -> Check:

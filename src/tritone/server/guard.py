@@ -10,6 +10,8 @@ that started the server ends, and needs code between fork and exec.
 import subprocess
 from pathlib import Path
 
+from tritone.server.installation import USUAL_PROGRAMS
+
 # Its standard input is a pipe that only the owner holds open. $1 the group, $2 seconds of patience, $3 the folder,
 # $4 what the names of the server's shared memory begin with.
 SCRIPT = """
@@ -39,6 +41,7 @@ class Guard:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
+            env={"PATH": ":".join(USUAL_PROGRAMS)},  # that of this process may have no rm, or be missing
             start_new_session=True,
         )
 

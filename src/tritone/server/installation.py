@@ -4,25 +4,35 @@
 
 Two layouts are known. *Installed*: NVIDIA's container, or an unpacked release, with `bin/tritonserver` beside
 `backends/python/` that is complete. *Wheel*: the PyPI package `nvidia-pytriton`, which keeps one stub per Python
-version in a folder of its own; Triton wants it beside the backend library, so `Installation.assemble` makes links.
+version in a folder of its own. Triton wants it beside the backend library, and models' processes are to begin with a
+file of ours (`tritone.backend.stub`), so `Installation.assemble` makes links.
 """
 
 import importlib.util
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Collection
+import tempfile
+from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from tritone import backend
+from tritone.backend.stub import OWN, STANDING, UTILS
 from tritone.errors import ServerSetupError
+from tritone.server.folder import PLAIN_PATH, absolute_entries, runs_programs
 
 INSTALLED = Path("/opt/tritonserver/bin/tritonserver")
 STUB = "triton_python_backend_stub"
-BACKEND_FILES = ("libtriton_python.so", "triton_python_backend_utils.py")
+STUB_FIRST = Path(backend.__file__).with_name("stub.py")
+# Of every shell, for an environment without PATH: Triton starts stubs by bash.
+USUAL_PROGRAMS = ("/usr/local/bin", "/usr/bin", "/bin", "/usr/local/sbin", "/usr/sbin", "/sbin")
+UTF8_LOCALE = re.compile(r".*\.utf-?8(@.*)?", re.IGNORECASE)
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
@@ -63,33 +73,90 @@ class Installation:
         return (self.root / "backends" / name).is_dir()
 
     def assemble(self, folder: Path) -> Path:
-        """Return the backend directory to start with; the wheel's is assembled from links under `folder`."""
-        if not self.is_wheel:
-            return self.root / "backends"
+        """Return the backend directory to start with, of links under `folder`, and a copy of the stub.
+
+        Triton takes all rights but to run it, and that of its owner, from the stub that it is given; nobody else could
+        start it then, and nobody at all who does not own it. Where no program of `folder` runs there is a link.
+        """
         target = folder / "backends"
-        (target / "python").mkdir(parents=True)
-        for source in (*(self.root / "backends" / "python" / name for name in BACKEND_FILES), self.stub):
-            (target / "python" / source.name).symlink_to(source)
-        # Other backends that may lie beside it keep working.
+        python = target / "python"
+        python.mkdir(parents=True)
+        for source in (self.root / "backends" / "python").iterdir():
+            if source.name not in (f"{UTILS}.py", STUB):
+                (python / source.name).symlink_to(source)
+        if runs_programs(folder):
+            readable(self.stub)
+            shutil.copyfile(self.stub, python / STUB)
+        else:
+            (python / STUB).symlink_to(self.stub)
+        (python / f"{UTILS}.py").symlink_to(STUB_FIRST)
+        (python / OWN).symlink_to(self.root / "backends" / "python" / f"{UTILS}.py")
         for other in (self.root / "backends").iterdir():
             if other.name != "python" and other.is_dir():
                 (target / other.name).symlink_to(other)
         return target
 
     def environment(self) -> dict[str, str]:
-        """Environment for the server: its stubs embed Python and must come up in the environment we run in."""
+        """Environment for the server: its stubs embed Python and must come up in the environment we run in.
+
+        Folders in which programs, libraries and modules are looked for are absolute: where one stands is none of them.
+        """
         libpython = find_libpython()
         libraries = [*self.library_folders, *([libpython.parent] if libpython else [])]
+        programs = absolute_entries(os.environ.get("PATH"))
+        programs += [each for each in USUAL_PROGRAMS if each not in programs]
         return os.environ | {
             # The stub asks PATH for `python3` and takes that one's prefix and site-packages.
-            "PATH": _joined([Path(sys.executable).parent], os.environ.get("PATH")),
+            "PATH": os.pathsep.join([str(Path(sys.executable).parent), *programs]),
             "LD_LIBRARY_PATH": _joined(libraries, os.environ.get("LD_LIBRARY_PATH")),
             "PYTHONPATH": _joined(_checkout(), os.environ.get("PYTHONPATH")),
             "PYTHONUNBUFFERED": "1",
+            **utf8_locale(os.environ),
             # glibc makes eight heaps a core for the server's hundred threads, and audio of ever new lengths leaves
             # holes in each of them: memory creeps up for thousands of requests.
             "MALLOC_ARENA_MAX": os.environ.get("MALLOC_ARENA_MAX", str(max(2, os.cpu_count() or 1))),
         }
+
+    def start_environment(self, folder: Path) -> dict[str, str]:
+        """Environment to start the server with: its stubs begin in an empty folder under `folder`, and go back then.
+
+        The server itself stays where one stands, which relative paths among its arguments mean.
+        """
+        empty, first = folder / "empty", folder / "first.sh"
+        empty.mkdir()
+        # bash reads it before the command by which Triton starts a stub, which ends in `exec`.
+        theirs = os.environ.get("BASH_ENV")
+        after = "unset BASH_ENV" if theirs is None else f"export BASH_ENV={shlex.quote(theirs)}"
+        first.write_bytes(os.fsencode(f'{after}\nexec() {{ cd {empty}; builtin exec "$@"; }}\n'))
+        try:
+            standing = {STANDING: os.getcwd()}
+        except FileNotFoundError:  # it was deleted
+            standing = {}
+        return {**self.environment(), "BASH_ENV": str(first), "TMPDIR": temporary_folder(folder), **standing}
+
+
+def temporary_folder(folder: Path) -> str:
+    """That of this user; or if libraries may not take its path, the place of the server's own folder."""
+    with suppress(FileNotFoundError):  # there is none
+        if PLAIN_PATH.fullmatch(usual := tempfile.gettempdir()):
+            return usual
+    return str(folder.parent)
+
+
+def readable(stub: Path) -> bool:
+    """Whether a stub can be read; one of our own from which a server took all other rights is given them back."""
+    if not os.access(stub, os.R_OK):
+        with suppress(OSError):
+            stub.chmod(0o755)
+    return os.access(stub, os.R_OK)
+
+
+def utf8_locale(environment: Mapping[str, str]) -> dict[str, str]:
+    """What makes the locale of an environment one of UTF-8 if it is not, for processes that are started in it."""
+    deciding = next((name for name in ("LC_ALL", "LC_CTYPE", "LANG") if environment.get(name)), "LANG")
+    if UTF8_LOCALE.fullmatch(environment.get(deciding, "")):
+        return {"PYTHONUTF8": "1"}
+    return {"PYTHONUTF8": "1", "LC_ALL" if deciding == "LC_ALL" else "LC_CTYPE": "C.UTF-8"}
 
 
 def has_backends(names: Collection[str]) -> bool:
@@ -160,10 +227,10 @@ def _wheel_root() -> Path | None:
 
 
 def _from_loader_cache(name: str) -> Path | None:
-    ldconfig = shutil.which("ldconfig", path=_joined([Path("/sbin"), Path("/usr/sbin")], os.environ.get("PATH")))
+    ldconfig = shutil.which("ldconfig", path=os.pathsep.join(["/sbin", "/usr/sbin"]))
     if not ldconfig:
         return None
-    cache = subprocess.run([ldconfig, "-p"], capture_output=True, text=True, check=False).stdout
+    cache = os.fsdecode(subprocess.run([ldconfig, "-p"], capture_output=True, check=False).stdout)
     match = re.search(rf"{re.escape(name)} .*=> (\S+)", cache)
     return Path(match.group(1)) if match else None
 
@@ -176,4 +243,4 @@ def _checkout() -> list[Path]:
 
 
 def _joined(folders: list[Path], before: str | None) -> str:
-    return os.pathsep.join([*map(str, folders), *([before] if before else [])])
+    return os.pathsep.join([*map(str, folders), *absolute_entries(before)])

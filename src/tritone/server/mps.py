@@ -94,7 +94,7 @@ class Mps:
         while not (self._folder / "control").exists():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 log = self._folder / "control.log"
-                told = log.read_text(errors="replace").splitlines()[-LINES:] if log.is_file() else []
+                told = log.read_text(errors="replace", encoding="utf-8").splitlines()[-LINES:] if log.is_file() else []
                 raise ServerSetupError(
                     f"{self._control} does not run (exit code {self._process.poll()}): {' '.join(told) or 'no words'}. "
                     "Serve without --mps, or start it yourself and set " + PIPES

@@ -1,5 +1,7 @@
 """Options of a server: addresses, model control, time limits, logging. Their help is that of `tritone serve`."""
 
+import os
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,6 +11,7 @@ from tritone.server.ports import free_ports
 LogLevel = Literal["error", "warning", "info", "verbose"]
 # Triton's APIs that ask for the key unless they are opened; their names in its options.
 DOORS = {"control": "model-repository", "shared-memory": "shared-memory", "trace": "trace", "logging": "logging"}
+REPOSITORIES = ("--model-repository", "--model-store")
 LOCKS = ("--http-restricted-api", "--grpc-restricted-protocol")
 
 
@@ -106,5 +109,19 @@ class ServerOptions:
             f"--exit-timeout-secs={self.drain_s}",
             *locks,
             *(("--model-control-mode=explicit", "--load-model=*") if self.has_control else ()),
-            *self.extra,
+            *_whole_paths(self.extra),
         ]
+
+
+def _whole_paths(arguments: Iterable[str]) -> Iterator[str]:
+    """Arguments of tritonserver with absolute paths of repositories: processes of models do not begin where it is."""
+    before = ""
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if before in REPOSITORIES and "://" not in argument:
+            yield os.path.abspath(argument)
+        elif name in REPOSITORIES and equals and "://" not in value:
+            yield f"{name}={os.path.abspath(value)}"
+        else:
+            yield argument
+        before = argument

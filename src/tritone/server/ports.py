@@ -80,7 +80,7 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
 def _given_by_chance() -> tuple[int, int]:
     """The first and the last port that the system gives to those who ask for any."""
     try:
-        first, last = map(int, LOCAL_PORTS.read_text().split())
+        first, last = map(int, LOCAL_PORTS.read_text(encoding="utf-8").split())
     except (OSError, ValueError):  # another system than Linux: those of RFC 6335
         return 49152, 65535
     return first, last

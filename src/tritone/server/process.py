@@ -15,7 +15,6 @@ import secrets
 import shutil
 import signal
 import subprocess
-import tempfile
 import threading
 import time
 import urllib.request
@@ -35,6 +34,7 @@ from tritone.repository import backends_of, features_of, is_all_ours, runtimes_o
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.control import UNREADY, Control
+from tritone.server.folder import make_folder, plain_path
 from tritone.server.guard import Guard
 from tritone.server.installation import Installation
 from tritone.server.mps import Mps
@@ -44,14 +44,16 @@ POLL_S = 0.05
 WAIT_STEP_S = 0.2
 TAIL_LINES = 400
 METRICS_TIMEOUT_S = 2.0
+CHILDREN_STEP_S = 0.5
+UNNOTICED_S = 5.0  # Triton waits for a process of a model in moments after it has ended one; it notices no other end
 OPEN_STREAMS = re.compile(r'^tritone_open_streams\{.*?model="(?P<model>[^"]*)".*\} (?P<count>\S+)$', re.MULTILINE)
 LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
+NOT_HEALTHY = "is not healthy"
 PYTHON_ERROR = re.compile(r"Internal: (?P<name>\w+): ")
 # What Triton says at start about a GPU that is not there.
 NO_GPU = re.compile(r"CudaDriverHelper has not been initialized|pinned_memory_manager|cuda_memory_manager|NVML|DCGM")
 DRAINED = re.compile(rf"'{UNREADY}'|model_config_content_name_ is empty")
-PLAIN_PATH = re.compile(r"[A-Za-z0-9_./+@%=:,-]+")
 TABLE = re.compile(r"^[+|]|^\s*$")
 
 
@@ -138,7 +140,7 @@ class TritonServer:
             installation, warnings = require(self._server, self.options, needed, runtimes, backends, memory)
         for check in warnings:
             self._say(f"warning: {check.name}: {check.seen}. {check.fix}\n")
-        self._folder = Path(tempfile.mkdtemp(prefix="tritone-server-"))
+        self._folder = make_folder()
         _raise_file_limit()
         try:
             if self.options.mps:
@@ -271,7 +273,7 @@ class TritonServer:
         assert self._folder is not None
         command = [
             str(installation.executable),
-            f"--model-repository={self._address or _plain_path(self.repository, self._folder)}",
+            f"--model-repository={self._address or plain_path(self.repository, self._folder)}",
             f"--backend-directory={installation.assemble(self._folder)}",
             # A name of our own lets `stop` remove the regions that a killed server leaves in /dev/shm.
             f"--backend-config=python,shm-region-prefix-name={self._region_prefix}",
@@ -285,14 +287,14 @@ class TritonServer:
         self._process = subprocess.Popen(
             command,
             env={
-                **installation.environment(),
+                **installation.start_environment(self._folder),
                 DRAINING: str(self._draining),
                 **(self._mps.environment if self._mps else {}),
             },
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
+            encoding="utf-8",
             errors="replace",
             # A group of its own: Ctrl-C in a terminal reaches only us, and the stubs can be ended with the server.
             start_new_session=True,
@@ -332,12 +334,18 @@ class TritonServer:
     def _await_ready(self) -> None:
         process = self._running()
         deadline = time.monotonic() + self.options.start_timeout_s
+        ended = EndedChildren(self.children)
         while not self.control.is_ready():
             if self._interrupted is not None:
                 raise SystemExit(128 + self._interrupted)
             if process.poll() is not None:
                 self._settle_log()
                 raise ServerSetupError(self._explain_exit(_exit_code(process.returncode)))
+            if (end := ended.unnoticed()) is not None:
+                raise ServerSetupError(
+                    f"the process of a model {end} before the model was ready, and tritonserver would wait for it for "
+                    f"ever. It said:\n{self._words()}"
+                )
             if time.monotonic() > deadline:
                 raise ServerSetupError(
                     f"tritonserver was not ready after {self.options.start_timeout_s:g} s. It said:\n{self._words()}"
@@ -358,7 +366,7 @@ class TritonServer:
         """
         key = self.options.key.encode()
         try:
-            fields = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
             begin, end = int(fields[45]), int(fields[46])  # arg_start and arg_end, the 48th and 49th of all
             with open(f"/proc/{self.pid}/mem", "r+b", buffering=0) as memory:
                 memory.seek(begin)
@@ -383,6 +391,8 @@ class TritonServer:
                     failures[match["model"]] = reason.strip().rstrip('"') + (f" (at {place})" if place else "")
         if failures:
             told = "\n".join(f"  {model}: {reason}" for model, reason in failures.items())
+            if NOT_HEALTHY in told:  # its process ended without a reason
+                told += f"\nThe log ends with:\n{self._words()}"
             return f"tritonserver ended with code {code}: models did not load:\n{told}"
         return f"tritonserver ended with code {code} before it was ready. It said:\n{self._words()}"
 
@@ -394,6 +404,31 @@ class TritonServer:
         # The stubs hold the pipe too; they end moments after the server.
         if self._reader is not None:
             self._reader.join(timeout=2)
+
+
+class EndedChildren:
+    """Finds processes that ended while a server starts, and which it does not notice.
+
+    Triton 2.51 waits for ever for the first word of a process that could not be started.
+    """
+
+    def __init__(
+        self, children: Callable[[], list[psutil.Process]], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._children = children
+        self._clock = clock
+        self._looked = clock()
+        self._since: dict[int, float] = {}  # process id -> when it was first seen to have ended
+
+    def unnoticed(self) -> str | None:
+        """How one ended that its server has not asked about for `UNNOTICED_S`; None if there is none."""
+        now = self._clock()
+        if now - self._looked < CHILDREN_STEP_S:
+            return None
+        self._looked = now
+        self._since = {pid: self._since.get(pid, now) for pid in map(_ended, self._children()) if pid is not None}
+        late = [pid for pid, since in self._since.items() if now - since >= UNNOTICED_S]
+        return _how_it_ended(late[0]) if late else None
 
 
 class LineLimit:
@@ -435,18 +470,22 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-def _plain_path(repository: Path, folder: Path) -> Path:
-    """Give the path of a repository, or of a link to it in `folder` when its own would not survive Triton's shell.
+def _ended(process: psutil.Process) -> int | None:
+    with suppress(psutil.Error):
+        return process.pid if process.status() == psutil.STATUS_ZOMBIE else None
+    return None
 
-    Triton 2.51 starts a Python model by an unquoted shell command with the model's path in it: with a space in it the
-    server hangs, and what follows a semicolon is run.
-    """
-    path = repository.resolve()
-    if PLAIN_PATH.fullmatch(str(path)):
-        return path
-    link = folder / "repository"
-    link.symlink_to(path, target_is_directory=True)
-    return link
+
+def _how_it_ended(pid: int) -> str:
+    try:
+        status = int(
+            Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[-1]
+        )
+    except (OSError, IndexError, ValueError):
+        return "ended"
+    if os.WIFSIGNALED(status):
+        return f"was killed by signal {os.WTERMSIG(status)}"
+    return f"ended with code {os.WEXITSTATUS(status)}"
 
 
 def _exit_code(returncode: int) -> int:

@@ -233,7 +233,7 @@ class SpeakerStore:
     def _writing(self) -> Iterator[None]:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with (self.folder / LOCK).open("a") as lock:
+            with (self.folder / LOCK).open("ab") as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX)
                 yield
         except OSError as error:

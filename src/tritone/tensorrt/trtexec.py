@@ -46,7 +46,14 @@ class TrtexecBuilder:
             OperatorError: the program cannot be run, or says nothing of it.
         """
         try:
-            done = subprocess.run([self.program, "--help"], capture_output=True, text=True, timeout=60, check=False)
+            done = subprocess.run(
+                [self.program, "--help"],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=60,
+                check=False,
+            )
         except (OSError, subprocess.TimeoutExpired) as error:
             raise OperatorError(f"{self.program} cannot be run: {error}") from error
         if (match := BANNER.search(done.stdout + done.stderr)) is None:
@@ -64,7 +71,12 @@ class TrtexecBuilder:
             command = [str(self.program), f"--onnx={graph}", f"--saveEngine={plan}", *self._options(ranges)]
             try:
                 done = subprocess.run(
-                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", check=False
+                    command,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.STDOUT,
+                    encoding="utf-8",
+                    errors="replace",
+                    check=False,
                 )
             except OSError as error:
                 raise OperatorError(f"{self.program} cannot be run: {error}") from error

@@ -71,8 +71,8 @@ def build(repository: Path) -> None:
         joined = write_toy_transducer(folder / "joined", name="joined")
         speaker = write_toy_speaker(folder / "speaker", name="speaker")
         staged = write_toy_bundle(folder / "staged", name="staged", streaming=False, stages=True)
-        (folder / "letters.arpa").write_text(LM)
-        (folder / "names.txt").write_text(HOTWORDS)
+        (folder / "letters.arpa").write_text(LM, encoding="utf-8")
+        (folder / "names.txt").write_text(HOTWORDS, encoding="utf-8")
         helped = ModelOptions(
             search="prefix-beam",
             beam=40,

@@ -85,7 +85,7 @@ def test_dynamic_int8_multiplies_in_int8_and_keeps_rows_apart(source: Path, tmp_
     assert "Gemm" in operators(done.path)
     assert (done.opset_before, done.opset) == (17, 18)
     together, alone = run(done.path, tokens()), run(done.path, {k: v[1:] for k, v in tokens().items()})
-    # The float32 product at the end may round otherwise for another number of rows (onnxruntime up to 1.26 on some CPUs);
+    # The float32 product at the end may round otherwise for another number of rows (onnxruntime up to 1.26, some CPUs);
     # a scale that rows share would change the third digit.
     np.testing.assert_allclose(together[1:], alone, rtol=1e-5, atol=1e-6)
     assert np.abs(together - run(source, tokens())).max() < 0.1

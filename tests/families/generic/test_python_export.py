@@ -85,10 +85,10 @@ def language(text: list[str]) -> list[str]:
 def folder(tmp_path: Path) -> Path:
     path = tmp_path / "project"
     (path / "data").mkdir(parents=True)
-    (path / "steps.py").write_text(STEPS)
-    (path / "words.py").write_text("def split(text):\n    return text.split()\n")
-    (path / "unrelated.py").write_text("raise RuntimeError\n")
-    (path / "data" / "scale.json").write_text("1")
+    (path / "steps.py").write_text(STEPS, encoding="utf-8")
+    (path / "words.py").write_text("def split(text):\n    return text.split()\n", encoding="utf-8")
+    (path / "unrelated.py").write_text("raise RuntimeError\n", encoding="utf-8")
+    (path / "data" / "scale.json").write_text("1", encoding="utf-8")
     return path
 
 
@@ -110,7 +110,7 @@ def test_a_bundle_has_the_function_with_the_files_and_packages_that_it_needs(fol
         ("lengths", "FP32", (-1,), None),
         ("total", "INT64", (1,), ()),
     ]
-    (folder / "words.py").write_text("raise RuntimeError\n")  # the bundle has its own
+    (folder / "words.py").write_text("raise RuntimeError\n", encoding="utf-8")  # the bundle has its own
     found = tritone.load_model(bundle.path, runtime="python").infer({"text": [["a bc"], ["def"]]})
     assert found["lengths"].tolist() == [[1, 2], [3, 0]]
     assert found["total"].tolist() == [[3], [3]]
@@ -145,7 +145,7 @@ def test_a_function_that_decides_calls_other_models(folder: Path) -> None:
 
 
 def test_calls_convert_no_types_since_a_server_does_not(tmp_path: Path) -> None:
-    (tmp_path / "calling.py").write_text(CALLING)
+    (tmp_path / "calling.py").write_text(CALLING, encoding="utf-8")
     options = {"models": {"scaled": tritone.load_model(write_scaled(tmp_path / "scaled"))}, "runtime": "python"}
     for name in ("right", "wrong"):
         export_python(target=f"calling:{name}", folder=tmp_path, output=tmp_path / name)
@@ -160,11 +160,12 @@ def test_a_package_is_copied_whole_and_keeps_its_name(tmp_path: Path) -> None:
     package = tmp_path / "kit"
     (package / "__pycache__").mkdir(parents=True)
     (package / "__pycache__" / "a.pyc").write_bytes(b"")
-    (package / "__init__.py").write_text("")
-    (package / "base.py").write_text("NAME = 'kit'\n")
-    (package / "words.txt").write_text("")
+    (package / "__init__.py").write_text("", encoding="utf-8")
+    (package / "base.py").write_text("NAME = 'kit'\n", encoding="utf-8")
+    (package / "words.txt").write_text("", encoding="utf-8")
     (package / "steps.py").write_text(
-        "from kit.base import NAME\nfrom . import base\ndef f(x: list[str]) -> list[str]: return [NAME for _ in x]\n"
+        "from kit.base import NAME\nfrom . import base\ndef f(x: list[str]) -> list[str]: return [NAME for _ in x]\n",
+        encoding="utf-8",
     )
     bundle = export_python(target="kit.steps:f", folder=tmp_path, output=tmp_path / "bundle")
     files = ("python/kit/steps.py", "python/kit/__init__.py", "python/kit/base.py", "python/kit/words.txt")
@@ -201,15 +202,15 @@ def test_what_cannot_be_exported_says_why_and_leaves_nothing(
 def test_a_function_that_is_no_longer_as_its_manifest_says_is_refused(folder: Path) -> None:
     bundle = export(folder, "count")
     path = bundle.path / "manifest.json"
-    content = json.loads(path.read_text())
+    content = json.loads(path.read_text(encoding="utf-8"))
     content["generic"]["outputs"][0]["type"] = "FP64"
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(content), encoding="utf-8")
     with pytest.raises(BundleError, match="does not fit its manifest: output lengths is float32"):
         tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
     for name in ("steps.py", "python/a-b.py"):
-        (bundle.path / name).write_text("")
+        (bundle.path / name).write_text("", encoding="utf-8")
         artifact = content["artifacts"][0] | {"files": [name], "sha256": [hashlib.sha256().hexdigest()]}
-        path.write_text(json.dumps(content | {"artifacts": [artifact]}))
+        path.write_text(json.dumps(content | {"artifacts": [artifact]}), encoding="utf-8")
         with pytest.raises(BundleError, match="must be a module in a folder of the bundle"):
             tritone.load_model(bundle.path, runtime="python").infer({"text": [["a"]]})
 
@@ -219,7 +220,7 @@ def test_the_functions_of_the_page_do_what_it_says(tmp_path: Path) -> None:
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     functions = [block for block in blocks if "def " in block]
     assert len(functions) == 3
-    (tmp_path / "steps.py").write_text("\n".join(functions) + LANGUAGE)
+    (tmp_path / "steps.py").write_text("\n".join(functions) + LANGUAGE, encoding="utf-8")
 
     def load(name: str, **options: Any) -> tritone.Model:
         export_python(target=f"steps:{name}", folder=tmp_path, output=tmp_path / name)

@@ -88,7 +88,9 @@ def test_times_of_tokens_are_those_of_frames(bundle: Bundle, upstream: Any) -> N
 def test_beam_search_takes_a_language_model_and_hotwords(bundle: Bundle, tmp_path: Path) -> None:
     letters = [*"ABCDE'", "<unk>", "<s>", "</s>"]
     unigrams = "".join(f"{-0.1 if letter == 'C' else -9}\t{letter}\n" for letter in letters)
-    (tmp_path / "lm.arpa").write_text(f"\\data\\\nngram 1={len(letters)}\n\n\\1-grams:\n{unigrams}\n\\end\\\n")
+    (tmp_path / "lm.arpa").write_text(
+        f"\\data\\\nngram 1={len(letters)}\n\n\\1-grams:\n{unigrams}\n\\end\\\n", encoding="utf-8"
+    )
     waveforms = [babble(16000, 3), babble(9000, 4)]
 
     def texts(lm: Path | None = None, **options: object) -> list[str]:

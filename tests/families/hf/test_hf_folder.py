@@ -79,7 +79,7 @@ def test_an_index_cannot_name_files_elsewhere(tmp_path: Path) -> None:
 
 def damage(path: Path, **changes: Any) -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        content = json.loads((folder / path).read_text())
+        content = json.loads((folder / path).read_text(encoding="utf-8"))
         write_json(folder / path, {**content, **changes})
 
     return change
@@ -102,8 +102,14 @@ def truncated(folder: Path) -> None:
     ("change", "said"),
     [
         (without("config.json"), "config.json not found: give a folder"),
-        (lambda folder: (folder / "config.json").write_text("[" * 100_000), "config.json is not a JSON file"),
-        (lambda folder: (folder / "config.json").write_text("[]"), "must hold a JSON object, got a list"),
+        (
+            lambda folder: (folder / "config.json").write_text("[" * 100_000, encoding="utf-8"),
+            "config.json is not a JSON file",
+        ),
+        (
+            lambda folder: (folder / "config.json").write_text("[]", encoding="utf-8"),
+            "must hold a JSON object, got a list",
+        ),
         (damage(Path("config.json"), model_type="whisper"), "model_type 'whisper'; this command exports CTC models of"),
         (damage(Path("config.json"), add_adapter=True), "add_adapter: true, convolutions after the encoder"),
         (damage(Path("config.json"), hidden_act="mish"), "hidden_act: Input should be 'gelu'"),

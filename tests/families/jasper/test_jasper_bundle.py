@@ -95,7 +95,9 @@ def test_the_stages_one_after_the_other_are_the_whole_graph(report: ExportReport
 def test_beam_search_takes_a_language_model_and_hotwords(report: ExportReport, tmp_path: Path) -> None:
     letters = [*"abcdefgh'", "<unk>", "<s>", "</s>"]
     unigrams = "".join(f"{-0.1 if letter == 'c' else -9}\t{letter}\n" for letter in letters)
-    (tmp_path / "lm.arpa").write_text(f"\\data\\\nngram 1={len(letters)}\n\n\\1-grams:\n{unigrams}\n\\end\\\n")
+    (tmp_path / "lm.arpa").write_text(
+        f"\\data\\\nngram 1={len(letters)}\n\n\\1-grams:\n{unigrams}\n\\end\\\n", encoding="utf-8"
+    )
     waveforms = [babble(16000, 3), babble(9000, 4)]
 
     def texts(lm: Path | None = None, **options: object) -> list[str]:

@@ -120,7 +120,7 @@ def test_archives_of_strangers_do_no_harm(tmp_path: Path, monkeypatch: pytest.Mo
     cut.write_bytes(write_nemo(tmp_path / "whole.nemo", files).read_bytes()[:-2000])
     with pytest.raises(ExportError, match=r"is no archive that can be read|not a readable torch file"):
         read_weights(cut)
-    (tmp_path / "text.nemo").write_text("not a tar")
+    (tmp_path / "text.nemo").write_text("not a tar", encoding="utf-8")
     with pytest.raises(ExportError, match="is no archive that can be read"):
         read_config(tmp_path / "text.nemo")
     monkeypatch.setitem(archive.MAX_BYTES, archive.WEIGHTS, 1000)
@@ -146,7 +146,7 @@ class Harmful:
 
 
 def test_files_that_are_no_checkpoint_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    (tmp_path / "text.pt").write_text("no checkpoint")
+    (tmp_path / "text.pt").write_text("no checkpoint", encoding="utf-8")
     torch.save({"state_dict": Harmful()}, tmp_path / "code.pt")
     torch.save([1, 2], tmp_path / "list.pt")
     torch.save({"epoch": 3}, tmp_path / "empty.pt")

@@ -49,7 +49,7 @@ jasper:
     - *second
   decoder: {in_feats: 256, init: xavier_uniform}
 """
-    (tmp_path / "jasper.yaml").write_text(text)
+    (tmp_path / "jasper.yaml").write_text(text, encoding="utf-8")
     config = read_config(tmp_path / "jasper.yaml")
     assert (config.num_classes, config.blank_id, config.subsampling_rate) == (6, 5, 2)
     assert config.panes == ((), (256,), (256, 256))

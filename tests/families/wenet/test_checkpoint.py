@@ -95,8 +95,10 @@ def statistics(tmp_path: Path) -> tuple[Path, Path, list[float], list[float]]:
     sums = [m * count for m in means]
     squares = [(v + m * m) * count for m, v in zip(means, variances, strict=True)]
     as_json, as_text = tmp_path / "cmvn.json", tmp_path / "cmvn.txt"
-    as_json.write_text(json.dumps({"mean_stat": sums, "var_stat": squares, "frame_num": count}))
-    as_text.write_text(f" [ {' '.join(map(str, [*sums, count]))}\n  {' '.join(map(str, [*squares, 0]))} ]\n")
+    as_json.write_text(json.dumps({"mean_stat": sums, "var_stat": squares, "frame_num": count}), encoding="utf-8")
+    as_text.write_text(
+        f" [ {' '.join(map(str, [*sums, count]))}\n  {' '.join(map(str, [*squares, 0]))} ]\n", encoding="utf-8"
+    )
     return as_json, as_text, means, variances
 
 
@@ -133,7 +135,7 @@ def test_statistics_are_found_beside_the_checkpoint_in_both_config_generations(t
     with pytest.raises(ExportError, match=r"stats does not exist; give the file with --cmvn"):
         load(folder)
     given = tmp_path / "elsewhere.json"
-    given.write_text(json.dumps({"mean_stat": [20.0] * 80, "var_stat": [80.0] * 80, "frame_num": 10}))
+    given.write_text(json.dumps({"mean_stat": [20.0] * 80, "var_stat": [80.0] * 80, "frame_num": 10}), encoding="utf-8")
     assert load(folder, cmvn=given).encoder.global_cmvn.mean.tolist() == [2.0] * 80
     given.rename(tmp_path / "stats")
     assert load(folder).encoder.global_cmvn.istd.tolist() == pytest.approx([0.5] * 80)
@@ -141,7 +143,9 @@ def test_statistics_are_found_beside_the_checkpoint_in_both_config_generations(t
 
 def test_buffers_inside_the_checkpoint_win_over_the_statistics_file(tmp_path: Path) -> None:
     folder = write_model(tmp_path, with_cmvn)
-    (folder / "global_cmvn").write_text(json.dumps({"mean_stat": [1.0] * 80, "var_stat": [9.0] * 80, "frame_num": 1}))
+    (folder / "global_cmvn").write_text(
+        json.dumps({"mean_stat": [1.0] * 80, "var_stat": [9.0] * 80, "frame_num": 1}), encoding="utf-8"
+    )
     assert load(folder).encoder.global_cmvn.mean.tolist() == [5.0] * 80
 
 
@@ -156,7 +160,7 @@ def test_buffers_inside_the_checkpoint_win_over_the_statistics_file(tmp_path: Pa
     ],
 )
 def test_bad_units_are_explained(tmp_path: Path, text: str, said: str) -> None:
-    (tmp_path / "units.txt").write_text(text)
+    (tmp_path / "units.txt").write_text(text, encoding="utf-8")
     with pytest.raises(ExportError, match=said):
         read_units(tmp_path / "units.txt", 3)
 
@@ -185,7 +189,7 @@ def test_settings_that_cannot_be_read_are_named(change: dict[str, Any], said: st
 def test_yaml_that_is_no_mapping_or_no_yaml_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     for text in ("- a\n- b\n", "a: [1\n", "!!python/object/apply:os.system ['true']"):
-        path.write_text(text)
+        path.write_text(text, encoding="utf-8")
         with pytest.raises(ExportError, match=r"train\.yaml"):
             read_config(path)
 
@@ -217,6 +221,6 @@ def test_any_file_that_is_no_checkpoint_is_named(tmp_path: Path, content: bytes)
 
 def test_a_config_of_plain_text_is_named_by_its_own_path(tmp_path: Path) -> None:
     path = tmp_path / "units.txt"
-    path.write_text("<blank> 0\na 1\n")
+    path.write_text("<blank> 0\na 1\n", encoding="utf-8")
     with pytest.raises(ExportError, match=r"units\.txt should hold settings"):
         read_config(path)

@@ -137,7 +137,7 @@ def test_offline_and_streaming_graphs_share_their_weights(causal_bundle: Path) -
 
 
 def test_the_manifest_tells_the_streaming_arithmetic(causal_bundle: Path) -> None:
-    manifest = json.loads((causal_bundle / "manifest.json").read_text())
+    manifest = json.loads((causal_bundle / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["encoder"] == {
         "subsampling_rate": 4,
         "output_dim": 16,
@@ -173,10 +173,10 @@ def test_a_tail_is_silence_appended_to_utterances_and_streams(
     causal_files: Path, causal_bundle: Path, tmp_path: Path
 ) -> None:
     """A bundle with a tail says of audio what one without says of audio followed by silence, at times within it."""
-    manifest = json.loads((causal_bundle / "manifest.json").read_text())
+    manifest = json.loads((causal_bundle / "manifest.json").read_text(encoding="utf-8"))
     shutil.copytree(causal_bundle, tmp_path / "b")
     manifest["encoder"]["tail_samples"] = 4800
-    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     plain, tailed = Bundle.open(causal_bundle), Bundle.open(tmp_path / "b")
     waveforms = [babble(samples, seed=samples) for samples in (400, 1000, 9000, 16000)]
     followed = [np.concatenate([waveform, np.zeros(4800, np.float32)]) for waveform in waveforms]

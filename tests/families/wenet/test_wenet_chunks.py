@@ -157,9 +157,9 @@ def test_audio_under_a_tenth_of_a_second_is_an_ordinary_stream(
     alone = stream_texts(open_with(causal_bundle, chunk_size, left_chunks), waveforms)
     assert alone == [masked_text(causal_files, causal_bundle, w, chunk_size, left_chunks) for w in waveforms]
     shutil.copytree(causal_bundle, tmp_path / "b")
-    manifest = json.loads((causal_bundle / "manifest.json").read_text())
+    manifest = json.loads((causal_bundle / "manifest.json").read_text(encoding="utf-8"))
     manifest["encoder"]["tail_samples"] = 3200
-    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     longer = [np.pad(w, (0, 3200)) if len(w) >= 400 else w for w in waveforms]
     pipeline = open_streaming(
         Bundle.open(tmp_path / "b"), placement=Placement(threads=1), chunk_size=chunk_size, left_chunks=left_chunks

@@ -133,9 +133,9 @@ def test_a_decoder_of_another_kind_than_the_manifest_says_is_refused(bundle: Bun
     shutil.copytree(bundle.path, tmp_path / "b")
     path = bundle.artifact("decoder")
     check_graph(open_graph(path), bundle, "decoder", path)
-    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())
+    manifest = json.loads((tmp_path / "b" / "manifest.json").read_text(encoding="utf-8"))
     manifest["encoder"]["output_dim"] = 20
-    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest))
+    (tmp_path / "b" / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     other = Bundle.open(tmp_path / "b")
     with pytest.raises(BundleError, match=r"encoder_out is float32 \(any, any, 32\), it should be .* 20\)"):
         check_graph(open_graph(path), other, "decoder", path)

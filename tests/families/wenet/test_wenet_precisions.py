@@ -284,9 +284,9 @@ def test_audio_to_check_with_comes_from_a_folder_or_a_list(tmp_path: Path) -> No
     folder.mkdir()
     soundfile.write(folder / "a.wav", babble(8000), 8000)
     soundfile.write(folder / "b.flac", babble(40 * 8000), 8000)
-    (folder / "c.txt").write_text("not audio")
+    (folder / "c.txt").write_text("not audio", encoding="utf-8")
     assert [len(waveform) for waveform in read_recordings(folder, 16000)] == [16000, 30 * 16000]
-    (tmp_path / "wav.scp").write_text("x audio/a.wav\n")
+    (tmp_path / "wav.scp").write_text("x audio/a.wav\n", encoding="utf-8")
     assert [len(waveform) for waveform in read_recordings(tmp_path / "wav.scp", 8000)] == [8000]
     assert len(read_recordings(None, 16000)) == 10
     (tmp_path / "empty").mkdir()

@@ -333,7 +333,7 @@ def test_a_mean_vector_may_be_a_row_and_must_be_there(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read_mean(tmp_path / "mean.npy", 12), np.arange(12, dtype=np.float32))
     with pytest.raises(ExportError, match="cannot read the mean vector"):
         read_mean(tmp_path / "nowhere.npy", 12)
-    (tmp_path / "text.npy").write_text("1 2 3")
+    (tmp_path / "text.npy").write_text("1 2 3", encoding="utf-8")
     with pytest.raises(ExportError, match="no array that numpy has saved"):
         read_mean(tmp_path / "text.npy", 12)
 
@@ -405,6 +405,6 @@ def test_a_config_of_8_khz_makes_a_model_of_8_khz(tmp_path: Path) -> None:
     content = small_content("ecapa")
     content["dataset_args"]["resample_rate"] = 8000
     checkpoint, config = write_model(tmp_path, content)
-    assert yaml.safe_load(config.read_text())["dataset_args"]["resample_rate"] == 8000
+    assert yaml.safe_load(config.read_text(encoding="utf-8"))["dataset_args"]["resample_rate"] == 8000
     manifest = export_wespeaker(checkpoint=checkpoint, config=config, output=tmp_path / "b").bundle.manifest
     assert (manifest.sample_rate, manifest.features.frame_length, manifest.features.frame_shift) == (8000, 200, 80)

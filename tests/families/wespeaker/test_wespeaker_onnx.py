@@ -144,7 +144,8 @@ def test_features_are_those_of_the_config_whatever_its_network_is(
 ) -> None:
     config = tmp_path / "config.yaml"
     config.write_text(
-        yaml.safe_dump({"model": "ERes2Net34_Base", "model_args": {"m": 1}, "dataset_args": dataset_args})
+        yaml.safe_dump({"model": "ERes2Net34_Base", "model_args": {"m": 1}, "dataset_args": dataset_args}),
+        encoding="utf-8",
     )
     bundle = import_wespeaker(model=model, config=config, output=tmp_path / "b", **options).bundle
     assert bundle.manifest.sample_rate == rate
@@ -226,13 +227,13 @@ def test_files_that_cannot_be_served_are_refused(changes: dict[str, Any], said: 
 def test_files_of_other_kinds_are_refused(model: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"feats .batch, frames, bins., and one float32 output"):
         import_wespeaker(model=toys.encoder(tmp_path / "encoder.onnx"), output=tmp_path / "b")
-    (tmp_path / "text.onnx").write_text("no graph")
+    (tmp_path / "text.onnx").write_text("no graph", encoding="utf-8")
     with pytest.raises(ExportError, match=r"not an ONNX graph .*Export the model again"):
         import_wespeaker(model=tmp_path / "text.onnx", output=tmp_path / "b")
     with pytest.raises(ExportError, match="cannot read"):
         import_wespeaker(model=tmp_path / "nowhere.onnx", output=tmp_path / "b")
     config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump({"dataset_args": {"fbank_args": {"num_mel_bins": 40}}}))
+    config.write_text(yaml.safe_dump({"dataset_args": {"fbank_args": {"num_mel_bins": 40}}}), encoding="utf-8")
     with pytest.raises(ExportError, match=r"is 80, but fbank_args\.num_mel_bins is 40"):
         import_wespeaker(model=model, config=config, output=tmp_path / "b")
 

@@ -55,21 +55,21 @@ def test_shards_are_put_together(folder: Path) -> None:
     for name, part in halves.items():
         save_file({each: whole[each] for each in part}, folder / name)
     index = {"weight_map": {each: name for name, part in halves.items() for each in part}}
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     expected = read_checkpoint(folder).state
     (folder / "model.safetensors").unlink()
     assert all(torch.equal(value, expected[name]) for name, value in read_checkpoint(folder).state.items())
     index["weight_map"][names[0]] = "../a.safetensors"
-    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
     with pytest.raises(ExportError, match=r"names '\.\./a\.safetensors', which is not a file of"):
         read_checkpoint(folder)
 
 
 def changed(name: str, change: Callable[[Any], object]) -> Callable[[Path], object]:
     def apply(folder: Path) -> None:
-        content = json.loads((folder / name).read_text())
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
         change(content)
-        (folder / name).write_text(json.dumps(content))
+        (folder / name).write_text(json.dumps(content), encoding="utf-8")
 
     return apply
 
@@ -78,7 +78,7 @@ def changed(name: str, change: Callable[[Any], object]) -> Callable[[Path], obje
     ("spoil", "told"),
     [
         (lambda folder: (folder / "config.json").unlink(), r"config\.json not found"),
-        (lambda folder: (folder / "config.json").write_text("{"), r"config\.json is not a JSON file"),
+        (lambda folder: (folder / "config.json").write_text("{", encoding="utf-8"), r"config\.json is not a JSON file"),
         (changed("config.json", lambda c: c.update(model_type="bert")), r"model_type is 'bert', expected 'whisper'"),
         (changed("config.json", lambda c: c.update(d_model=2**40)), r"d_model is 1099511627776; expected sizes"),
         (changed("config.json", lambda c: c.update(d_model=36)), r"does not fit its sizes"),
@@ -103,10 +103,12 @@ def test_a_checkpoint_of_openai_runs_no_code_and_needs_the_right_tokens(saved: P
     checkpoint, tokens = saved.parent / "openai/small.pt", saved.parent / "openai/small.tiktoken"
     with pytest.raises(ExportError, match=r"has no tokens: give multilingual\.tiktoken"):
         read_checkpoint(checkpoint)
-    (tmp_path / "few.tiktoken").write_text("\n".join(tokens.read_text().splitlines()[:100]))
+    (tmp_path / "few.tiktoken").write_text(
+        "\n".join(tokens.read_text(encoding="utf-8").splitlines()[:100]), encoding="utf-8"
+    )
     with pytest.raises(ExportError, match=r"has 100 pieces, which is the table of another model"):
         read_checkpoint(checkpoint, tmp_path / "few.tiktoken")
-    (tmp_path / "odd.tiktoken").write_text("!!! 0\n")
+    (tmp_path / "odd.tiktoken").write_text("!!! 0\n", encoding="utf-8")
     with pytest.raises(ExportError, match=r"line 1: expected a piece in base64 and its rank"):
         read_checkpoint(checkpoint, tmp_path / "odd.tiktoken")
     torch.save({"dims": {}, "code": print}, tmp_path / "evil.pt")

@@ -128,13 +128,13 @@ def recording(tmp_path: Path) -> Path:
 
 
 def ran(command: list[str]) -> str:
-    found = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
+    found = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=TIMEOUT_S, check=False)
     assert found.returncode == 0, found.stderr
     return found.stdout.splitlines()[-1]
 
 
 def test_the_python_client_of_the_document_runs(gateway: GatewayServer, recording: Path, tmp_path: Path) -> None:
-    (tmp_path / "stream.py").write_text(block("py"))
+    (tmp_path / "stream.py").write_text(block("py"), encoding="utf-8")
     url = f"ws://127.0.0.1:{gateway.port}/v1/stream"
     assert ran([sys.executable, str(tmp_path / "stream.py"), url, str(recording)]) == f"final {TEXT}"
 
@@ -143,10 +143,10 @@ def test_the_javascript_client_of_the_document_runs(gateway: GatewayServer, reco
     node = shutil.which("node")
     if node is None:
         pytest.skip("needs Node.js")
-    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout
+    version = subprocess.run([node, "--version"], capture_output=True, encoding="utf-8", check=True).stdout
     if int(version.strip("v").split(".")[0]) < 20:
         pytest.skip("needs Node.js 20 or newer")
-    (tmp_path / "stream.mjs").write_text(block("mjs"))
+    (tmp_path / "stream.mjs").write_text(block("mjs"), encoding="utf-8")
     url = f"ws://127.0.0.1:{gateway.port}/v1/stream"
     command = [node, "--experimental-websocket", str(tmp_path / "stream.mjs"), url, str(recording)]
     assert ran(command) == f"final {TEXT}"

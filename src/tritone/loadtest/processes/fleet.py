@@ -1,9 +1,7 @@
 """The worker processes of a load test: started together, asked together, and never left behind."""
 
-import json
 import multiprocessing
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -12,18 +10,14 @@ from multiprocessing.connection import Connection
 from types import TracebackType
 from typing import IO, Any
 
+from tritone.child import python_command
 from tritone.errors import OperatorError
 from tritone.loadtest.processes.worker import Job, Signal
 
 START_TIMEOUT_S = 120.0  # to import, read its job and prepare its requests
 END_TIMEOUT_S = 2.0
 LAST_WORDS = 2000  # characters of what a process that died had written
-# The child looks for modules where this process does. `-m` would put the current folder first, and multiprocessing
-# would run the caller's script once more.
-CHILD = (
-    "import json, sys; sys.path[:] = json.loads(sys.argv[2]); "
-    "from tritone.loadtest.processes.worker import main; main(int(sys.argv[1]))"
-)
+WORKER = "tritone.loadtest.processes.worker"
 
 
 class Fleet:
@@ -86,9 +80,10 @@ class Fleet:
         with theirs:
             descriptor = theirs.fileno()
             self._processes.append(
+                # Not by multiprocessing, which would run the caller's script once more.
                 # A session of its own: Ctrl-C is for this process alone, which then stops the others.
                 subprocess.Popen(
-                    [sys.executable, "-c", CHILD, str(descriptor), json.dumps(sys.path)],
+                    python_command(WORKER, descriptor),
                     pass_fds=[descriptor],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,

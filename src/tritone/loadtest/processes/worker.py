@@ -78,12 +78,12 @@ class Link:
             os._exit(CUT)
 
 
-def main(descriptor: int) -> None:
+def main(descriptor: str) -> None:
     """Run the job that comes over a descriptor."""
     # Ctrl-C in a terminal reaches every process of it; the one that started this decides when to end.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     _allow_connections()
-    connection: Connection[Any, Any] = Connection(descriptor)
+    connection: Connection[Any, Any] = Connection(int(descriptor))
     try:
         job: Job = connection.recv()
     except (EOFError, OSError):

@@ -174,7 +174,7 @@ class CompiledStore:
         told = []
         for path in sorted(self.folder.parent.glob("*/stamp.json")):
             try:
-                other = json.loads(path.read_text())
+                other = json.loads(path.read_text(encoding="utf-8"))
                 names = [name for name in {*other, *self.stamp} if other.get(name) != self.stamp.get(name)]
                 told += [f"{name} {other.get(name)} there, {self.stamp.get(name)} here" for name in sorted(names)]
             except (OSError, ValueError, AttributeError):
@@ -293,7 +293,7 @@ def stamp_of(device: torch.device) -> dict[str, str]:
 
 def _cpu() -> str:
     try:
-        text = Path("/proc/cpuinfo").read_text()
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return platform.processor()
     found = re.search(r"^model name\s*:\s*(.*)$", text, re.MULTILINE)
@@ -313,7 +313,7 @@ def _distrust(path: Path) -> str | None:
 
 
 def _read(path: Path) -> CompiledCall:
-    content: Any = json.loads(path.read_text())
+    content: Any = json.loads(path.read_text(encoding="utf-8"))
     if content["form"] != FORM:
         raise ValueError(f"it is of form {content['form']}, known is {FORM}")
     shapes = {str(name): tuple(int(axis) for axis in shape) for name, shape in content["shapes"].items()}
@@ -324,7 +324,7 @@ def _read(path: Path) -> CompiledCall:
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
     new = path.with_name(f".{path.name}.{os.getpid()}")
-    new.write_text(json.dumps(content, indent=1))
+    new.write_text(json.dumps(content, indent=1), encoding="utf-8")
     new.chmod(0o600)
     os.replace(new, path)
 

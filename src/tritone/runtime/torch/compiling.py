@@ -22,6 +22,7 @@ from typing import IO, Any
 
 import torch
 
+from tritone.child import python_command
 from tritone.container import usable_cpus
 from tritone.errors import OperatorError
 from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, most_rows
@@ -85,9 +86,8 @@ class _Crew:
     def __init__(
         self, path: Path, device: torch.device, store: CompiledStore, folder: Path, count: int, threads: int
     ) -> None:
-        self._command = [_python(), "-m", __name__, str(path.resolve()), str(device), str(store.root.parent.resolve())]
+        self._command = python_command(__name__, path.resolve(), device, store.root.parent.resolve())
         self._environment = os.environ | {
-            "PYTHONPATH": os.pathsep.join(each for each in sys.path if each),
             "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
             "TRITON_CACHE_DIR": str(folder / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": str(threads),
@@ -128,7 +128,7 @@ class _Crew:
                 stdout=subprocess.PIPE,
                 stderr=errors,
                 env=self._environment,
-                text=True,
+                encoding="utf-8",
             ) as process,
         ):
             self._processes.append(process)
@@ -150,7 +150,7 @@ class _Crew:
         while (wanted := self._next(rest)) is not None:
             answer = _asked(process.stdin, process.stdout, wanted)
             if answer is None:
-                code, last = process.wait(), said.read_text(errors="replace")[-TOLD:]
+                code, last = process.wait(), said.read_text(errors="replace", encoding="utf-8")[-TOLD:]
                 self._faults.append(f"the process that compiles ended with code {code}: {last}")
                 return
             if "fault" in answer:
@@ -184,13 +184,6 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _python() -> str:
-    """The interpreter; where Python is embedded, as in Triton, the one that it belongs to."""
-    if Path(sys.executable or "").name.startswith("python"):
-        return sys.executable
-    return str(Path(sys.exec_prefix) / "bin" / "python3")
-
-
 def _size(shape: Sequence[int]) -> int:
     size = 1
     for axis in shape:
@@ -198,13 +191,13 @@ def _size(shape: Sequence[int]) -> int:
     return size
 
 
-def main() -> None:
+def main(file: str, where: str, root: str) -> None:
     """Compile the calls that are asked for on stdin, one a line, and answer on stdout."""
-    path, device, root = Path(sys.argv[1]), torch.device(sys.argv[2]), Path(sys.argv[3])
-    answers = os.fdopen(os.dup(1), "w")
+    path, device = Path(file), torch.device(where)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)  # what compilers say is no answer
     program = read_program(path, device)
-    store = CompiledStore(program, device, root)
+    store = CompiledStore(program, device, Path(root))
     for line in sys.stdin:
         asked = json.loads(line)
         shapes = {name: tuple(shape) for name, shape in asked["shapes"].items()}
@@ -214,7 +207,3 @@ def main() -> None:
         except OperatorError as error:
             answer = {"fault": str(error)}
         print(json.dumps(answer), file=answers, flush=True)
-
-
-if __name__ == "__main__":
-    main()
