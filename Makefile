@@ -22,7 +22,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --only-b
 WORKERS := 2
 COMPILED := src/tritone/runtime/onnx/fused.c
 NEWMAN := $(VENV)/node_modules/.bin/newman
-PYTEST := $(BIN)/python -m pytest -n $(WORKERS)
+PYTEST := $(BIN)/python -X warn_default_encoding -m pytest
 # The tests start hundreds of processes. Where the environment asks Python to keep no bytecode, each would compile all of
 # Tritone again, and pytest its tests.
 unexport PYTHONDONTWRITEBYTECODE
@@ -45,20 +45,20 @@ page: $(VENV)/.page
 	$(BIN)/tritone demo --page
 
 test: $(VENV)/.full
-	$(PYTEST) -m 'not slow'
+	$(PYTEST) -n $(WORKERS) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
 test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.pyannote $(BIN)/helm \
 		$(VENV)/.kubernetes $(VENV)/.playwright
-	$(PYTEST)
+	$(PYTEST) -n $(WORKERS)
 	$(MAKE) --no-print-directory lint
 
 # One process: the tests share the memory of one GPU. Without one they are skipped, and say so.
 test-gpu: $(VENV)/.full
-	$(BIN)/python -m pytest -m gpu
+	$(PYTEST) -m gpu
 
 test-images: $(VENV)/.full
-	TRITONE_TEST_IMAGES=1 $(BIN)/python -m pytest tests/images
+	TRITONE_TEST_IMAGES=1 $(PYTEST) tests/images
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .
