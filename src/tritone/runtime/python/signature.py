@@ -211,6 +211,9 @@ def _argument(name: str, hint: Any, where: str) -> Argument:
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
         dims = next((note for note in notes if isinstance(note, tuple | list)), None)
+    alias = get_origin(hint)
+    if hasattr(alias, "__value__"):  # NDArray since numpy 2.5: an alias with a parameter, for the array itself
+        hint = alias.__value__[get_args(hint)]
     if get_origin(hint) is np.ndarray:
         kind = get_args(get_args(hint)[1])[0] if len(get_args(hint)) > 1 else None
         type_ = next((key for key, dtype in TYPES.items() if _is_type(kind, dtype)), None)
