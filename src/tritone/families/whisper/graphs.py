@@ -7,6 +7,7 @@ DecoderGraph     tokens, padding, places, caches    ->  logits, alignment, next_
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import cast
@@ -28,7 +29,10 @@ def graphs_of(dims: Dims, state: State, alignment_heads: Sequence[tuple[int, int
     """The graphs of a model with these tensors, by role; in float32 they share the tensors' memory."""
     with torch.device("meta"):
         network = Network(dims).eval()
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in state.items()}, assign=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # arrays of a mapped file cannot be written to, which nobody does
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+    network.load_state_dict(tensors, assign=True)
     network.to(DTYPES[precision])
     encoder = EncoderGraph(network).eval()
     graphs: dict[Role, ExportableGraph] = {
