@@ -35,7 +35,7 @@ def read(path: Path) -> dict[str, dict[str, Any]]:
 def transcribe(arguments: argparse.Namespace) -> None:
     """Add to the output what it does not have yet."""
     done = read(arguments.output)
-    left = ((id, waveform) for id, waveform in recordings(arguments.folder) if id not in done)
+    left = ((id, waveform) for id, waveform in recordings(arguments.folder, arguments.only) if id not in done)
     options = {"language": arguments.language, "temperature": [0], "beam": arguments.beam}
     model = tritone.load_whisper(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
     with arguments.output.open("a", encoding="utf-8") as file:
@@ -90,6 +90,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path, help="of recordings")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--against", type=Path, help="answers of a reference")
+    parser.add_argument("--only", metavar="FIELD=VALUE", help="recordings of which metadata.jsonl says so")
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--language", default="en", help="empty: detected")
     parser.add_argument("--beam", type=int, default=1)

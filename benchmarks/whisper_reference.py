@@ -5,9 +5,9 @@
     python -m benchmarks.whisper_reference openai-whisper --model tiny.en.pt --output ow.jsonl FOLDER
 
 Greedy at temperature 0. Neither is a dependency of Tritone: install faster-whisper 1.2.1 (and ctranslate2 4.8.5) or
-openai-whisper 20250625 in an environment of their own, which needs nothing of Tritone. A folder has metadata.jsonl (id,
-path, text of each recording) beside the recordings or beside a .tar of them, or recordings alone. Each line of the
-output is a recording; a second call with the same output goes on where the first one stopped.
+openai-whisper 20250625 in an environment of their own, with soundfile and soxr and without Tritone. A folder has
+metadata.jsonl (id, path, text of each recording) beside the recordings or beside a .tar of them, or recordings alone.
+Each line of the output is a recording; a second call with the same output goes on where the first one stopped.
 """
 
 import argparse
@@ -21,20 +21,27 @@ from typing import Any
 
 import numpy as np
 import soundfile
+import soxr
 
 RATE = 16000
 Answer = dict[str, Any]
 Transcribe = Callable[[np.ndarray], Answer]
 
 
-def recordings(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
-    """Recordings by their ids, as (samples,) float32 in [-1, 1] at 16 kHz."""
+def recordings(folder: Path, only: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
+    """Recordings by their ids, as (samples,) float32 in [-1, 1] at 16 kHz.
+
+    Args:
+        only: of metadata.jsonl those of which a field has a value: "split=test".
+    """
     listed = folder / "metadata.jsonl"
     if not listed.is_file():
         for path in sorted(each for each in folder.iterdir() if each.suffix in (".flac", ".wav", ".opus")):
             yield path.stem, _read(path)
         return
-    ids = {row["path"]: row["id"] for row in map(json.loads, listed.read_text(encoding="utf-8").splitlines())}
+    rows = map(json.loads, listed.read_text(encoding="utf-8").splitlines())
+    field, _, value = (only or "").partition("=")
+    ids = {row["path"]: row["id"] for row in rows if not field or str(row.get(field)) == value}
     for tar in sorted(folder.glob("*.tar")):
         with tarfile.open(tar) as archive:
             for member in archive:
@@ -47,9 +54,10 @@ def recordings(folder: Path) -> Iterator[tuple[str, np.ndarray]]:
 
 def _read(source: Any) -> np.ndarray:
     waveform, rate = soundfile.read(source, dtype="float32")
-    if rate != RATE or waveform.ndim != 1:
-        raise ValueError(f"expected one channel at {RATE} Hz, got {waveform.shape} at {rate} Hz: convert it first")
-    return np.asarray(waveform, np.float32)
+    if waveform.ndim != 1:
+        raise ValueError(f"expected one channel, got {waveform.shape}")
+    resampled = waveform if rate == RATE else soxr.resample(waveform, rate, RATE)
+    return np.asarray(resampled, np.float32)
 
 
 def faster_whisper(arguments: argparse.Namespace) -> Transcribe:
@@ -123,12 +131,13 @@ def main() -> None:
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--words", action="store_true", help="times of words, which move the bounds of segments")
+    parser.add_argument("--only", metavar="FIELD=VALUE", help="recordings of which metadata.jsonl says so")
     arguments = parser.parse_args()
     lines = arguments.output.read_text(encoding="utf-8").splitlines() if arguments.output.is_file() else []
     done = {json.loads(line)["id"] for line in lines}
     transcribe = ENGINES[arguments.engine](arguments)
     with arguments.output.open("a", encoding="utf-8") as file:
-        for id, waveform in recordings(arguments.folder):
+        for id, waveform in recordings(arguments.folder, arguments.only):
             if id not in done:
                 file.write(json.dumps({"id": id, **transcribe(waveform)}, ensure_ascii=False) + "\n")
                 file.flush()
