@@ -5,7 +5,6 @@ commands that made them.
 """
 
 import json
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
 
 
 @pytest.fixture(scope="module")
-def model(report: ExportReport) -> Iterator[Any]:
+def model(report: ExportReport) -> Any:
     return tritone.load_whisper(report.bundle.path, threads=2, **GREEDY)
 
 
