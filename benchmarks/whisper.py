@@ -100,7 +100,9 @@ def main() -> None:
     listed = arguments.folder / "metadata.jsonl"
     rows = map(json.loads, listed.read_text(encoding="utf-8").splitlines()) if listed.is_file() else ()
     if arguments.against is not None:
-        compare(read(arguments.output), read(arguments.against), {row["id"]: row["text"] for row in rows})
+        compare(
+            read(arguments.output), read(arguments.against), {row["id"]: row["text"] for row in rows if row.get("text")}
+        )
 
 
 if __name__ == "__main__":
