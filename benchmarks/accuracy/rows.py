@@ -3,9 +3,10 @@
     python -m benchmarks.accuracy            every row on the public test sets
     python -m benchmarks.accuracy --tune     before it: choose the weights of the searches on AN4's development part
 
-The checkpoint in training/demo-asr is exported once in all precisions. Then every test set goes through the pipelines
-in this process, offline and in chunks, with every search. A row is noted as soon as it is there; `--resume` goes on
-after an interruption with the rows of the same model, language model and options. Writes FILE.json and FILE.md.
+The demo checkpoint (of the history, see `training.files`) is exported once in all precisions. Then every test set goes
+through the pipelines in this process, offline and in chunks, with every search. A row is noted as soon as it is there;
+`--resume` goes on after an interruption with the rows of the same model, language model and options.
+Writes FILE.json and FILE.md.
 """
 
 import argparse
@@ -153,11 +154,14 @@ def main() -> None:
 def exported(folder: Path, *, keep: bool = False) -> Bundle:
     """The demo checkpoint as a bundle of all precisions; with `keep` the one that lies there."""
     if not (keep and (folder / "manifest.json").is_file()):
-        checkpoint = ROOT / "training" / "demo-asr"
+        from training.files import demo_checkpoint
+
+        checkpoint = demo_checkpoint()
+        beside = checkpoint.parent
         command = [
             *[Path(sys.executable).parent / "tritone", "export", "wenet"],
-            *["--checkpoint", checkpoint / "final.pt", "--config", checkpoint / "train.yaml"],
-            *["--tokens", checkpoint / "units.txt", "--cmvn", checkpoint / "global_cmvn"],
+            *["--checkpoint", checkpoint, "--config", beside / "train.yaml"],
+            *["--tokens", beside / "units.txt", "--cmvn", beside / "global_cmvn"],
             *["--streaming", "--weights", "int8", "--tail-padding-ms", "200", "--name", "demo-asr"],
             *["--precision", ",".join(PRECISIONS), "--output", folder],
         ]

@@ -36,13 +36,15 @@ GAIN_OF_OTHERS = 0.15
 
 def export_demo(folder: Path) -> Path:
     """The demo recogniser as programs of torch in float32 and bfloat16, and as ONNX for the CPU."""
+    from training.files import demo_checkpoint
+
     from tritone.families.wenet.export import export_wenet
 
     path = folder / "demo-asr-programs"
     if not (path / "manifest.json").is_file():
         with unchecked():  # what follows is a closer look
             export_wenet(
-                checkpoint=CHECKPOINT / "final.pt",
+                checkpoint=demo_checkpoint(),
                 config=CHECKPOINT / "train.yaml",
                 tokens=CHECKPOINT / "units.txt",
                 cmvn=CHECKPOINT / "global_cmvn",

@@ -17,7 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 from tritone.bundle import Bundle
-from tritone.families.export import frame, graph_files
+from tritone.families.export import frame, graph_files, networks
+from tritone.families.export.noise import Distance
 from tritone.families.export.report import ExportReport
 
 RANDOM_BUNDLES = Path(tempfile.gettempdir()) / "tritone-random-bundles"
@@ -55,8 +56,8 @@ def export_random(
 def unchecked() -> Iterator[None]:
     """Inside, exports do not run what they write beside the network."""
     with (
-        patch.object(graph_files.GraphFiles, "_measure", lambda *_: None),
-        patch.object(graph_files, "difference", lambda *_: 0.0),
+        patch.object(graph_files.GraphFiles, "_measure", lambda *_, **__: None),
+        patch.object(networks.Networks, "distance", lambda *_: Distance({}, 0.0)),
         patch.object(frame, "record", lambda bundle: bundle),
     ):
         yield

@@ -31,5 +31,5 @@ def test_a_random_network_that_drifts_beyond_the_limit_still_becomes_a_bundle(
     assert "exporting b with random weights" in said
     assert "encoder.bf16.ts on audio, against float32: " in said
     assert "random weights: not limited" in said
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "files"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["b", "files", "refused"]
     kept_bundle(tmp_path / "b", lambda: pytest.fail("it is there already"))

@@ -20,7 +20,8 @@ from families import whisper_models as whisper
 from tensorrt_builder import ONE_SIZE, builder, needs_tensorrt, plans_of, ranges_of
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError
-from tritone.families.export import graph_files
+from tritone.families.export import graph_files, networks
+from tritone.families.export.noise import Distance
 from tritone.families.export.report import ExportReport
 from tritone.families.hf.export import export_hf
 from tritone.families.jasper.export import export_jasper
@@ -38,8 +39,8 @@ pytestmark = needs_tensorrt
 def _unchecked() -> Iterator[None]:
     """What graphs compute is tested elsewhere, and takes longer than building engines of them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(graph_files, "difference", lambda graph, opened, name: 0.0)
-        patch.setattr(graph_files.GraphFiles, "_measure", lambda self, *graph: None)
+        patch.setattr(networks.Networks, "distance", lambda self, *graph: Distance({}, 0.0))
+        patch.setattr(graph_files.GraphFiles, "_measure", lambda self, *graph, **options: None)
         yield
 
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import struct
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -172,6 +173,85 @@ def write_openai(folder: Path, model: "WhisperForConditionalGeneration") -> tupl
     table = "".join(f"{base64.b64encode(piece_bytes(p) or b'').decode()} {id}\n" for id, p in enumerate(PIECES))
     (folder / "small.tiktoken").write_text(table, encoding="utf-8")
     return folder / "small.pt", folder / "small.tiktoken"
+
+
+def write_ctranslate2(
+    folder: Path, model: "WhisperForConditionalGeneration", quantization: str = "float32", **config: Any
+) -> Path:
+    """Save a model as CTranslate2's converters do: float32, float16 or int8, with a table of its tokens."""
+    state = {name: value.float().numpy() for name, value in model.state_dict().items()}
+    tensors: dict[str, np.ndarray] = {}
+
+    def put(name: str, array: np.ndarray) -> None:
+        if quantization == "int8" and array.ndim == 2 and "position" not in name:
+            scale = (127 / np.maximum(np.abs(array).max(axis=1), 1e-9)).astype(np.float32)
+            tensors[name], tensors[f"{name}_scale"] = np.rint(array * scale[:, None]).astype(np.int8), scale
+        else:
+            tensors[name] = array.astype(np.float16 if quantization == "float16" else np.float32)
+
+    def linear(name: str, *theirs: str) -> None:
+        for part in ("weight", "bias"):
+            put(f"{name}/{part}", np.concatenate([_part(state, each, part) for each in theirs]))
+
+    def norm(name: str, theirs: str) -> None:
+        put(f"{name}/gamma", state[f"{theirs}.weight"])
+        put(f"{name}/beta", state[f"{theirs}.bias"])
+
+    for side in ("encoder", "decoder"):
+        heads, layers = getattr(model.config, f"{side}_attention_heads"), getattr(model.config, f"{side}_layers")
+        put(f"{side}/position_encodings/encodings", state[f"model.{side}.embed_positions.weight"])
+        norm(f"{side}/layer_norm", f"model.{side}.layer_norm")
+        fixed = {"num_heads": np.int16(heads), "pre_norm": np.int8(1), "activation": np.int8(3), "alibi": np.int8(0)}
+        tensors.update({f"{side}/{name}": np.asarray(value) for name, value in fixed.items()})
+        for layer in range(layers):
+            ours, theirs = f"{side}/layer_{layer}", f"model.{side}.layers.{layer}"
+            own = f"{theirs}.self_attn"
+            linear(f"{ours}/self_attention/linear_0", f"{own}.q_proj", f"{own}.k_proj", f"{own}.v_proj")
+            linear(f"{ours}/self_attention/linear_1", f"{own}.out_proj")
+            norm(f"{ours}/self_attention/layer_norm", f"{theirs}.self_attn_layer_norm")
+            if side == "decoder":
+                crossed = f"{theirs}.encoder_attn"
+                linear(f"{ours}/attention/linear_0", f"{crossed}.q_proj")
+                linear(f"{ours}/attention/linear_1", f"{crossed}.k_proj", f"{crossed}.v_proj")
+                linear(f"{ours}/attention/linear_2", f"{crossed}.out_proj")
+                norm(f"{ours}/attention/layer_norm", f"{theirs}.encoder_attn_layer_norm")
+            linear(f"{ours}/ffn/linear_0", f"{theirs}.fc1")
+            linear(f"{ours}/ffn/linear_1", f"{theirs}.fc2")
+            norm(f"{ours}/ffn/layer_norm", f"{theirs}.final_layer_norm")
+    for name in ("conv1", "conv2"):
+        linear(f"encoder/{name}", f"model.encoder.{name}")
+    put("decoder/embeddings/weight", state["model.decoder.embed_tokens.weight"])
+    aliases = {"decoder/projection/weight": "decoder/embeddings/weight"}
+    if quantization == "int8":
+        aliases["decoder/projection/weight_scale"] = "decoder/embeddings/weight_scale"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "model.bin").write_bytes(ctranslate2_bytes(tensors, aliases))
+    told = {"suppress_ids": SUPPRESS, "suppress_ids_begin": [IDS["Ġ"], IDS["<|endoftext|>"]]}
+    (folder / "config.json").write_text(json.dumps(told | {"alignment_heads": [[0, 1], [1, 0], [1, 3]]} | config))
+    (folder / "vocabulary.txt").write_text("".join(f"{token}\n" for token in TOKENS))
+    return folder
+
+
+def _part(state: dict[str, np.ndarray], name: str, part: str) -> np.ndarray:
+    """A weight or bias; that of a key, which there is none of, is zero."""
+    return state[f"{name}.{part}"] if f"{name}.{part}" in state else np.zeros(len(state[f"{name}.weight"]), np.float32)
+
+
+def ctranslate2_bytes(
+    tensors: dict[str, np.ndarray], aliases: dict[str, str], spec: str = "WhisperSpec", version: int = 6
+) -> bytes:
+    """A model.bin of CTranslate2's."""
+    kinds = ["float32", "int8", "int16", "int32", "float16"]
+
+    def text(value: str) -> bytes:
+        return struct.pack("<H", len(value) + 1) + value.encode() + b"\0"
+
+    parts = [struct.pack("<I", version), text(spec), struct.pack("<II", 3, len(tensors))]
+    for name, array in tensors.items():
+        parts += [text(name), struct.pack(f"<B{array.ndim}I", array.ndim, *array.shape)]
+        parts += [struct.pack("<BI", kinds.index(str(array.dtype)), array.nbytes), array.tobytes()]
+    parts.append(struct.pack("<I", len(aliases)))
+    return b"".join([*parts, *(text(alias) + text(target) for alias, target in aliases.items())])
 
 
 def speech(seconds: float, seed: int = 0) -> np.ndarray:

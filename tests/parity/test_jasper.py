@@ -17,7 +17,8 @@ from tritone.bundle.vocabulary import SPACE
 from tritone.families.jasper.checkpoint import check_state, read_config, read_weights
 from tritone.families.jasper.graphs import OfflineGraph
 from tritone.families.jasper.model import Network
-from tritone.families.layers.log_mel import LogMel, analysis_window, mel_banks
+from tritone.families.layers.log_mel import LogMel, analysis_window
+from tritone.families.layers.mel import mel_banks
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import open_graph

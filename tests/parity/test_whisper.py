@@ -54,7 +54,7 @@ def model() -> "WhisperForConditionalGeneration":
 def bundle(model: "WhisperForConditionalGeneration", tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     folder = tmp_path_factory.mktemp("whisper")
     report = export_whisper(checkpoint=write_folder(folder / "model", model), output=folder / "bundle")
-    assert max(report.differences.values()) < 1e-4
+    assert max(report.differences.values()) < 1e-3
     return report.bundle
 
 

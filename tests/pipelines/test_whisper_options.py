@@ -8,7 +8,7 @@ import pytest
 from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
 from tritone.pipelines.whisper.options import DecodingOptions, check_options, read_decoding
-from tritone.pipelines.whisper.pipeline import Text, compression_ratio, is_silent, needs_another
+from tritone.pipelines.whisper.pipeline import Text, best_of_failed, compression_ratio, is_silent, needs_another
 from tritone.pipelines.whisper.windows import Piece, cut
 from tritone.pipelines.whisper.words import grouped, words_of
 from tritone.search.fields import described
@@ -142,3 +142,29 @@ def test_a_word_after_the_end_of_a_sentence_does_not_last_through_the_pause() ->
     bpe = Letters(b" a", b" b", b".", b" c")
     found = words_of(bpe, [0, 1, 2, 3], [1.0] * 4, [0.0, 0.2, 0.4, 0.5, 4.0], "en")
     assert found[-1].start_s == pytest.approx(4.0 - 2 * 0.2)
+
+
+def attempt(temperature: float, avg_log_prob: float, ratio: float) -> Text:
+    return Text(Written(tokens=(1,), log_prob=2 * avg_log_prob), temperature, ratio)
+
+
+def test_of_texts_that_are_all_too_bad_the_likeliest_that_varies_is_taken() -> None:
+    dull, unlikely, random = attempt(0, -0.3, 9.0), attempt(0.5, -1.2, 1.5), attempt(1, -2.0, 1.2)
+    options = DecodingOptions(temperature=(0.0, 0.5, 1.0))
+    taken = best_of_failed([dull, unlikely, random], options)
+    assert taken.written is unlikely.written, "the likeliest of all repeats itself"
+    assert taken.temperature == 1, "which says that it is no context for what comes"
+    assert best_of_failed([dull, attempt(1, -0.5, 3.0)], options).written is dull.written, "all repeat themselves"
+    assert best_of_failed([dull, unlikely, random], DecodingOptions(fallback="last")) is random
+    good = attempt(0.5, -0.9, 1.1)
+    assert best_of_failed([attempt(0, -0.3, 9.0), good], options) is good, "one that is good enough is taken as it is"
+
+
+def test_times_of_words_can_be_asked_for_where_they_may_not_be_had() -> None:
+    auto = DecodingOptions().changed({"word_times": "auto"})
+    assert auto.word_times == "auto"
+    assert check_options(auto, SPECIAL, 30) is auto
+    with pytest.raises(InputError, match="cannot tell the times of words"):
+        check_options(DecodingOptions(word_times=True), SPECIAL, 30)
+    with pytest.raises(InputError, match="word_times"):
+        DecodingOptions().changed({"word_times": "maybe"})

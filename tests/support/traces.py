@@ -22,6 +22,7 @@ import torch
 from filelock import FileLock
 from torch import Tensor, nn
 
+import tritone.families.export.networks  # noqa: F401  # the patched names are looked for in modules that are there
 from tritone.families.export.torch_program import save_program
 from tritone.families.onnx.writer import export_graph
 

@@ -123,6 +123,8 @@ def transcribe(
     asked = search if hotwords is None else search | {"hotwords": hotwords}
     own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
     decoded = _decoding(decoding)
+    # Of Whisper models; what others have of words is there anyway.
+    timed = {"word_times": "auto"} if FORMATS[format].times and not streaming else {}
     if where.bundle is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
     told = (("--json", json), ("--timestamps", timestamps), ("--details", details))
@@ -149,7 +151,8 @@ def transcribe(
         if on_ray.ray is not None:
             printer.data = stack.enter_context(on_ray.reserved_stdout())
             stack.enter_context(interrupts())
-        system = stack.enter_context(closing(_open(where, on_ray, playback, with_times, asked, own, decoded, resume)))
+        system = _open(where, on_ray, playback, with_times, asked, own, decoded, timed, resume)
+        system = stack.enter_context(closing(system))
         if labels.speakers:
             system = stack.enter_context(labels.added_to(system, where))
         if streaming:
@@ -250,14 +253,23 @@ def _open(
     search: Mapping[str, Any],
     own: Mapping[str, Any],
     decoding: Mapping[str, Any],
+    timed: Mapping[str, Any],
     resume: bool,
 ) -> "System[TranscriptResult]":
-    """The server, or the bundle here or on a cluster; `own`: options of loading, of which servers have `vad` alone."""
+    """The server, or the bundle here or on a cluster.
+
+    Args:
+        own: options of loading, of which servers have `vad` alone.
+        decoding, timed: options of Whisper models; other models refuse the former, and do without the latter.
+    """
     try:
         if where.url is None:
-            return _load(where, on_ray, playback, {**search, **own}, decoding)
+            return _load(where, on_ray, playback, {**search, **own}, decoding, timed)
+        client = where.connect()
+        if timed and client.model(where.model).has_prompt:
+            decoding = {**timed, **decoding}
         return transcriber(
-            where.connect(),
+            client,
             where.model,
             playback=playback,
             concurrency=1 if playback else where.concurrency,
@@ -276,6 +288,7 @@ def _load(
     playback: Playback | None,
     given: Mapping[str, Any],
     decoding: Mapping[str, Any],
+    timed: Mapping[str, Any],
 ) -> "System[TranscriptResult]":
     from tritone import load, load_whisper  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
@@ -287,7 +300,7 @@ def _load(
         if unfit := [name for name, value in given.items() if value is not None]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
             raise typer.BadParameter(f"{flags} is not for Whisper models; they have --decoding")
-        loader, options = load_whisper, where.loading(**decoding)
+        loader, options = load_whisper, where.loading(**{**timed, **decoding})
     else:
         if decoding:
             raise typer.BadParameter("--decoding is for Whisper models; this bundle has --search and its options")

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.fit import require_shapes
 
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
-SHOWN = 20  # problems in one message
 
 
 def file_in(path: Path, name: str) -> Path:
@@ -79,20 +79,12 @@ def require_fit(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Tenso
     Raises:
         ExportError: names every tensor that is missing, misshapen, not finite, or unknown to the network.
     """
-    problems = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in found]
-    problems += [
-        f"{name} is {tuple(found[name].shape)}, the config asks for {shape}"
-        for name, shape in wanted.items()
-        if name in found and tuple(found[name].shape) != shape
-    ]
-    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in found.items() if name not in wanted]
-    if not problems:
-        problems = [
-            f"{name} holds {'NaN or Inf' if value.dtype in NUMBERS else value.dtype}"
-            for name, value in found.items()
-            if value.dtype not in NUMBERS or not bool(torch.isfinite(value).all())
-        ]
-    if problems:
-        more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        shown = "\n  ".join(problems[:SHOWN]) + more
-        raise ExportError(f"checkpoint {origin} does not fit {network}:\n  {shown}")
+
+    def wrong_numbers(name: str) -> str | None:
+        value = found[name]
+        if value.dtype not in NUMBERS:
+            return str(value.dtype)
+        return None if bool(torch.isfinite(value).all()) else "NaN or Inf"
+
+    shapes = {name: tuple(value.shape) for name, value in found.items()}
+    require_shapes(wanted, shapes, origin, network, wrong_numbers)

@@ -6,6 +6,7 @@ ExportableGraph  ->  example inputs, names, axes (for tracing), runs (for compar
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -13,13 +14,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from tritone.audio import Waveform
+from tritone.audio import Waveform, read_audio
 from tritone.bundle.manifest import Role
-from tritone.errors import ExportError
+from tritone.corpus.clips import read_clips
 from tritone.runtime import Graph
 
 EXAMPLE_BATCH = 3
-TINY = 1e-9  # stands for the size of nothing but zeros
 
 Arrays: TypeAlias = dict[str, npt.NDArray[np.float32]]
 
@@ -41,6 +41,8 @@ class ExportableGraph(nn.Module, ABC):
     reproduce the network in each. `relative`: whether the size of what is compared has no meaning, so that differences
     are counted in its root mean square. `single_rows_in_int8`: whether its int8 form takes calls of one utterance, with
     one scale for all that is multiplied with a weight: faster, but rows of a larger call would depend on each other.
+    `fine_int8`: whether its int8 weights have all 8 bits, which CPUs without VNNI pay for.
+
     An attribute `front_end` is what makes features of waveforms.
     """
 
@@ -50,6 +52,7 @@ class ExportableGraph(nn.Module, ABC):
     precise: bool = False
     relative: bool = False
     single_rows_in_int8: bool = False
+    fine_int8: bool = False
 
     @property
     @abstractmethod
@@ -144,23 +147,38 @@ Graphs: TypeAlias = Mapping[Role, ExportableGraph]
 
 
 @torch.no_grad()
+def said(graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
+    """Run a network; yields the compared outputs and the counts of each step."""
+    states = dict(run.states)
+    for step in run.steps:
+        results = dict(zip(graph.outputs, graph(*step.values(), *states.values()), strict=True))
+        states = {name: results[f"next_{name}"] for name in run.states}
+        yield {name: results[name].numpy() for name in _looked_at(graph)}
+
+
+def said_by(opened: Graph, graph: ExportableGraph, run: Run) -> Iterator[Arrays]:
+    """Run what a network was exported to; yields the same."""
+    states = {name: value.numpy() for name, value in run.states.items()}
+    looked_at = _looked_at(graph)
+    wanted = [*looked_at, *(f"next_{state}" for state in states)]
+    for step in run.steps:
+        feed = {name: value.numpy() for name, value in step.items()}
+        found = dict(zip(wanted, opened({**feed, **states}, wanted), strict=True))
+        states = {name: found[f"next_{name}"] for name in states}
+        yield {name: found[name] for name in looked_at}
+
+
+def _looked_at(graph: ExportableGraph) -> list[str]:
+    return [*graph.compared, *([graph.counted] if graph.counted else [])]
+
+
 def follow(graph: ExportableGraph, opened: Graph, run: Run) -> Iterator[tuple[Arrays, Arrays]]:
     """Run a network and what it was exported to side by side; each keeps the states of its own.
 
     Yields:
         For each step, the compared outputs and the counts, of the network and of the opened graph.
     """
-    names = [*graph.compared, *([graph.counted] if graph.counted else [])]
-    wanted = [*names, *(f"next_{state}" for state in run.states)]
-    expected_states = dict(run.states)
-    found_states = {name: value.numpy() for name, value in run.states.items()}
-    for step in run.steps:
-        results = dict(zip(graph.outputs, graph(*step.values(), *expected_states.values()), strict=True))
-        feed = {name: value.numpy() for name, value in step.items()}
-        found = dict(zip(wanted, opened({**feed, **found_states}, wanted), strict=True))
-        expected_states = {name: results[f"next_{name}"] for name in run.states}
-        found_states = {name: found[f"next_{name}"] for name in run.states}
-        yield {name: results[name].numpy() for name in names}, {name: found[name] for name in names}
+    return zip(said(graph, run), said_by(opened, graph, run), strict=True)
 
 
 def valid_rows(arrays: Arrays, output: str, counted: str | None) -> list[npt.NDArray[np.float32]]:
@@ -171,41 +189,15 @@ def valid_rows(arrays: Arrays, output: str, counted: str | None) -> list[npt.NDA
     return [row[:count] for row, count in zip(values, arrays[counted].tolist(), strict=True)]
 
 
-def difference(graph: ExportableGraph, opened: Graph, name: str) -> float:
-    """The largest difference between a network and an opened graph over its trials, of compared outputs where valid.
-
-    Trials of several rows are left out where the opened graph takes one.
-
-    In units of the outputs, or of their size if the graph is `relative`. Not a number if the graph gives one. `name` is
-    for errors.
-
-    Raises:
-        ExportError: the graph counts other frames than the network.
-    """
-    worst = 0.0
-    for run in graph.trials():
-        if any(opened.inputs[each].shape[0] == 1 < len(value) for each, value in run.steps[0].items()):
-            continue
-        for expected, found in follow(graph, opened, run):
-            if graph.counted and not np.array_equal(found[graph.counted], expected[graph.counted]):
-                counts = found[graph.counted].tolist(), expected[graph.counted].tolist()
-                raise ExportError(f"{name} counts {counts[0]} frames, the torch network {counts[1]}")
-            for output in graph.compared:
-                ours, theirs = (valid_rows(each, output, graph.counted) for each in (expected, found))
-                for row, other in zip(ours, theirs, strict=True):
-                    unit = float(np.sqrt(np.mean(np.square(row, dtype=np.float64)))) if graph.relative else 1.0
-                    # numpy's maximum keeps NaN, which the built-in would lose; a graph that gives one must not pass.
-                    worst = float(np.maximum(worst, np.abs(other - row).max(initial=0.0) / max(unit, TINY)))
-    return worst
-
-
 def trial_signal(samples: int, sample_rate: int) -> Tensor:
-    """Chirps under slow loudness changes, with noise: energy in all bands, silence too. The same at every export."""
-    time = torch.arange(samples, dtype=torch.float64) / sample_rate
-    tone = torch.sin(2 * torch.pi * (200 * time + 400 * time.square()))
-    noise = torch.rand(samples, generator=torch.Generator().manual_seed(0), dtype=torch.float64) - 0.5
-    loudness = torch.sin(2 * torch.pi * 1.7 * time).clamp(min=0)
-    return (0.3 * tone * loudness + 0.05 * noise * loudness + 1e-3 * noise).float()
+    """Speech (samples,): the shipped clips one after the other, as often as it takes. The same at every export."""
+    speech = _speech(sample_rate)
+    return speech.repeat(-(-samples // len(speech)))[:samples]
+
+
+@cache
+def _speech(sample_rate: int) -> Tensor:
+    return torch.cat([torch.from_numpy(read_audio(clip.path, sample_rate)) for clip in read_clips()])
 
 
 def utterances(waveforms: Sequence[Waveform]) -> Run:

@@ -4,25 +4,32 @@
         ->  graphs in each runtime and precision, checked  ->  bundle, ExportReport
 
 Every graph is run before the bundle is written: the largest difference from the torch network is part of the report. A
-float32 graph that differs by more than float noise is refused, one in another precision if it drifts too far on audio.
+graph that differs by more than its precision explains is refused, one in another precision than float32 also if it
+drifts too far on audio.
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import onnx
 
 from tritone.audio import Waveform
 from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Manifest, Precision, Role
+from tritone.errors import ExportError
 from tritone.families.export.drift import Movement
-from tritone.families.export.exportable import Graphs
-from tritone.families.export.graph_files import GraphFiles
+from tritone.families.export.graph_files import GraphFiles, Part
 from tritone.families.export.options import ExportOptions, RecognizerOptions
 from tritone.families.export.report import Choice, ExportReport, bundle_bytes, provenance
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
+
+if TYPE_CHECKING:
+    from tritone.families.export.exportable import Graphs
+    from tritone.families.export.networks import Networks
 
 
 class ExportedModel(ABC):
@@ -45,7 +52,7 @@ class ExportedModel(ABC):
     notes: tuple[str, ...] = ()
 
     @abstractmethod
-    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
+    def graphs_in(self, precision: Precision, explicit: bool) -> "Graphs":
         """The model's graphs in a precision; `explicit` asks for graphs that say themselves what is float32 inside."""
 
     @abstractmethod
@@ -57,9 +64,32 @@ class ExportedModel(ABC):
         """The fields of the manifest that depend on the family: `kind`, `features`, `encoder` and what else it has."""
 
     @cached_property
-    def graphs(self) -> Graphs:
+    def graphs(self) -> "Graphs":
         """The float32 graphs, which all others are compared with."""
         return self.graphs_in("fp32", False)
+
+    @property
+    def parts(self) -> Mapping[Role, Part]:
+        """What is known of the graph of each role."""
+        return self.graphs
+
+    @cached_property
+    def networks(self) -> "Networks | None":
+        """The networks that graphs are compared with; None where there are none, so that float32 graphs stand in."""
+        from tritone.families.export.networks import Networks
+
+        return Networks(self)
+
+    def onnx_graph(self, role: Role, precision: Precision) -> onnx.ModelProto:
+        """The graph of a role as ONNX, in fp32 or fp16."""
+        from tritone.families.export.networks import translated
+
+        graphs = self.graphs if precision == "fp32" else self._in_halves
+        return translated(graphs[role])
+
+    @cached_property
+    def _in_halves(self) -> "Graphs":
+        return self.graphs_in("fp16", True)
 
     @property
     def parameters(self) -> int:
@@ -72,7 +102,8 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
     """Write a model's graphs and its manifest to the folder of the options; an older bundle there is replaced.
 
     Raises:
-        ExportError: a graph does not reproduce the torch network, or one in another precision drifts too far.
+        ExportError: a graph does not reproduce the torch network; or one in another precision drifts too far, after the
+            bundle was written without it (`options.lenient` has that in the report alone).
         BundleError: the output folder is in use for something else.
         InputError: the audio to check with cannot be read.
     """
@@ -102,8 +133,18 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
         )
     options.progress("measuring the memory of calls")
     bundle = record(bundle)
+    if written.refused and not options.lenient:
+        raise ExportError(
+            f"{' '.join(written.refused)} {bundle.path} was written without it, in "
+            f"{', '.join(dict.fromkeys(each.precision for each in bundle.manifest.artifacts))}."
+        )
     return ExportReport(
-        bundle, model.parameters, bundle_bytes(bundle), written.differences, written.drifts, model.notes
+        bundle,
+        model.parameters,
+        bundle_bytes(bundle),
+        written.differences,
+        written.drifts,
+        (*model.notes, *written.refused),
     )
 
 

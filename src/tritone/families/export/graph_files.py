@@ -2,15 +2,18 @@
 
     {role: ExportableGraph}  ->  encoder.onnx, weights.bin, encoder.int8.onnx, weights.int8.bin, encoder.fp16.pt2, ...
 
-Graphs in float32 must reproduce the torch network. Those in other precisions cannot; their drift is measured on real
-audio and limited.
+Graphs in float32 must reproduce the torch network, and those in half precisions must be no farther from it than their
+rounding explains (see `noise`). What a precision then changes on real audio, its drift, is limited. A precision that is
+refused takes no other with it.
+
+Where a model has no network of torch, its float32 graphs are what the others are compared with.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import onnx
@@ -20,17 +23,32 @@ from tritone.bundle.bundle import BundleWriter
 from tritone.bundle.manifest import Artifact, Precision, Role, Runtime
 from tritone.errors import ExportError
 from tritone.families.export.drift import Movement, read_recordings
-from tritone.families.export.exportable import ExportableGraph, Graphs, difference
-from tritone.families.export.fused import fused
 from tritone.families.export.options import PRECISIONS, ExportOptions
-from tritone.families.export.torch_program import rounded, save_program
-from tritone.families.export.torch_script import save_script
-from tritone.families.onnx.choice import even_or_any
-from tritone.families.onnx.int8 import quantise_products
-from tritone.families.onnx.writer import export_graph, named, save_graphs
+from tritone.families.onnx.int8 import LARGEST_FINE_LEVEL, LARGEST_LEVEL, quantise_products
+from tritone.families.onnx.writer import named, save_graphs
 from tritone.runtime import RUNTIMES, Graph, open_graph
 
-MAX_DIFFERENCE = 1e-3  # natural-log units, or a share; float32 noise of a deep model stays one to two orders below
+if TYPE_CHECKING:
+    from tritone.families.export.networks import Networks
+
+
+class Part(Protocol):
+    """What is known of the graph of a role whatever it is made with, see `ExportableGraph`."""
+
+    @property
+    def quantised(self) -> bool: ...
+
+    @property
+    def single_rows_in_int8(self) -> bool: ...
+
+    @property
+    def fine_int8(self) -> bool: ...
+
+    @property
+    def precise(self) -> bool: ...
+
+    @property
+    def constants(self) -> Sequence[np.ndarray]: ...
 
 
 class Model(Protocol):
@@ -39,18 +57,25 @@ class Model(Protocol):
     sample_rate: int
 
     @property
-    def graphs(self) -> Graphs: ...
+    def parts(self) -> Mapping[Role, Part]: ...
 
-    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs: ...
+    @property
+    def networks(self) -> "Networks | None": ...
+
+    def onnx_graph(self, role: Role, precision: Precision) -> onnx.ModelProto: ...
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement: ...
+
+
+class DriftError(ExportError):
+    """A graph in another precision changes more on audio than is allowed."""
 
 
 @dataclass
 class GraphFiles:
     """Writes the graphs of one bundle.
 
-    `differences` and `drifts`: by file, see `ExportReport`.
+    `differences` and `drifts`: by file, see `ExportReport`. `refused`: what became of precisions that drift too far.
     """
 
     writer: BundleWriter
@@ -59,9 +84,13 @@ class GraphFiles:
     artifacts: list[Artifact] = field(default_factory=list)
     differences: dict[str, float] = field(default_factory=dict)
     drifts: dict[str, Movement] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
 
     def write(self) -> None:
-        """Write all graphs that the options ask for, and say which of them cannot be had."""
+        """Write all graphs that the options ask for, and say which of them cannot be had.
+
+        A runtime all of whose precisions are refused gets float32.
+        """
         planned = self.options.planned
         if any(set(precisions) - {"fp32"} for precisions in planned.values()):
             _ = self._recordings  # what cannot be read is found out before anything is traced
@@ -70,26 +99,44 @@ class GraphFiles:
                 had = f"{runtime} has {', '.join(PRECISIONS[runtime])}"
                 self.options.progress(f"{had}: {', '.join(left_out)} is left out there")
         for runtime, precisions in planned.items():
-            for precision in precisions:
-                if runtime == "onnxruntime":
-                    self._write_onnx(precision)
-                else:
-                    self._write_torch(runtime, precision)
+            if not [each for each in precisions if self._write(runtime, each)]:
+                self.options.progress(f"{runtime} gets fp32 in place of {', '.join(precisions)}")
+                self._write(runtime, "fp32")
+
+    def _write(self, runtime: Runtime, precision: Precision) -> bool:
+        """Write the graphs in a precision; whether they were not refused."""
+        kept, before = len(self.artifacts), set(self.writer.folder.iterdir())
+        try:
+            if runtime == "onnxruntime":
+                self._write_onnx(precision)
+            else:
+                self._write_torch(runtime, precision)
+        except DriftError as error:
+            self.options.progress(f"{precision} is left out: {error}")
+            self.refused.append(str(error))
+            del self.artifacts[kept:]
+            for path in set(self.writer.folder.iterdir()) - before:
+                path.unlink()
+                self.differences.pop(path.name, None)
+                self.drifts.pop(path.name, None)
+            return False
+        return True
 
     def _write_onnx(self, precision: Precision) -> None:
         """Write ONNX graphs with their shared weights; the translation is checked before weights are compressed."""
         folder, infix = self.writer.folder, "" if precision == "fp32" else f".{precision}"
         models: dict[Role, onnx.ModelProto] = {}
         if precision == "fp16":
-            for role, graph in self.model.graphs_in(precision, True).items():
-                self.options.progress(f"tracing {role}{infix}.onnx")
-                models[role] = _translated(graph)
+            for role in self.model.parts:
+                self.options.progress(f"making {role}{infix}.onnx")
+                models[role] = self.model.onnx_graph(role, precision)
         else:
             for role, model in self._exact_onnx.items():
-                graph = self.model.graphs[role]
-                if precision == "int8" and graph.quantised:
+                part = self.model.parts[role]
+                if precision == "int8" and part.quantised:
                     keep = named(model, self._constants)
-                    models[role] = quantise_products(model, keep, single_rows=graph.single_rows_in_int8)
+                    largest = LARGEST_FINE_LEVEL if part.fine_int8 else LARGEST_LEVEL
+                    models[role] = quantise_products(model, keep, single_rows=part.single_rows_in_int8, largest=largest)
                 else:
                     models[role] = onnx.ModelProto()
                     models[role].CopyFrom(model)
@@ -101,7 +148,7 @@ class GraphFiles:
         )
         for role in models:
             name = f"{role}{infix}.onnx"
-            self._measure(role, name, open_graph(folder / name), precision)
+            self._measure(role, name, open_graph(folder / name), precision, "onnxruntime")
             self.artifacts.append(
                 self.writer.artifact(
                     role,
@@ -116,34 +163,29 @@ class GraphFiles:
     def _exact_onnx(self) -> dict[Role, onnx.ModelProto]:
         """The float32 graphs with their weights as they are."""
         models: dict[Role, onnx.ModelProto] = {}
-        for role, graph in self.model.graphs.items():
+        for role in self.model.parts:
             name = f"{role}.onnx"
-            self.options.progress(f"tracing {name}")
-            models[role] = _translated(graph)
-            path = self.writer.folder / f".{name}"
-            path.write_bytes(models[role].SerializeToString())
-            _require_exact(name, difference(graph, open_graph(path), name), "torch, onnx and onnxruntime")
-            path.unlink()
+            self.options.progress(f"making {name}")
+            models[role] = self.model.onnx_graph(role, "fp32")
+            if (networks := self.model.networks) is not None:
+                path = self.writer.folder / f".{name}"
+                path.write_bytes(models[role].SerializeToString())
+                networks.require(role, name, networks.distance(role, name, open_graph(path)), "fp32")
+                path.unlink()
         return models
 
     def _write_torch(self, runtime: Runtime, precision: Precision) -> None:
         """Write programs or scripts, each of which holds its own weights; only programs can store them narrow."""
-        graphs = self.model.graphs if precision == "fp32" else self.model.graphs_in(precision, False)
+        networks = self.model.networks
+        if networks is None:
+            raise ExportError(f"graphs for {runtime} are made of a network of torch, which is not installed here")
         narrow = runtime == "torch" and precision == "fp32" and self.options.weight_storage != "fp32"
         infix, suffix = "" if precision == "fp32" else f".{precision}", RUNTIMES[runtime].suffix
-        for role, graph in graphs.items():
+        for role in self.model.parts:
             name = f"{role}{infix}{suffix}"
-            path = self.writer.folder / name
             self.options.progress(f"tracing {name}")
-            source = fused(rounded(graph) if narrow else graph)
-            described = source.example(), source.outputs, source.dynamic, source.metadata
-            if runtime == "torch":
-                save_program(source, path, *described, narrow_weights=narrow)
-            else:
-                save_script(source, path, *described)
-            opened = open_graph(path)
-            self._measure(role, name, opened, precision)
-            _require_exact(name, difference(source, opened, name), "torch")
+            opened = networks.save(role, runtime, precision, self.writer.folder / name, narrow=narrow)
+            self._measure(role, name, opened, precision, runtime, narrow=narrow)
             self.artifacts.append(
                 self.writer.artifact(
                     role,
@@ -154,24 +196,30 @@ class GraphFiles:
                 )
             )
 
-    def _measure(self, role: Role, name: str, opened: Graph, precision: Precision) -> None:
-        """Compare an opened graph with float32, and refuse it if it drifts too far."""
-        self.differences[name] = difference(self.model.graphs[role], opened, name)
-        if precision == "fp32":
+    def _measure(
+        self, role: Role, name: str, opened: Graph, precision: Precision, runtime: Runtime, *, narrow: bool = False
+    ) -> None:
+        """Compare an opened graph with float32, and refuse it if it is off or drifts too far."""
+        networks = self.model.networks
+        if networks is not None:
+            distance = networks.distance(role, name, opened)
+            self.differences[name] = distance.largest
+            if precision != "fp32" and not math.isfinite(distance.largest):
+                raise DriftError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+            # Of ONNX graphs in float32 the translation was checked, and what compressed weights lose is meant.
+            was_checked = precision == "fp32" and (runtime == "onnxruntime" or narrow)
+            if not was_checked and (precision != "int8" or self.model.parts[role].precise):
+                networks.require(role, name, distance, precision, runtime)
+        if precision == "fp32" or self.model.parts[role].precise:
             return
-        if self.model.graphs[role].precise:
-            _require_exact(name, self.differences[name], "torch and onnxruntime")
-            return
-        if not math.isfinite(self.differences[name]):
-            raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
         self.options.progress(f"checking {name} on audio")
         drift = self.model.drift(role, opened, self._recordings)
         self.drifts[name] = drift
         if not math.isfinite(drift.moved):
-            raise ExportError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+            raise DriftError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
         limit = self.options.drift_limit
         if drift.moved > limit and not self.options.force:
-            raise ExportError(
+            raise DriftError(
                 f"{name} drifts too far from float32 on audio: {drift}; the limit is {limit:g}. Leave "
                 f"{precision} out, check with audio of the model's own language (--check-audio), or accept it "
                 "(--max-drift, --force)."
@@ -183,18 +231,4 @@ class GraphFiles:
 
     @cached_property
     def _constants(self) -> list[np.ndarray]:
-        return [array for graph in self.model.graphs.values() for array in graph.constants]
-
-
-def _translated(graph: ExportableGraph) -> onnx.ModelProto:
-    described = graph.example(), graph.outputs, graph.dynamic, graph.metadata
-    model, even = export_graph(graph, *described), graph.evenly()
-    return model if even is None else even_or_any(graph, export_graph(even, *described), model)
-
-
-def _require_exact(name: str, difference: float, packages: str) -> None:
-    if not difference <= MAX_DIFFERENCE:
-        raise ExportError(
-            f"{name} does not reproduce the torch network: results differ by {difference:.2g}, the limit is "
-            f"{MAX_DIFFERENCE:g}. Please report this with the versions of {packages}."
-        )
+        return [array for part in self.model.parts.values() for array in part.constants]

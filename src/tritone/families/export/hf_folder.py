@@ -6,10 +6,8 @@
 All of it is untrusted: no code in it runs, sizes are limited, and an index cannot name files elsewhere.
 """
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file
@@ -17,35 +15,11 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint
+from tritone.families.export.json_files import read_json
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that is there is read, as upstream does
 SAFE = ".safetensors"
-MAX_JSON_BYTES = 64 * 2**20
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """The object in a JSON file.
-
-    Raises:
-        ExportError: the file is missing, too large, or holds something else.
-    """
-    if not path.is_file():
-        raise ExportError(f"{path} not found: give a folder that transformers' save_pretrained wrote")
-    if (size := path.stat().st_size) > MAX_JSON_BYTES:
-        raise ExportError(f"{path} has {size} bytes; more than {MAX_JSON_BYTES} cannot be right")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ExportError(f"{path} is not a JSON file: {error}") from error
-    if not isinstance(content, dict):
-        raise ExportError(f"{path} must hold a JSON object, got a {type(content).__name__}")
-    return content
-
-
-def read_json_if_there(path: Path) -> dict[str, Any]:
-    """The object in a JSON file, empty if there is no file; errors as of `read_json`."""
-    return read_json(path) if path.is_file() else {}
 
 
 def weight_files(folder: Path) -> list[Path]:

@@ -83,6 +83,13 @@ class ExportOptions:
         Option("Largest change of probability per frame, 0 to 1, of such a graph. Default: 0.05.", least=0),
     ] = None
     force: Annotated[bool, Option("Write such a graph even if it drifts more.")] = False
+    lenient: Annotated[
+        bool,
+        Option(
+            "Leave out a precision whose graphs drift more, and end well; otherwise that is an error, after a bundle "
+            "without it was written."
+        ),
+    ] = False
     progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:

@@ -15,7 +15,8 @@ from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, tail_samples, write_bundle
 from tritone.families.export.frame_drift import frame_drift
-from tritone.families.export.hf_folder import CONFIG, read_json, read_json_if_there, weight_files
+from tritone.families.export.hf_folder import CONFIG, weight_files
+from tritone.families.export.json_files import read_json, read_json_if_there
 from tritone.families.export.report import ExportReport
 from tritone.families.export.stages import stage_graphs
 from tritone.families.hf.checkpoint import adapter_file, read_adapter, read_state

@@ -13,7 +13,7 @@ from typing import Any
 
 from tritone.bundle.vocabulary import SPACE
 from tritone.errors import ExportError
-from tritone.families.export.hf_folder import read_json, read_json_if_there
+from tritone.families.export.json_files import read_json, read_json_if_there
 
 VOCAB = "vocab.json"
 CONNECT = {"Wav2Vec2CTCTokenizer": "", "Wav2Vec2PhonemeCTCTokenizer": " "}  # what stands between two tokens

@@ -13,7 +13,7 @@ Head = Literal["transducer", "ctc"]
 FOR_BUNDLES = frozenset(
     {
         *("stages", "start_context", "name", "tail_padding_ms", "weight_storage", "runtimes", "precisions"),
-        *("check_audio", "max_drift", "force"),
+        *("check_audio", "max_drift", "force", "lenient"),
     }
 )
 """Options that folders of sherpa-onnx do not have."""

@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -27,15 +26,12 @@ from tritone.bundle.manifest import Features
 from tritone.errors import ExportError
 from tritone.families.export.settings import MAX_SIZE
 from tritone.families.layers.framing import cut_frames, mirror_image
+from tritone.families.layers.mel import Matrix, mel_banks
 
 Normalize: TypeAlias = Literal["per-feature", "all-features", "none"]
 WINDOWS = ("hann", "hamming", "blackman", "bartlett")
 MAX_TABLE = 2**26  # numbers in the DFT's matrix or the filters'
 DEVIATION_GUARD = 1e-5  # is added to the deviation that features are divided by
-SLANEY_HZ = 1000.0  # up to here mels are linear, 200/3 Hz each
-SLANEY_LOG_STEP = np.log(6.4) / 27  # of the logarithm of a frequency, for one mel above
-
-Matrix = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,34 +188,6 @@ def analysis_window(name: str, length: int) -> Matrix:
     if name == "bartlett":
         return 1.0 - np.abs(np.linspace(-1.0, 1.0, length))
     return window({"hann": "hanning"}.get(name, name), length)
-
-
-def mel_banks(num_bins: int, sample_rate: int, n_fft: int, low: float, high: float) -> Matrix:
-    """Triangular filters on Slaney's mel scale, each of area one: (n_fft // 2 + 1, num_bins).
-
-    Args:
-        num_bins: number of filters; one may be so narrow that it hears no bin, as in upstream's.
-        sample_rate, low, high: in Hz.
-        n_fft: length of the DFT, samples.
-
-    Source: librosa.filters.mel with its defaults.
-    """
-    edges = _slaney_hz(np.linspace(_slaney_mel(low), _slaney_mel(high), num_bins + 2))
-    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
-    frequency = (np.arange(n_fft // 2 + 1) * (sample_rate / n_fft))[:, None]
-    rising, falling = (frequency - left) / (centre - left), (right - frequency) / (right - centre)
-    triangles: Matrix = np.maximum(np.minimum(rising, falling), 0.0)
-    return triangles * (2.0 / (right - left))
-
-
-def _slaney_mel(hz: float) -> float:
-    linear = hz * 3 / 200
-    return linear if hz < SLANEY_HZ else SLANEY_HZ * 3 / 200 + float(np.log(hz / SLANEY_HZ)) / SLANEY_LOG_STEP
-
-
-def _slaney_hz(mel: Matrix) -> Matrix:
-    bend = SLANEY_HZ * 3 / 200
-    return np.where(mel < bend, mel * 200 / 3, SLANEY_HZ * np.exp(SLANEY_LOG_STEP * (np.maximum(mel, bend) - bend)))
 
 
 def features_of(config: LogMelConfig) -> Features:

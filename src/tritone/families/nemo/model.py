@@ -16,7 +16,8 @@ from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, tensors_of
 from tritone.families.export.precision import DTYPES, as_dtype, compute_wide
 from tritone.families.export.tokens import BLANK, pieces_of, tokens_of
-from tritone.families.layers.log_mel import LogMelConfig, mel_banks
+from tritone.families.layers.log_mel import LogMelConfig
+from tritone.families.layers.mel import mel_banks
 from tritone.families.nemo.archive import NEMO_SUFFIX, open_member, open_weights, read_config
 from tritone.families.nemo.config import ModelConfig, parse_config
 from tritone.families.nemo.encoder import ConformerEncoder

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tritone.errors import ExportError
 
 EMBEDDED, OURS = "net.", "tritone."
+LARGE_BYTES = 4096
 """Come before the names of an embedded graph and of the nodes around it, so that these never meet."""
 
 
@@ -25,6 +26,8 @@ class Builder:
     def __init__(self, opset: int | None = None) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self._weights: list[TensorProto] = []
+        self._named: set[str] = set()
+        self._renamed: dict[str, str] = {}
         self._functions: list[Any] = []
         self._sparse: list[Any] = []
         self._opsets: list[Any] = [] if opset is None else [helper.make_opsetid("", opset)]
@@ -44,11 +47,22 @@ class Builder:
         """A float32 constant."""
         return self.constant(value, np.float32)
 
+    def weight(self, name: str, array: npt.NDArray[Any]) -> str:
+        """A large constant tensor by a name of its own, written once."""
+        if name not in self._named:
+            self._named.add(name)
+            self._weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
     def op(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         """Add a node with one output; returns its name."""
         name = output or f"{OURS}{kind.lower()}_{len(self.nodes)}"
         self.nodes.append(helper.make_node(kind, list(inputs), [name], **attributes))
         return name
+
+    def rename(self, x: str, name: str) -> None:
+        """Give a tensor another name, as an output of the graph has it; it keeps the old one for later nodes."""
+        self._renamed[x] = name
 
     def slice(self, x: str, start: Any, end: Any, axis: int, step: int = 1) -> str:
         """`x[start:end:step]` of an axis; the ends are numbers, or names of tensors of one number."""
@@ -79,6 +93,9 @@ class Builder:
         Raises:
             ExportError: it is no valid graph.
         """
+        for node in self.nodes:
+            node.input[:] = [self._renamed.get(each, each) for each in node.input]
+            node.output[:] = [self._renamed.get(each, each) for each in node.output]
         graph = helper.make_graph(
             self.nodes,
             "tritone",
@@ -92,10 +109,33 @@ class Builder:
         )
         helper.set_model_props(model, dict(metadata))
         try:
-            onnx.checker.check_model(model)
+            onnx.checker.check_model(_without_weights(model))
         except onnx.checker.ValidationError as error:
             raise ExportError(f"the graph cannot be taken over: {str(error).strip()[:300]}") from error
         return model
+
+
+def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The same graph with inputs in place of large weights, which would have to fit into one message to be checked."""
+    light = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name == "graph":
+            for part, content in value.ListFields():
+                if part.name == "initializer":
+                    large = [each for each in content if len(each.raw_data) > LARGE_BYTES]
+                    light.graph.initializer.extend(each for each in content if len(each.raw_data) <= LARGE_BYTES)
+                    light.graph.input.extend(
+                        helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in large
+                    )
+                elif part.name == "name":
+                    light.graph.name = content
+                else:
+                    getattr(light.graph, part.name).extend(content)
+        elif field.name == "ir_version":
+            light.ir_version = value
+        elif field.name in ("opset_import", "functions", "metadata_props"):
+            getattr(light, field.name).extend(value)
+    return light
 
 
 def _prefix(graph: Any) -> None:

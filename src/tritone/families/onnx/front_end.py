@@ -90,14 +90,7 @@ def _mirror_end(b: Builder, signal: str, end: str, reach: int) -> str:
 def _fbank(b: Builder, signal: str, frames: str, valid: str, features: Features, sample_rate: int) -> str:
     """Features of the first `frames` (a number) frames of a signal."""
     length, shift = features.frame_length, features.frame_shift
-    # Frames are put together from hops, which are plain slices: much faster than a gather.
-    hop = math.gcd(length, shift)
-    step, width = shift // hop, length // hop
-    last = b.op("Mul", b.op("Sub", b.op("Reshape", frames, b.constant([1])), b.constant(1)), b.constant(step))
-    used = b.op("Mul", b.op("Add", last, b.constant(width)), b.constant(hop))
-    hops = b.op("Reshape", b.slice(signal, 0, used, axis=1), b.constant([0, -1, hop]))
-    parts = [b.slice(hops, i, b.op("Add", last, b.constant(i + 1)), axis=1, step=step) for i in range(width)]
-    cut = b.op("Concat", *parts, axis=2)
+    cut = cut_frames(b, signal, b.op("Reshape", frames, b.constant([1])), length, shift)
     mean = b.op("MatMul", cut, b.real(np.full((length, 1), 1 / length)))
     spectrum = b.op("MatMul", b.op("Sub", cut, mean), b.real(dft(features)))
     power = b.op("Mul", spectrum, spectrum)
@@ -108,6 +101,20 @@ def _fbank(b: Builder, signal: str, frames: str, valid: str, features: Features,
     positions = b.op("Reshape", b.op("Range", b.constant(0), count, b.constant(1)), b.constant([1, -1, 1]))
     is_audio = b.op("Less", positions, b.op("Reshape", valid, b.constant([-1, 1, 1])))
     return b.op("Where", is_audio, fbank, b.real(PADDING))
+
+
+def cut_frames(b: Builder, signal: str, frames: str, length: int, shift: int) -> str:
+    """The first `frames` (a tensor of one number) frames of a signal: (batch, samples) to (batch, frames, length).
+
+    They are put together from hops, which are plain slices: much faster than a gather.
+    """
+    hop = math.gcd(length, shift)
+    step, width = shift // hop, length // hop
+    last = b.op("Mul", b.op("Sub", frames, b.constant(1)), b.constant(step))
+    used = b.op("Mul", b.op("Add", last, b.constant(width)), b.constant(hop))
+    hops = b.op("Reshape", b.slice(signal, 0, used, axis=1), b.constant([0, -1, hop]))
+    parts = [b.slice(hops, i, b.op("Add", last, b.constant(i + 1)), axis=1, step=step) for i in range(width)]
+    return b.op("Concat", *parts, axis=2)
 
 
 def dft(features: Features) -> np.ndarray:

@@ -23,8 +23,9 @@ BATCH_AXIS = "batch"
 LEAST_ELEMENTS = 1024
 """Smaller weights stay float32: bringing their input to 8 bits would cost more than they gain."""
 
-LARGEST_LEVEL = 63
-"""The largest int8 weight: CPUs without VNNI add two 8-bit products in 16 bits, which saturate above 64 levels."""
+LARGEST_LEVEL, LARGEST_FINE_LEVEL = 63, 127
+"""The largest int8 weight. CPUs without VNNI add two 8-bit products in 16 bits, which saturate above 64 levels: finer
+weights are computed more slowly there (see `runtime.onnx.graph`), and lose half as much everywhere."""
 
 MIDDLE, REACH = 128, 127
 """Inputs are uint8 around this zero point: onnxruntime is fast at uint8 times int8, and slow at int8 times int8."""
@@ -43,7 +44,7 @@ where the operators of ONNX need three."""
 
 
 def quantise_products(
-    model: onnx.ModelProto, keep: Collection[str] = (), *, single_rows: bool = False
+    model: onnx.ModelProto, keep: Collection[str] = (), *, single_rows: bool = False, largest: int = LARGEST_LEVEL
 ) -> onnx.ModelProto:
     """Copy a float32 graph with int8 weights in its matrix products.
 
@@ -52,6 +53,7 @@ def quantise_products(
         keep: names of weights whose products stay float32.
         single_rows: what is multiplied with a weight gets one scale, and the graph takes calls of a single row: the
             axes of inputs and outputs that are called `BATCH_AXIS` become 1.
+        largest: level of weights, `LARGEST_LEVEL` or `LARGEST_FINE_LEVEL`.
 
     Raises:
         ValueError: there is no product to quantise.
@@ -103,7 +105,7 @@ def quantise_products(
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     kept += [numpy_helper.from_array(np.asarray(value), name) for name, value in CONSTANTS.items() if name in read]
     for weight in chosen:
-        levels, scale = quantise_columns(weights[weight])
+        levels, scale = quantise_columns(weights[weight], largest)
         kept += [numpy_helper.from_array(levels, f"{weight}.int8"), numpy_helper.from_array(scale, f"{weight}.scale")]
     if CONTRIB.domain not in {opset.domain for opset in result.opset_import}:
         result.opset_import.append(CONTRIB)
@@ -114,10 +116,12 @@ def quantise_products(
     return result
 
 
-def quantise_columns(weight: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
+def quantise_columns(
+    weight: npt.NDArray[np.float32], largest: int = LARGEST_LEVEL
+) -> tuple[npt.NDArray[np.int8], npt.NDArray[np.float32]]:
     """Symmetric levels of a weight (inputs, outputs) and scales (outputs,) of its columns; levels * scale ≈ weight."""
-    largest = np.maximum(np.abs(weight).max(axis=0), np.finfo(np.float32).tiny * LARGEST_LEVEL)
-    scale = (largest / np.float32(LARGEST_LEVEL)).astype(np.float32)
+    most = np.maximum(np.abs(weight).max(axis=0), np.finfo(np.float32).tiny * largest)
+    scale = (most / np.float32(largest)).astype(np.float32)
     return np.rint(weight / scale).astype(np.int8), scale
 
 
@@ -218,8 +222,9 @@ def _to_levels(x: str) -> Sequence[NodeProto]:
 def _product(x: str, weight: str, y: str) -> Sequence[NodeProto]:
     """Nodes that multiply `x.uint8` with `weight.int8` and bring the sum back to float32, as `y`."""
     levels = [f"{x}.uint8", f"{weight}.int8", "int8.step", f"{weight}.scale"]
-    zero_points = ["int8.zero_point", "int8.weight_zero_point"]
+    # The zero point of the weight is left out: where onnxruntime makes unsigned weights of signed ones, one that
+    # several products share is an error.
     return (
-        helper.make_node("MatMulIntegerToFloat", [*levels, *zero_points], [f"{y}.columns"], domain=CONTRIB.domain),
+        helper.make_node("MatMulIntegerToFloat", [*levels, "int8.zero_point"], [f"{y}.columns"], domain=CONTRIB.domain),
         helper.make_node("Mul", [f"{y}.columns", f"{x}.largest"], [y]),
     )

@@ -14,17 +14,18 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 from unittest import mock
 
 import numpy as np
 import onnx
-import torch
 from onnx import TensorProto, helper, numpy_helper
-from torch import Tensor, nn
-from torch.nn import functional as F
 
 from tritone.errors import ExportError
 from tritone.families.onnx.storage import compress, digest_of, inner_graphs
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 OPSET = 18
 SHARE_FROM_BYTES = 1024  # smaller tensors stay inside the graph
@@ -33,8 +34,8 @@ ALIGNMENT = 64  # bytes, so that a memory-mapped tensor starts on a cache line
 
 
 def export_graph(
-    module: nn.Module,
-    inputs: Mapping[str, Tensor],
+    module: "nn.Module",
+    inputs: Mapping[str, "Tensor"],
     outputs: Sequence[str],
     dynamic: Mapping[str, Mapping[int, str]],
     metadata: Mapping[str, str],
@@ -57,6 +58,8 @@ def export_graph(
     Raises:
         ExportError: the weights are larger than what an ONNX graph can hold while it is made.
     """
+    import torch
+
     size = sum(each.numel() * each.element_size() for each in module.parameters())
     if size > MOST_BYTES:
         raise ExportError(
@@ -141,6 +144,9 @@ def _shorten_names(graph: onnx.GraphProto, names: dict[str, str]) -> None:
 @contextlib.contextmanager
 def plain_operators() -> Iterator[None]:
     """Have the older exporter see operators that it translates well."""
+    import torch
+    from torch import Tensor
+    from torch.nn import functional as F
 
     def unflatten(x: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
         # It takes all axes behind the real operator for constants.

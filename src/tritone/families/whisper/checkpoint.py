@@ -1,10 +1,12 @@
-"""Reading a trained Whisper model: a folder of transformers, or a checkpoint of OpenAI's.
+"""Reading a trained Whisper model: a folder of transformers or of CTranslate2's, or a checkpoint of OpenAI's.
 
     config.json, generation_config.json, model.safetensors (or its shards, or pytorch_model.bin), tokenizer files
+    config.json, model.bin, tokenizer.json (or vocabulary.json, vocabulary.txt)
     NAME.pt with `dims` and `model_state_dict`, and a .tiktoken file
         ->  Checkpoint: sizes, tensors by OpenAI's names, tokens, the manifest's part `whisper`
 
-All of it is untrusted: no pickle is run, sizes are checked, and no name leads out of the folder.
+All of it is untrusted: no pickle is run, sizes are checked, and no name leads out of the folder. A folder of
+CTranslate2's, which faster-whisper takes, is read without torch.
 """
 
 from collections.abc import Mapping
@@ -12,18 +14,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor
+import numpy as np
 
 from tritone.bundle import manifest
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint, require_fit
-from tritone.families.export.hf_folder import CONFIG, read_json, read_json_if_there, read_tensors, weight_files
-from tritone.families.whisper.features import FRAME_SHIFT, SAMPLE_RATE
-from tritone.families.whisper.model import Dims, Network
+from tritone.families.export.fit import require_shapes
+from tritone.families.export.json_files import read_json, read_json_if_there
+from tritone.families.whisper.ctranslate2 import MODEL, is_ctranslate2, read_model
+from tritone.families.whisper.dims import FRAME_SHIFT, SAMPLE_RATE, Dims, State
 from tritone.families.whisper.tokens import (
     LANGUAGES,
     first_suppressed,
+    read_ctranslate2_tokens,
     read_tiktoken,
     read_transformers_tokens,
     special_tokens,
@@ -33,7 +35,7 @@ from tritone.families.whisper.tokens import (
 ENGLISH_ONLY = 51864  # tokens of OpenAI's models of English alone; all others are multilingual
 FIRST_TIME_S = 1.0  # OpenAI's limit of the first time of a window
 MOST_HEADS = 64  # whose attention is taken where nobody has said which heads follow the audio
-PLAIN = "Save its tensors with `model.save_pretrained(folder)`, or as a dict of `dims` and `model_state_dict`."
+CONFIG = "config.json"
 
 # transformers' names, in the order in which they are replaced by OpenAI's.
 RENAMED = (
@@ -64,7 +66,7 @@ class Checkpoint:
     """A trained model. `special`: the manifest's part. `sources`: the files it was read from, by what they are."""
 
     dims: Dims
-    state: Mapping[str, Tensor] = field(repr=False)
+    state: State = field(repr=False)
     tokens: list[str] = field(repr=False)
     special: manifest.Whisper
     sources: Mapping[str, Path]
@@ -75,26 +77,44 @@ def read_checkpoint(path: Path, tokens: Path | None = None) -> Checkpoint:
     """Read a model.
 
     Args:
-        path: a folder of transformers, or OpenAI's .pt file.
+        path: a folder of transformers or of CTranslate2's, or OpenAI's .pt file.
         tokens: the .tiktoken file of a .pt.
 
     Raises:
         ExportError: a file is missing, damaged or unsupported, or tensors do not fit the sizes.
+        ModuleNotFoundError: torch, which all but a folder of CTranslate2's need, is not installed.
     """
     if path.is_dir():
         if tokens is not None:
-            raise ExportError(f"{path} is a folder of transformers, which has its own tokens; leave out {tokens}")
-        return _read_folder(path)
+            raise ExportError(f"{path} is a folder, which has its own tokens; leave out {tokens}")
+        return _read_ctranslate2(path) if is_ctranslate2(path) else _read_folder(path)
     return _read_openai(path, tokens)
 
 
+def _read_ctranslate2(folder: Path) -> Checkpoint:
+    dims, state = read_model(folder)
+    _check(dims, state, str(folder))
+    config = read_json(folder / CONFIG)
+    table, origin = read_ctranslate2_tokens(folder, dims.vocab)
+    heads, notes = _alignment_heads(dims, config.get("alignment_heads"))
+    special = _special(
+        dims,
+        special_tokens(table, str(origin)),
+        multilingual=dims.vocab != ENGLISH_ONLY,
+        suppress=_ids(dims, config.get("suppress_ids"), f"{folder}: suppress_ids") or suppressed_tokens(table),
+        suppress_first=_ids(dims, config.get("suppress_ids_begin"), f"{folder}: suppress_ids_begin")
+        or first_suppressed(table),
+        max_initial_timestamp=round(FIRST_TIME_S * SAMPLE_RATE / (2 * FRAME_SHIFT)),
+        alignment_heads=heads,
+    )
+    sources = {"config": folder / CONFIG, "tokens": origin, "weights": folder / MODEL}
+    return Checkpoint(dims=dims, state=state, tokens=table, special=special, sources=sources, notes=notes)
+
+
 def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
-    content = load_checkpoint(path, plain=PLAIN, usual=".pt file")
-    if not isinstance(content, Mapping) or not {"dims", "model_state_dict"} <= set(content):
-        raise ExportError(
-            f"checkpoint {path}: expected a dict with dims and model_state_dict, as openai/whisper has it"
-        )
-    given = content["dims"]
+    from tritone.families.whisper.torch_files import openai_state
+
+    given, state = openai_state(path)
     names = ["mels", "audio_ctx", "audio_state", "audio_head", "audio_layer", "vocab"]
     names += ["text_ctx", "text_state", "text_head", "text_layer"]
     size = _sizes(given, [f"n_{name}" for name in names], f"{path}: dims")
@@ -113,9 +133,6 @@ def _read_openai(path: Path, tokens: Path | None) -> Checkpoint:
         text_layers=size["n_text_layer"],
         text_hidden=4 * size["n_text_state"],
     )
-    state = _tensors(content["model_state_dict"], str(path))
-    state.pop("decoder.mask", None)  # of older versions
-    state.pop("alignment_heads", None)
     _check(dims, state, str(path))
     if tokens is None:
         name = "gpt2.tiktoken" if dims.vocab == ENGLISH_ONLY else "multilingual.tiktoken"
@@ -155,8 +172,9 @@ def _read_folder(folder: Path) -> Checkpoint:
     names = ["num_mel_bins", "max_source_positions", "d_model", "encoder_attention_heads", "encoder_layers"]
     names += ["encoder_ffn_dim", "vocab_size", "max_target_positions", "decoder_attention_heads", "decoder_layers"]
     size = _sizes(config, [*names, "decoder_ffn_dim"], f"{folder}/config.json")
-    files = weight_files(folder)
-    state = {_renamed(name): value for file in files for name, value in read_tensors(file).items()}
+    from tritone.families.whisper.torch_files import folder_state
+
+    files, state = folder_state(folder, _renamed)
     tied = config.get("tie_word_embeddings", True) or "decoder.head.weight" not in state
     if tied:
         state.pop("decoder.head.weight", None)
@@ -181,10 +199,7 @@ def _read_folder(folder: Path) -> Checkpoint:
     heads, notes = _alignment_heads(dims, generation.get("alignment_heads"))
 
     def listed(name: str) -> tuple[int, ...]:
-        given = generation[name] if name in generation else config.get(name)
-        if not all(isinstance(id, int) and 0 <= id < dims.vocab for id in given or ()):
-            raise ExportError(f"{folder}: {name} must be a list of token ids below {dims.vocab}, got {given!r}")
-        return tuple(given or ())
+        return _ids(dims, generation[name] if name in generation else config.get(name), f"{folder}: {name}")
 
     special = _special(
         dims,
@@ -224,37 +239,51 @@ def _special(dims: Dims, ids: Mapping[str, Any], *, multilingual: bool, **fields
 
 def _alignment_heads(dims: Dims, given: Any) -> tuple[tuple[tuple[int, int], ...], tuple[str, ...]]:
     """The heads that times of words are made of, and what should be known of them."""
-    if given:
-        try:
-            return tuple((int(layer), int(head)) for layer, head in given), ()
-        except (TypeError, ValueError) as error:
-            raise ExportError(f"alignment_heads must be pairs of a layer and a head, got {str(given)[:80]}") from error
+    notes: list[str] = []
+    try:
+        pairs = [(int(layer), int(head)) for layer, head in given or ()]
+    except (TypeError, ValueError) as error:
+        raise ExportError(f"alignment_heads must be pairs of a layer and a head, got {str(given)[:80]}") from error
+    known = [pair for pair in pairs if 0 <= pair[0] < dims.text_layers and 0 <= pair[1] < dims.text_heads]
+    if len(known) < len(pairs):
+        notes.append(
+            f"{len(pairs) - len(known)} of {len(pairs)} alignment_heads are of layers or heads that this model does "
+            f"not have ({dims.text_layers} layers of {dims.text_heads} heads), as those of a distilled model's teacher "
+            "are; they are left out"
+        )
+    if known:
+        return tuple(known), tuple(notes)
     layers = range(dims.text_layers // 2, dims.text_layers)
     heads = tuple((layer, head) for layer in layers for head in range(dims.text_heads))
     if len(heads) > MOST_HEADS:
-        return (), ("nothing says which heads follow the audio (alignment_heads), so words get no times",)
-    return heads, ()
+        return (), (*notes, "nothing says which heads follow the audio (alignment_heads), so words get no times")
+    return heads, tuple(notes)
 
 
-def _check(dims: Dims, state: Mapping[str, Tensor], origin: str) -> None:
-    for width, heads in ((dims.audio_width, dims.audio_heads), (dims.audio_width, dims.text_heads)):
-        if width % heads:
-            raise ExportError(f"{origin}: {heads} heads cannot share a width of {width}")
-    with torch.device("meta"):
-        wanted = {name: tuple(value.shape) for name, value in Network(dims).state_dict().items()}
-    require_fit(wanted, state, origin, "its sizes")
+def _ids(dims: Dims, given: Any, origin: str) -> tuple[int, ...]:
+    """A list of ids of tokens, empty if there is none; `origin` is for errors."""
+    ids = [] if given is None else given
+    if not isinstance(ids, list) or not all(isinstance(id, int) and 0 <= id < dims.vocab for id in ids):
+        raise ExportError(f"{origin} must be a list of token ids below {dims.vocab}, got {str(given)[:80]}")
+    return tuple(ids)
+
+
+def _check(dims: Dims, state: State, origin: str) -> None:
+    for heads in (dims.audio_heads, dims.text_heads):
+        if dims.audio_width % heads:
+            raise ExportError(f"{origin}: {heads} heads cannot share a width of {dims.audio_width}")
+
+    def wrong_numbers(name: str) -> str | None:
+        return None if np.isfinite(state[name]).all() else "NaN or Inf"
+
+    shapes = {name: value.shape for name, value in state.items()}
+    require_shapes(dims.shapes(), shapes, origin, "its sizes", wrong_numbers)
 
 
 def _renamed(name: str) -> str:
     for old, new in RENAMED:
         name = name.removeprefix(old) if not new else name.replace(old, new)
     return name
-
-
-def _tensors(state: Any, origin: str) -> dict[str, Tensor]:
-    if not isinstance(state, Mapping) or not all(isinstance(value, Tensor) for value in state.values()):
-        raise ExportError(f"checkpoint {origin}: expected a dict of tensors")
-    return {str(name): value for name, value in state.items()}
 
 
 def _sizes(given: Any, names: list[str], origin: str) -> dict[str, int]:

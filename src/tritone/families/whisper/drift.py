@@ -5,34 +5,33 @@
 Both sides read the same tokens, so that one other choice does not count for all that follow it.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, TypeAlias
 
 import numpy as np
-import torch
-from torch import Tensor
+import numpy.typing as npt
 
 from tritone.audio import Waveform
 from tritone.bundle import manifest
 from tritone.bundle.manifest import Role
 from tritone.families.export.drift import Array, Drift, distribution_drift
-from tritone.families.export.exportable import Graphs
-from tritone.families.whisper.features import FRAME_SHIFT
-from tritone.families.whisper.graphs import DecoderGraph, EncoderGraph, FeaturesGraph
+from tritone.families.whisper.dims import FRAME_SHIFT
 from tritone.runtime import Graph
 
 TOKENS = 16  # of each recording, one window of it
 RECORDINGS = 8
 
-Call = Callable[[Mapping[str, Tensor]], Mapping[str, Tensor]]
+Graphs: TypeAlias = dict[Role, Graph]
+Heard: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
 
 
 @dataclass(frozen=True)
 class _Reading:
     """What float32 makes of a recording: its features, what the decoder hears, its tokens, their log-probabilities."""
 
-    window: Tensor
-    heard: Mapping[str, Tensor]
+    window: npt.NDArray[np.float32]
+    heard: Heard
     tokens: Sequence[int]
     log_probs: Array
 
@@ -40,40 +39,33 @@ class _Reading:
 class TokenDrift:
     """Compares graphs with the float32 ones of a model, which read each recording once."""
 
-    def __init__(self, graphs: Graphs, special: manifest.Whisper) -> None:
-        features, encoder, decoder = graphs["features"], graphs["encoder"], graphs["decoder"]
-        assert isinstance(features, FeaturesGraph)
-        assert isinstance(encoder, EncoderGraph)
-        assert isinstance(decoder, DecoderGraph)
-        self._features, self._decoder, self._special = features, decoder, special
-        self._exact: dict[str, Call] = {"encoder": _of_module(encoder), "decoder": _of_module(decoder)}
+    def __init__(self, exact: Graphs, special: manifest.Whisper) -> None:
+        self._exact, self._special = exact, special
         self._readings: list[_Reading] = []
 
-    @torch.no_grad()
     def of(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
         """The drift where the graph of one role is `opened`; recordings are the same at each call."""
         if not self._readings:
             self._readings = [self._read(recording) for recording in recordings[:RECORDINGS]]
-        other = self._exact | {role: _of_opened(opened)}
+        other = self._exact | {role: opened}
 
         def pairs() -> Iterator[tuple[Array, Array]]:
             for reading in self._readings:
-                heard = reading.heard if role == "decoder" else other["encoder"]({"features": reading.window})
-                yield (
-                    reading.log_probs,
-                    self._log_probs(other["decoder"], heard, reading.tokens, len(reading.log_probs)),
-                )
+                heard = reading.heard if role == "decoder" else self._encoded(other["encoder"], reading.window)
+                wanted = len(reading.log_probs)
+                yield reading.log_probs, self._log_probs(other["decoder"], heard, reading.tokens, wanted)
 
         return distribution_drift(pairs())
 
     def _read(self, recording: Waveform) -> _Reading:
         special = self._special
-        samples = torch.from_numpy(recording[: special.window_frames * FRAME_SHIFT])[None]
-        found, _ = self._features(samples, torch.tensor([samples.shape[1]]))
-        window = torch.zeros(1, special.window_frames, found.shape[2])
+        samples = np.ascontiguousarray(recording[: special.window_frames * FRAME_SHIFT])[None]
+        inputs = {"waveform": samples, "num_samples": np.array([samples.shape[1]], np.int64)}
+        [found] = self._exact["features"](inputs, ["features"])
+        window = np.zeros((1, special.window_frames, found.shape[2]), np.float32)
         frames = min(samples.shape[1] // FRAME_SHIFT, special.window_frames)
         window[:, :frames] = found[:, :frames]
-        heard = self._exact["encoder"]({"features": window})
+        heard = self._encoded(self._exact["encoder"], window)
         tokens = [special.sot, *list(special.languages.values())[:1], *list(special.tasks.values())[-1:]]
         tokens.append(special.no_timestamps)
         first = len(tokens)
@@ -82,27 +74,21 @@ class TokenDrift:
         wanted = len(tokens) - first + 1
         return _Reading(window, heard, tokens, self._log_probs(self._exact["decoder"], heard, tokens, wanted))
 
-    def _log_probs(self, decoder: Call, heard: Mapping[str, Tensor], tokens: Sequence[int], wanted: int) -> Array:
+    def _encoded(self, encoder: Graph, window: npt.NDArray[np.float32]) -> Heard:
+        names = self._special.cross_names
+        return dict(zip(names, encoder({"features": window}, names), strict=True))
+
+    def _log_probs(self, decoder: Graph, heard: Heard, tokens: Sequence[int], wanted: int) -> Array:
         """Log-probabilities (wanted, vocab) after the last tokens."""
-        inputs = {
-            "tokens": torch.tensor([tokens]),
-            "padding": torch.tensor([0]),
-            "places": torch.arange(len(tokens) - wanted, len(tokens))[None],
-            **{name: heard[name] for name in self._decoder.cross_names},
-            **self._decoder.empty(1),
+        special = self._special
+        empty = np.zeros((1, special.heads, 0, special.head_dim), np.float32)
+        inputs: dict[str, npt.NDArray[Any]] = {
+            "tokens": np.array([tokens], np.int64),
+            "padding": np.zeros(1, np.int64),
+            "places": np.arange(len(tokens) - wanted, len(tokens), dtype=np.int64)[None],
+            **heard,
+            **dict.fromkeys(special.self_names, empty),
         }
-        found: Array = decoder(inputs)["logits"][0].log_softmax(-1).numpy()
-        return found
-
-
-def _of_module(graph: EncoderGraph | DecoderGraph) -> Call:
-    return lambda inputs: dict(zip(graph.outputs, graph(*inputs.values()), strict=True))
-
-
-def _of_opened(opened: Graph) -> Call:
-    def call(inputs: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
-        names = list(opened.outputs)
-        found = opened({name: np.ascontiguousarray(value.numpy()) for name, value in inputs.items()}, names)
-        return {name: torch.from_numpy(value) for name, value in zip(names, found, strict=True)}
-
-    return call
+        [[logits]] = decoder(inputs, ["logits"])
+        shifted: Array = logits - logits.max(axis=-1, keepdims=True)
+        return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))

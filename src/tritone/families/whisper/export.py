@@ -1,28 +1,55 @@
 """From upstream's files to a bundle.
 
-a folder of transformers, or OpenAI's .pt and a .tiktoken file
+a folder of transformers or of CTranslate2's, or OpenAI's .pt and a .tiktoken file
     ->  manifest.json, tokens.txt, and for each runtime and precision the graphs of features, encoder and decoder
+
+ONNX graphs are written node by node (`onnx_graphs`); where torch is installed they are compared with its network
+(`model`), which programs of torch are made of. Without torch a folder of CTranslate2's is exported all the same.
 """
 
-import copy
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
 
 from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
 from tritone.families.export.drift import Drift
-from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, write_bundle
-from tritone.families.export.precision import DTYPES
+from tritone.families.export.graph_files import Part
 from tritone.families.export.report import ExportReport
+from tritone.families.onnx.writer import save_graphs
 from tritone.families.whisper.checkpoint import read_checkpoint
+from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
+from tritone.families.whisper.drift import Graphs as Opened
 from tritone.families.whisper.drift import TokenDrift
-from tritone.families.whisper.features import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, LogMel
-from tritone.families.whisper.graphs import DecoderGraph, EncoderGraph, FeaturesGraph
-from tritone.families.whisper.model import Network
+from tritone.families.whisper.log_mel import matrices
+from tritone.families.whisper.onnx_graphs import onnx_graph
 from tritone.families.whisper.options import WhisperOptions
-from tritone.runtime import Graph
+from tritone.runtime import Graph, open_graph
+
+if TYPE_CHECKING:
+    from tritone.families.export.exportable import Graphs
+    from tritone.families.export.networks import Networks
+
+ROLES: tuple[Role, ...] = ("features", "encoder", "decoder")
+
+
+@dataclass(frozen=True)
+class WhisperPart:
+    """What is known of a graph, see `ExportableGraph`."""
+
+    quantised: bool
+    precise: bool = False
+    single_rows_in_int8: bool = False
+    fine_int8: bool = True  # with seven bits small models write other tokens
+    constants: Sequence[np.ndarray] = ()
 
 
 def export_whisper(**choices: Any) -> ExportReport:
@@ -53,27 +80,46 @@ class WhisperModel(ExportedModel):
         self.dims, self.special, self.tokens = found.dims, found.special, found.tokens
         self.sources, self.notes = found.sources, found.notes
         self.choices = {}
-        self.network = Network(found.dims).eval()
-        self.network.load_state_dict({name: value.float() for name, value in found.state.items()})
+        self._state = found.state
+        if find_spec("torch") is None:
+            self.notes += (
+                "torch is not installed: float32 graphs were not compared with its network, and stand in for it where "
+                "other precisions are compared",
+            )
 
-    def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
-        network = self.network
-        if precision in ("fp16", "bf16"):
-            network = copy.deepcopy(network).to(DTYPES[precision])
-        encoder = EncoderGraph(network).eval()
-        graphs: dict[Role, ExportableGraph] = {
-            "features": FeaturesGraph(LogMel(self.dims.num_bins)).eval(),
-            "encoder": encoder,
-            "decoder": DecoderGraph(network, encoder, self.special.alignment_heads).eval(),
-        }
-        return graphs
+    @property
+    def parameters(self) -> int:
+        return sum(array.size for array in self._state.values())
+
+    @cached_property
+    def parts(self) -> Mapping[Role, Part]:
+        dft, mel = matrices(self.dims.num_bins)
+        features = WhisperPart(quantised=False, precise=True, constants=(dft, np.concatenate([mel, mel])))
+        return {"features": features, "encoder": WhisperPart(True), "decoder": WhisperPart(True)}
+
+    @cached_property
+    def networks(self) -> "Networks | None":
+        return None if find_spec("torch") is None else super().networks
+
+    def onnx_graph(self, role: Role, precision: Precision) -> onnx.ModelProto:
+        return onnx_graph(self.dims, self._state, self.special.alignment_heads, role, precision)
+
+    def graphs_in(self, precision: Precision, explicit: bool) -> "Graphs":
+        from tritone.families.whisper.graphs import graphs_of
+
+        return graphs_of(self.dims, self._state, self.special.alignment_heads, precision)
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
         return self._token_drift.of(role, opened, recordings)
 
     @cached_property
     def _token_drift(self) -> TokenDrift:
-        return TokenDrift(self.graphs, self.special)
+        """Compares with the float32 ONNX graphs, whatever runtime the other graph is for."""
+        with tempfile.TemporaryDirectory() as folder:
+            models = {f"{role}.onnx": self.onnx_graph(role, "fp32") for role in ROLES}
+            save_graphs(models, Path(folder), "weights.bin", "fp32", ())
+            opened: Opened = {role: open_graph(Path(folder, f"{role}.onnx")) for role in ROLES}
+        return TokenDrift(opened, self.special)
 
     def manifest(self) -> dict[str, Any]:
         return {

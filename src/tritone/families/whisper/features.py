@@ -8,19 +8,13 @@ count as that. The maximum of a row is its own: it does not depend on other rows
 Source: openai/whisper whisper/audio.py, `log_mel_spectrogram`.
 """
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tritone.families.layers.framing import cut_frames
-from tritone.families.layers.log_mel import mel_banks
-
-SAMPLE_RATE = 16_000
-FRAME_LENGTH = 400  # samples, 25 ms, as long as the DFT
-FRAME_SHIFT = 160  # samples, 10 ms
-POWER_FLOOR = 1e-10
-RANGE = 8.0  # powers of ten below the maximum that are kept
+from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT
+from tritone.families.whisper.log_mel import POWER_FLOOR, RANGE, matrices
 
 
 class LogMel(nn.Module):
@@ -32,14 +26,10 @@ class LogMel(nn.Module):
     def __init__(self, num_bins: int) -> None:
         super().__init__()
         self.num_bins = num_bins
-        banks = mel_banks(num_bins, SAMPLE_RATE, FRAME_LENGTH, 0.0, SAMPLE_RATE / 2)
-        heard = np.flatnonzero(banks.any(axis=1))
-        angles = 2 * np.pi * (np.outer(np.arange(FRAME_LENGTH), heard) % FRAME_LENGTH) / FRAME_LENGTH
-        hann = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(FRAME_LENGTH) / FRAME_LENGTH)  # periodic, as torch's
-        matrix = hann[:, None] * np.concatenate([np.cos(angles), -np.sin(angles)], axis=1)
+        dft, mel = matrices(num_bins)
         # Plain constants of the front end: never part of a checkpoint.
-        self.register_buffer("dft", torch.from_numpy(matrix.astype(np.float32)), persistent=False)
-        self.register_buffer("mel", torch.from_numpy(banks[heard].astype(np.float32)), persistent=False)
+        self.register_buffer("dft", torch.from_numpy(dft), persistent=False)
+        self.register_buffer("mel", torch.from_numpy(mel), persistent=False)
 
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor]:
         """Compute features.

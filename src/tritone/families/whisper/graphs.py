@@ -7,19 +7,40 @@ DecoderGraph     tokens, padding, places, caches    ->  logits, alignment, next_
 What goes in and comes out is float32 and int64, whatever precision the model computes in.
 """
 
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import cast
 
 import torch
 from torch import Tensor
 
-from tritone.bundle.manifest import layer_names
-from tritone.families.export.exportable import ExportableGraph, Run, trial_signal
-from tritone.families.export.precision import as_dtype
-from tritone.families.whisper.features import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, LogMel
+from tritone.bundle.manifest import Precision, Role, layer_names
+from tritone.families.export.exportable import ExportableGraph, Graphs, Run, trial_signal
+from tritone.families.export.precision import DTYPES, as_dtype
+from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE, Dims, State
+from tritone.families.whisper.features import LogMel
 from tritone.families.whisper.model import Attention, Block, Network
 
 TRIAL_SECONDS = (0.05, 1.3, 2.9)
+
+
+def graphs_of(dims: Dims, state: State, alignment_heads: Sequence[tuple[int, int]], precision: Precision) -> Graphs:
+    """The graphs of a model with these tensors, by role; in float32 they share the tensors' memory."""
+    with torch.device("meta"):
+        network = Network(dims).eval()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # arrays of a mapped file cannot be written to, which nobody does
+        tensors = {name: torch.from_numpy(value) for name, value in state.items()}
+    network.load_state_dict(tensors, assign=True)
+    network.to(DTYPES[precision])
+    encoder = EncoderGraph(network).eval()
+    graphs: dict[Role, ExportableGraph] = {
+        "features": FeaturesGraph(LogMel(dims.num_bins)).eval(),
+        "encoder": encoder,
+        "decoder": DecoderGraph(network, encoder, alignment_heads).eval(),
+    }
+    return graphs
 
 
 class FeaturesGraph(ExportableGraph):
@@ -82,12 +103,10 @@ class EncoderGraph(ExportableGraph):
         return {"features": self.window().repeat(3, 1, 1)}
 
     def trials(self) -> Iterator[Run]:
-        window = self.window()
-        yield Run([{"features": torch.cat([window, window.flip(1)])}])
-        yield Run([{"features": window}])
+        yield Run([{"features": self.window()}])  # one, since of a large model it takes long enough
 
     def window(self) -> Tensor:
-        """Features of a trial signal, (1, window_frames, bins)."""
+        """Features of speech, (1, window_frames, bins)."""
         frames = 2 * self.dims.audio_context
         signal = trial_signal(frames * FRAME_SHIFT, SAMPLE_RATE)[None]
         return LogMel(self.dims.num_bins)(signal, torch.tensor([signal.shape[1]]))[0][:, :frames]
@@ -139,13 +158,18 @@ class DecoderGraph(ExportableGraph):
         shape = (rows, self.dims.text_heads, past, self.dims.head_dim)
         return {name: torch.zeros(shape) for name in self.self_names}
 
-    @torch.no_grad()
     def heard(self, recordings: int) -> dict[str, Tensor]:
-        """What the decoder attends to in trials."""
+        """What the decoder attends to in trials: a window of speech, and the same with its positions moved on."""
+        return {
+            name: torch.cat([value.roll(100 * index, dims=3 if "_key_" in name else 2) for index in range(recordings)])
+            for name, value in self._spoken.items()
+        }
+
+    @cached_property
+    @torch.no_grad()
+    def _spoken(self) -> dict[str, Tensor]:
         [encoder] = self._heard
-        window = encoder.window()
-        found = encoder(torch.cat([window.roll(index, 1) for index in range(recordings)]))
-        return dict(zip(self.cross_names, found[1:], strict=True))
+        return dict(zip(self.cross_names, encoder(encoder.window())[1:], strict=True))
 
     def example(self) -> dict[str, Tensor]:
         return {

@@ -10,7 +10,6 @@ Source: openai/whisper whisper/model.py.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -19,29 +18,7 @@ from torch import Tensor, nn
 
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.attention import HIDDEN
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dims:
-    """Sizes of a model. `*_context`: positions of the encoder's output, and tokens of prompt and text together."""
-
-    num_bins: int
-    audio_context: int
-    audio_width: int
-    audio_heads: int
-    audio_layers: int
-    audio_hidden: int
-    vocab: int
-    text_context: int
-    text_heads: int
-    text_layers: int
-    text_hidden: int
-    tied: bool = True  # whether the output layer is the table of the tokens' vectors
-
-    @property
-    def head_dim(self) -> int:
-        """Width of one head of the decoder."""
-        return self.audio_width // self.text_heads
+from tritone.families.whisper.dims import Dims
 
 
 class Attention(nn.Module):

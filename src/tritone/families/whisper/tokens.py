@@ -1,6 +1,7 @@
 """Whisper's token tables, from transformers' files and OpenAI's, and the special tokens in them.
 
     vocab.json + added_tokens.json, or tokenizer.json    ->  tokens in the order of their ids
+    vocabulary.json, vocabulary.txt                      ->  the same, of CTranslate2's folders
     multilingual.tiktoken, gpt2.tiktoken                 ->  the same, with the special tokens that OpenAI appends
     tokens                                               ->  ids of special tokens by name, of symbols not to be written
 
@@ -16,7 +17,7 @@ from typing import Any
 
 from tritone.bundle.byte_level import ByteLevelBpe, piece_of
 from tritone.errors import ExportError
-from tritone.families.export.hf_folder import read_json
+from tritone.families.export.json_files import read_json
 
 MAX_TABLE_BYTES = 64 * 2**20
 # In the order of their tokens; the first 99 in models before large-v3.
@@ -87,6 +88,28 @@ def read_transformers_tokens(folder: Path, size: int) -> tuple[list[str], Path]:
         for id in range(begin, size):
             tokens[id] = tokens[id] or time_token(id - begin)
     return [token or f"<|unused-{id}|>" for id, token in enumerate(tokens)], origin
+
+
+def read_ctranslate2_tokens(folder: Path, size: int) -> tuple[list[str], Path]:
+    """The tokens of a folder of CTranslate2's and the file that they are from: tokenizer.json, or its vocabulary.
+
+    Raises:
+        ExportError: there is no table, or one that does not fit the model.
+    """
+    lines, listed = folder / "vocabulary.txt", folder / "vocabulary.json"
+    if (folder / "tokenizer.json").is_file():
+        return read_transformers_tokens(folder, size)
+    if listed.is_file():
+        tokens, origin = read_json(listed, list), listed
+    elif lines.is_file():
+        tokens, origin = _read_text(lines).removesuffix("\n").split("\n"), lines
+    else:
+        raise ExportError(
+            f"{folder} has no tokens: copy tokenizer.json, or vocabulary.json, beside {folder.name}'s model"
+        )
+    if len(tokens) != size or not all(isinstance(token, str) for token in tokens):
+        raise ExportError(f"{origin} has {len(tokens)} tokens, the model {size}; take the table that belongs to it")
+    return tokens, origin
 
 
 def read_tiktoken(path: Path, size: int, times: int) -> list[str]:

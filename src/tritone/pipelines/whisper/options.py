@@ -14,9 +14,11 @@ from typing import Any, Literal
 
 from tritone.bundle.manifest import Whisper
 from tritone.errors import InputError
-from tritone.search.fields import check_bounds, described, option, parse_parameters, read_number
+from tritone.search.fields import check_bounds, described, option, parse_parameters, read_number, read_switch
 
 Task = Literal["transcribe", "translate"]
+WordTimes = bool | Literal["auto"]
+Fallback = Literal["likeliest", "last"]
 MAX_BEAM = 16  # of a request: the work grows with it, and other requests wait for it
 MAX_TEMPERATURES = 8
 MAX_TEMPERATURE = 2.0
@@ -33,6 +35,10 @@ def _read_temperatures(value: Any) -> tuple[float, ...]:
 
 def _read_limit(value: Any) -> float | None:
     return None if value in (None, "none") else read_number(value)
+
+
+def _read_word_times(value: Any) -> WordTimes:
+    return "auto" if value == "auto" else read_switch(value)
 
 
 def _read_text(most: int, value: Any) -> str:
@@ -64,7 +70,12 @@ class DecodingOptions:
     )
     task: Task = option("transcribe", "transcribe, or translate into English.")
     timestamps: bool = option(True, "Have the model write times, which cut the text into segments.")
-    word_times: bool = option(False, "Add words with their times to the details; costs another call a window.")
+    word_times: WordTimes = option(
+        False,
+        "Add words with their times to the details; costs another call a window. auto: if the model can tell them.",
+        read=_read_word_times,
+        values="true, false or auto",
+    )
     beam: int = option(1, "Texts that are followed together where the temperature is 0.", least=1, most=MAX_BEAM)
     length_penalty: float = option(
         1.0, "Exponent of the length that scores of a beam are divided by.", least=0, most=10
@@ -75,6 +86,11 @@ class DecodingOptions:
         "likeliest token.",
         read=_read_temperatures,
         values=f"numbers from 0 to {MAX_TEMPERATURE:g} with commas between, at most {MAX_TEMPERATURES}",
+    )
+    fallback: Fallback = option(
+        "likeliest",
+        "Which text a window gets when none is good enough: likeliest, of those that are not too repetitive if there "
+        "are any, as faster-whisper has it; or last, of the last temperature, as openai/whisper has it.",
     )
     best_of: int = option(1, "Texts to sample at a temperature above 0.", least=1, most=MAX_BEAM)
     seed: int = option(0, "Seed of sampling; the same audio, options and seed give the same text.", least=0, most=2**63)
@@ -154,7 +170,7 @@ def check_options(options: DecodingOptions, special: Whisper, num_tokens: int) -
         raise InputError("this model transcribes English alone; leave out language and task")
     if wrong := [id for id in options.suppress or () if not 0 <= id < num_tokens]:
         raise InputError(f"suppress has id {wrong[0]}; ids of this model are 0 to {num_tokens - 1}")
-    if options.word_times and not special.alignment_heads:
+    if options.word_times is True and not special.alignment_heads:
         raise InputError(
             "this model cannot tell the times of words: its bundle does not say which heads follow the audio "
             "(alignment_heads)"

@@ -182,7 +182,8 @@ class WhisperPipeline:
         self._detect_languages(recordings, heard)
         texts = self._decoded(recordings, heard)
         for place, (each, text) in enumerate(zip(recordings, texts, strict=True)):
-            self._take(each, text, len(windows[place]), heard[[place]] if each.options.word_times else None)
+            timed = each.options.word_times and self.special.alignment_heads
+            self._take(each, text, len(windows[place]), heard[[place]] if timed else None)
         end = time.perf_counter()
         audio = sum(map(len, windows)) * self.frame_shift
         padding = len(windows) * size * self.frame_shift - audio
@@ -199,8 +200,11 @@ class WhisperPipeline:
             recordings[place].language = codes[index]
 
     def _decoded(self, recordings: Sequence[Recording], heard: Heard) -> list[Text]:
-        """The text of each window, at the first of its temperatures that gives a text good enough."""
-        found: dict[int, Text] = {}
+        """The text of each window, at the first of its temperatures that gives a text good enough.
+
+        When none does, its options say which of the others it is.
+        """
+        found: list[list[Text]] = [[] for _ in recordings]
         pending = list(range(len(recordings)))
         attempt = 0
         while pending:
@@ -211,11 +215,11 @@ class WhisperPipeline:
             for place, job, result in zip(pending, jobs, written, strict=True):
                 options = recordings[place].options
                 text = Text(result, job.temperature, compression_ratio(self._spelled(result.tokens)))
-                found[place] = text
+                found[place].append(text)
                 if attempt + 1 < len(options.temperature) and needs_another(text, options):
                     again.append(place)
             pending, attempt = again, attempt + 1
-        return [found[place] for place in range(len(recordings))]
+        return [best_of_failed(texts, each.options) for texts, each in zip(found, recordings, strict=True)]
 
     def _job(self, recording: Recording, attempt: int) -> Job:
         special, options = self.special, recording.options
@@ -350,6 +354,20 @@ def needs_another(text: Text, options: DecodingOptions) -> bool:
     if unlikely and silence is not None and text.written.no_speech_prob > silence:
         return False
     return unlikely or (most is not None and text.compression_ratio > most)
+
+
+def best_of_failed(attempts: Sequence[Text], options: DecodingOptions) -> Text:
+    """A window's text, of those at one temperature after the other: the last if it is good enough, else by the options.
+
+    Source of the likeliest: SYSTRAN/faster-whisper faster_whisper/transcribe.py, `generate_with_fallback`.
+    """
+    if options.fallback == "last" or not needs_another(attempts[-1], options):
+        return attempts[-1]
+    most = options.compression_ratio_threshold
+    varied = [each for each in attempts if most is None or each.compression_ratio <= most]
+    best = max(varied or attempts, key=lambda each: each.written.avg_log_prob)
+    # How hot it had to get says whether the text is a context for the next window, whichever is taken.
+    return replace(best, temperature=attempts[-1].temperature)
 
 
 def is_silent(text: Text, options: DecodingOptions) -> bool:

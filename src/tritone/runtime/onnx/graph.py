@@ -8,8 +8,10 @@ Weights in a file beside the graph are found by onnxruntime; names that lead out
 import ctypes
 import math
 import os
+import platform
 import threading
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -244,7 +246,21 @@ def _options(threads: int | None) -> onnxruntime.SessionOptions:
     options.enable_mem_pattern = False
     # Idle threads sleep: the cores are shared with the server and with other instances, and spinning gained no time.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    if _saturates():  # then weights beyond 64 levels, and these alone, are for slower kernels
+        options.add_session_config_entry("session.x64quantprecision", "1")
     return options
+
+
+@cache
+def _saturates() -> bool:
+    """Whether onnxruntime's fast kernels add two products of 8 bits in 16, as on x86-64 without VNNI."""
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return False
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:  # of other systems, which do not say
+        return True
+    return "avx512_vnni" not in flags and "avx_vnni" not in flags
 
 
 def _providers(device: str) -> list[Any]:

