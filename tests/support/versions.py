@@ -51,7 +51,9 @@ def make_environment(folder: Path, python: Path, *arguments: str | Path) -> Path
 
 def run(python: Path, version: str, workers: int) -> tuple[str, str]:
     """The quick tests in an environment: what pytest counts, and the versions of `SHOWN`."""
-    tests = [] if version in ENGINE else [str(ROOT / "tests" / each) for each in WITHOUT_ENGINE]
+    served = ROOT / "tests" / "parity" / "test_served.py"
+    others = [*(str(ROOT / "tests" / each) for each in WITHOUT_ENGINE), f"--ignore={served}"]
+    tests = [] if version in ENGINE else others
     options = ["-n", str(workers), "-q", "-m", "not slow", "-p", "no:cacheprovider"]
     started = time.monotonic()
     with subprocess.Popen(
