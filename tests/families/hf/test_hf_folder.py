@@ -117,7 +117,7 @@ def truncated(folder: Path) -> None:
         (damage(Path("config.json"), num_attention_heads=5), "24 is no multiple of num_attention_heads 5"),
         (damage(Path("config.json"), conv_stride=[5, 2]), "must be equally long"),
         (damage(Path("config.json"), conv_stride=[5, 9, 8]), "goes beyond conv_kernel"),
-        (damage(Path("config.json"), hidden_size=60000, num_attention_heads=1), "the config asks for"),
+        (damage(Path("config.json"), hidden_size=60000, num_attention_heads=1), "the network asks for"),
         (damage(Path("config.json"), num_hidden_layers=3), r"missing encoder\.layers\.2\.attention"),
         (without("model.safetensors"), "has no weights: expected model.safetensors or pytorch_model.bin"),
         (truncated, "not a readable safetensors file"),

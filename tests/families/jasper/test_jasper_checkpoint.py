@@ -172,7 +172,7 @@ def test_every_tensor_that_does_not_fit_is_named() -> None:
         check_state(config, state, "model.pt")
     for said in (
         "missing decoder.layers.0.bias (11,)",
-        "encoder.layers.1.conv.0.weight is (8, 8, 3), the config asks for (8, 8, 5)",
+        "encoder.layers.1.conv.0.weight is (8, 8, 3), the network asks for (8, 8, 5)",
         "unknown encoder.layers.9.conv.0.weight (1,)",
     ):
         assert said in str(caught.value)

@@ -104,7 +104,7 @@ def test_tensors_that_do_not_fit_are_named(tmp_path: Path) -> None:
     for told in (
         "missing encoder.layers.1.norm_out.bias (16,)",
         "unknown encoder.layers.0.adapter.weight (2,)",
-        "depthwise_conv.weight is (16, 1, 7), the config asks for (16, 1, 5)",
+        "depthwise_conv.weight is (16, 1, 7), the network asks for (16, 1, 5)",
     ):
         assert told in str(caught.value)
 

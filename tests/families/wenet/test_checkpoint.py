@@ -36,7 +36,7 @@ def test_a_missing_tensor_is_named(tmp_path: Path) -> None:
 
 def test_a_misshapen_tensor_is_named_with_both_shapes(tmp_path: Path) -> None:
     folder = damage(write_model(tmp_path), lambda state: state.update({"ctc.ctc_lo.bias": torch.zeros(3)}))
-    with pytest.raises(ExportError, match=r"ctc\.ctc_lo\.bias is \(3,\), the config asks for \(30,\)"):
+    with pytest.raises(ExportError, match=r"ctc\.ctc_lo\.bias is \(3,\), the network asks for \(30,\)"):
         load(folder)
 
 
@@ -63,7 +63,7 @@ def test_position_tables_and_unused_layers_of_old_checkpoints_are_ignored(tmp_pa
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({"model": {"a": torch.zeros(1)}}, "holds model as something else"),
+        ({"weights": {"a": torch.zeros(1)}}, "weights are something else"),
         ([torch.zeros(1)], "holds a list"),
         (torch.nn.Linear(2, 2), "cannot be read safely"),
     ],

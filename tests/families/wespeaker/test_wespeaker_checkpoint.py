@@ -35,7 +35,6 @@ def test_an_averaged_checkpoint_becomes_a_network(tmp_path: Path, kind: str) -> 
     assert ignored == ("projection.weight",)
     assert not network.training
     assert all(torch.equal(own[name], value) for name, value in expected.items())
-    assert {int(value) for name, value in own.items() if name.endswith("num_batches_tracked")} == {1234}
 
 
 @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ def pack(state: dict[str, Tensor]) -> None:
             r"ResNet18 of its config:\n  missing layer2.0.conv1.weight \(8, 4, 3, 3\)\n  missing seg_1.bias \(16,\)",
         ),
         (grow, r"unknown seg_2.weight \(16, 16\)"),
-        (bend, r"seg_1.weight is \(16, 3\), the config asks for \(16, 64\)"),
+        (bend, r"seg_1.weight is \(16, 3\), the network asks for \(16, 64\)"),
         (spoil, "bn1.bias holds NaN or Inf"),
         (count, "bn1.bias holds torch.int64"),
         (pack, "bn1.bias holds torch.float8_e4m3fn"),

@@ -2,7 +2,9 @@
 
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO, Any
 
@@ -13,6 +15,27 @@ from tritone.errors import ExportError
 from tritone.families.export.fit import require_shapes
 
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+
+# Where trainers keep a model's weights in a larger file, and the mean of them over the last steps.
+PLACES = ("state_dict", "model_state_dict", "model")
+AVERAGED = ("ema_state_dict", "state_dict_ema", "model_ema", "model_avg", "ema")
+# Before all names of models that were saved as they trained: on several GPUs, compiled, or as a part of a trainer.
+PREFIXES = ("module.", "_orig_mod.", "model.")
+EMA_PREFIX = "ema_model."  # before the names of means that lie among the weights themselves
+EMA_REST = ("online_model.*", "initted", "step", "n_averaged")  # what else lies there
+COUNTERS = "*num_batches_tracked"  # of batch norms: matter in training alone
+
+
+@dataclass(frozen=True)
+class State:
+    """The tensors of a checkpoint by the names that the network gives them.
+
+    `averaged`: whether they are a mean over the last steps of training. `prefix`: what was taken off all names.
+    """
+
+    tensors: dict[str, Tensor]
+    averaged: bool = False
+    prefix: str = ""
 
 
 def file_in(path: Path, name: str) -> Path:
@@ -50,6 +73,54 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
         ) from error
 
 
+def state_of(content: Any, path: Path, *, averaged: bool = True, prefixes: Sequence[str] = PREFIXES) -> State:
+    """A model's weights, wherever a trainer has put them into its file, and by their own names.
+
+    Args:
+        content: of the checkpoint: tensors by name, or a dict that has them under one of `PLACES` or `AVERAGED`.
+        path: of the checkpoint, for errors.
+        averaged: prefer the mean over the last steps of training, if the file has one.
+        prefixes: what may stand before all names.
+
+    Raises:
+        ExportError: there is no dict of plain tensors alone.
+    """
+    is_averaged = False
+    for place in (*(AVERAGED if averaged else ()), *PLACES):
+        if isinstance(content, Mapping) and not isinstance(content.get(place), Tensor | None) and content[place]:
+            content, is_averaged = content[place], place in AVERAGED
+            break
+    expected = f"a dict of tensors, or one under {', '.join(PLACES)} or {', '.join(AVERAGED)}"
+    state = tensors_of(content, path, expected)
+    if means := {name: value for name, value in state.items() if name.startswith(EMA_PREFIX)}:
+        if other := [name for name in without(state, EMA_REST) if name not in means]:
+            raise ExportError(
+                f"checkpoint {path} has {EMA_PREFIX}… and beside it {', '.join(other[:5])}; save one alone"
+            )
+        state, is_averaged = _below(state, EMA_PREFIX if averaged else "online_model."), averaged
+    state.pop("n_averaged", None)  # of torch.optim.swa_utils
+    taken = ""
+    while prefix := next((each for each in prefixes if state and all(name.startswith(each) for name in state)), ""):
+        state, taken = _below(state, prefix), taken + prefix
+    return State(state, is_averaged, taken)
+
+
+def _below(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): value for name, value in state.items() if name.startswith(prefix)}
+
+
+def without(state: Mapping[str, Tensor], training: Sequence[str]) -> dict[str, Tensor]:
+    """The tensors but for those that training alone needs.
+
+    What is kept is to be used, or to be refused by `require_fit`: nothing else may leave a tensor out.
+
+    Args:
+        training: patterns of their names, as the shell has them: `loss.*`.
+    """
+    patterns = (*training, COUNTERS)
+    return {name: value for name, value in state.items() if not any(fnmatchcase(name, each) for each in patterns)}
+
+
 def tensors_of(state: Any, path: Path, expected: str) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name.
 
@@ -63,9 +134,25 @@ def tensors_of(state: Any, path: Path, expected: str) -> dict[str, Tensor]:
     """
     if not isinstance(state, Mapping):
         raise ExportError(f"checkpoint {path} holds a {type(state).__name__} in place of a dict of tensors")
-    if wrong := [str(name) for name, value in state.items() if not isinstance(value, Tensor)]:
-        raise ExportError(f"checkpoint {path}: expected {expected}; {', '.join(wrong[:5])} are something else")
+    # Averaging divides everything, also counters, which may be no tensors afterwards.
+    state = {name: value for name, value in state.items() if _is_plain(value) or not str(name).endswith(COUNTERS[1:])}
+    if wrong := [str(name) for name, value in state.items() if not _is_plain(value)]:
+        raise ExportError(
+            f"checkpoint {path}: expected {expected}; {', '.join(wrong[:5])} are something else (sparse, quantized and "
+            "empty ones are no plain tensors). If the weights are inside of one of these, save that part alone."
+        )
     return {str(name): value for name, value in state.items()}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether it is a tensor of numbers in memory, all of them stored."""
+    return (
+        isinstance(value, Tensor)
+        and value.layout == torch.strided
+        and value.device.type == "cpu"
+        and not value.is_quantized
+        and value.numel() * value.itemsize <= value.untyped_storage().nbytes()
+    )
 
 
 def require_fit(wanted: Mapping[str, tuple[int, ...]], found: Mapping[str, Tensor], origin: str, network: str) -> None:

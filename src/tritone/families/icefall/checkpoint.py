@@ -17,13 +17,14 @@ import torch
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.families.export.checkpoint import require_fit, state_of, without
 from tritone.families.icefall.conformer import ConformerConfig
 from tritone.families.icefall.model import CTC_WEIGHT, IcefallConfig, IcefallModel
 from tritone.families.icefall.options import Average
 from tritone.families.icefall.stateless import PredictorConfig
 
-PARTS = ("encoder.", "encoder_embed.", "decoder.", "joiner.", "ctc_output.")
-"""What is exported. All else is for training alone: simple_am_proj, the GigaSpeech twins, the attention decoder."""
+TRAINING = ("simple_am_proj*", "simple_lm_proj*", "decoder_giga.*", "joiner_giga.*", "attention_decoder.*")
+"""What may be left out, for training alone: the simple joiner, the GigaSpeech twins, the attention decoder."""
 
 # A sign of each encoder that cannot be read, and what it is.
 UNSUPPORTED = {
@@ -31,7 +32,6 @@ UNSUPPORTED = {
     ".lstm.weight_ih_l0": "an LSTM encoder",
     ".norm_ff.weight": "a conformer of before pruned_transducer_stateless2",
 }
-SHOWN = 20  # problems in one message
 
 MAKE_PRETRAINED = (
     'where you trust the file, write a plain one: python -c "import torch; '
@@ -111,18 +111,7 @@ def _load(path: Path) -> Any:
 def _tensors(path: Path, state: Any) -> dict[str, Tensor]:
     if not isinstance(state, Mapping) or not state:
         raise ExportError(f"checkpoint {path} should hold a dict of tensors as `model`, found {type(state).__name__}")
-    found: dict[str, Tensor] = {}
-    for key, value in state.items():
-        name = str(key).removeprefix("module.")  # of models that were saved as they trained on several GPUs
-        if not isinstance(value, Tensor):
-            raise ExportError(
-                f"checkpoint {path} should hold a dict of tensors, but {name} is a {type(value).__name__}; "
-                "if the weights are inside of it, save that part alone"
-            )
-        if value.layout != torch.strided or value.numel() * value.itemsize > value.untyped_storage().nbytes():
-            raise ExportError(f"checkpoint {path}: {name} {tuple(value.shape)} is not stored as a plain, whole tensor")
-        found[name] = value
-    return found
+    return state_of(state, path).tensors
 
 
 def mean_of(checkpoints: Sequence[Checkpoint]) -> dict[str, Tensor]:
@@ -252,7 +241,7 @@ def load_model(
     """
     whole = average_of([read_checkpoint(path) for path in paths], average)
     where = ", ".join(str(path) for path in paths)
-    state = folded({name: value for name, value in whole.items() if name.startswith(PARTS)})
+    state = folded(without(whole, TRAINING))
     config = infer_config(state, where, causal, overrides or {})
     model = IcefallModel.from_config(config)
     _fill(model, state, where)
@@ -310,18 +299,7 @@ def _is_conformer(state: Mapping[str, Tensor], where: str) -> bool:
 
 def _fill(model: IcefallModel, state: Mapping[str, Tensor], where: str) -> None:
     wanted = model.upstream_state()
-    problems = [f"missing {name} {tuple(value.shape)}" for name, value in wanted.items() if name not in state]
-    problems += [
-        f"{name} is {tuple(state[name].shape)}, the sizes of the others ask for {tuple(value.shape)}"
-        for name, value in wanted.items()
-        if name in state and state[name].shape != value.shape
-    ]
-    problems += [f"unknown {name} {tuple(value.shape)}" for name, value in state.items() if name not in wanted]
-    problems += [f"{name} holds NaN or Inf" for name, value in state.items() if not bool(torch.isfinite(value).all())]
-    if problems:
-        more = f"\n  … and {len(problems) - SHOWN} more" if len(problems) > SHOWN else ""
-        raise ExportError(
-            f"{where} does not fit the network it seems to hold:\n  " + "\n  ".join(problems[:SHOWN]) + more
-        )
+    shapes = {name: tuple(value.shape) for name, value in wanted.items()}
+    require_fit(shapes, state, where, "the network it seems to hold")
     for prefix, part in model.upstream_parts().items():
         part.load_state_dict({name: state[prefix + name] for name in part.state_dict()})

@@ -11,15 +11,14 @@ from typing import IO, Any
 from torch import Tensor
 
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint, require_fit, tensors_of
+from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.jasper.config import ModelConfig, parse_config
-from tritone.families.jasper.names import from_nemo_names, tensor_shapes, todays_names
+from tritone.families.jasper.names import TRAINING, from_nemo_names, tensor_shapes, todays_names
 from tritone.families.jasper.nemo import read_nemo_config
 from tritone.families.nemo.archive import NEMO_SUFFIX, open_weights, read_yaml
 
 MAX_CONFIG_BYTES = 16 * 2**20
 STATE, EMA_STATE = "state_dict", "ema_state_dict"
-EXPECTED = f"a dict of tensors, or {STATE} and {EMA_STATE} in it"
 
 
 @dataclass(frozen=True)
@@ -59,12 +58,10 @@ def read_weights(path: Path, *, ema: bool = True) -> Weights:
     """
     if path.suffix == NEMO_SUFFIX and path.is_file():
         with open_weights(path) as file:
-            return Weights(todays_names(from_nemo_names(tensors_of(_load(path, file), path, EXPECTED))), averaged=False)
-    content = _load(path)
-    averaged = bool(ema and isinstance(content, Mapping) and content.get(EMA_STATE))
-    if isinstance(content, Mapping) and (STATE in content or averaged):
-        content = content[EMA_STATE if averaged else STATE]
-    return Weights(todays_names(tensors_of(content, path, EXPECTED)), averaged)
+            state = state_of(_load(path, file), path).tensors
+            return Weights(todays_names(from_nemo_names(without(state, TRAINING))), averaged=False)
+    found = state_of(_load(path), path, averaged=ema)
+    return Weights(todays_names(without(found.tensors, TRAINING)), found.averaged)
 
 
 def _load(path: Path, file: IO[bytes] | None = None) -> Any:

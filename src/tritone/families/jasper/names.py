@@ -14,15 +14,14 @@ from tritone.families.jasper.config import BlockConfig, ModelConfig
 Shape = tuple[int, ...]
 
 OLD_PREFIXES = (("jasper_encoder.encoder.", "encoder.layers."), ("jasper_decoder.decoder_layers.", "decoder.layers."))
-OLD_EXTRAS = ("acoustic_model.", "audio_preprocessor.")
-PARALLEL = "module."  # before names of models that were saved as they trained on several GPUs
+TRAINING = ("acoustic_model.*", "audio_preprocessor.*", "preprocessor.*", "spec_augmentation.*", "loss.*")
+"""What may be left out: features, which the config says, augmentation and loss."""
 NEMO_PARTS = (
     ("encoder.encoder", "encoder.layers"),
     ("decoder.decoder_layers", "decoder.layers"),
     ("conv.weight", "weight"),
 )
 NORM = ("weight", "bias", "running_mean", "running_var")  # of a batch norm; of others the first two
-COUNTER = "num_batches_tracked"  # matters in training alone
 
 
 def convolution_names(block: BlockConfig, layer: int, repeat: int, quartznet_names: bool) -> tuple[list[str], str]:
@@ -69,12 +68,9 @@ def _norm(name: str, block: BlockConfig) -> Iterator[tuple[str, Shape]]:
 
 
 def todays_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict of the first release under the names of the second; any other as it is. Counters are left out."""
+    """A state dict of the first release under the names of the second; any other as it is."""
     result = {}
     for name, value in state.items():
-        name = name.removeprefix(PARALLEL)
-        if name.startswith(OLD_EXTRAS) or name.endswith(f".{COUNTER}"):
-            continue
         for old, new in OLD_PREFIXES:
             name = re.sub(f"^{re.escape(old)}", new, name)
         result[name] = value
@@ -85,8 +81,6 @@ def from_nemo_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The state dict of a .nemo archive under upstream's names, as upstream's converter renames it."""
     result = {}
     for name, value in state.items():
-        if "preproc" in name:
-            continue
         for old, new in NEMO_PARTS:
             name = name.replace(old, new)
         result[name] = value

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tritone.bundle.manifest import Precision
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint, require_fit, tensors_of
+from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.export.precision import DTYPES, as_dtype, compute_wide
 from tritone.families.export.tokens import BLANK, pieces_of, tokens_of
 from tritone.families.layers.log_mel import LogMelConfig
@@ -23,8 +23,9 @@ from tritone.families.nemo.config import ModelConfig, parse_config
 from tritone.families.nemo.encoder import ConformerEncoder
 from tritone.families.nemo.transducer import Joint, Predictor
 
-PARTS = ("encoder.", "decoder.", "joint.", "ctc_decoder.")  # of a state dict, that are computed with
 COUNTER = ".num_batches_tracked"  # matters in training alone
+# What may be left out: the filters and the window of features, which the config says, too; augmentation, loss, scores.
+TRAINING = ("preprocessor.*", "spec_augmentation.*", "spec_augment.*", "loss.*", "ctc_loss.*", "wer.*", "ctc_wer.*")
 BANDS = "preprocessor.featurizer.fb"  # (1, bins, DFT bins), the filters that upstream computes with
 MAX_BANDS_DIFFERENCE = 1e-4  # librosa's are at most 0.03; in float32 two ways to compute them differ by 1e-8
 
@@ -87,7 +88,7 @@ class NemoModel(nn.Module):
         """
         with torch.device("meta"):  # what a config asks for takes no memory before it is known to be there
             model = cls(config, num_tokens)
-        kept = {name: value for name, value in state.items() if name.startswith(PARTS) and not name.endswith(COUNTER)}
+        kept = without(state, TRAINING)
         wanted = {name: tuple(value.shape) for name, value in model.upstream_state().items()}
         require_fit(wanted, kept, origin, "its config")
         for prefix, part in model.upstream_parts().items():
@@ -137,7 +138,7 @@ def read_archive(path: Path) -> tuple[NemoModel, list[str]]:
             usual=f"{NEMO_SUFFIX} archive",
             file=file,
         )
-    state = tensors_of(loaded, path, "a dict of tensors")
+    state = state_of(loaded, path).tensors
     if BANDS in state:
         _check_bands(state[BANDS], config.features, path)
     return NemoModel.of(config, len(tokens) - 1, state, str(path)), tokens

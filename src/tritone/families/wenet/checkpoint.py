@@ -5,7 +5,6 @@ sizes are checked.
 """
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -13,11 +12,13 @@ import yaml
 from torch import Tensor
 
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint, require_fit
+from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.wenet.config import ModelConfig, parse_config
 from tritone.families.wenet.model import AsrModel
 
 MAX_TEXT_BYTES = 64 * 2**20
+# What may be left out: position tables are computed, concat_linear layers were never used, losses have no part in it.
+TRAINING = ("*.pe", "*.concat_linear*", "criterion_att.*", "ctc.ctc_loss.*")
 VARIANCE_FLOOR = 1e-20  # upstream's floor under the variance of a feature bin
 
 
@@ -44,23 +45,15 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def read_state_dict(path: Path) -> dict[str, Tensor]:
-    """Read a flat state dict of tensors.
+    """Read a state dict of tensors, see `state_of`.
 
     Raises:
-        ExportError: no such file, not a checkpoint, holds more than plain tensors, or is wrapped in another dict.
+        ExportError: no such file, not a checkpoint, or it holds more than plain tensors.
     """
     state = load_checkpoint(
         path, plain="Save the bare state dict: torch.save(model.state_dict(), path).", usual="final.pt"
     )
-    if not isinstance(state, Mapping):
-        raise ExportError(f"checkpoint {path} holds a {type(state).__name__}, expected a dict of tensors")
-    wrong = [str(name) for name, value in state.items() if not isinstance(value, Tensor)]
-    if wrong:
-        raise ExportError(
-            f"checkpoint {path} should be a flat dict of tensors, but holds {', '.join(wrong[:5])} as something else; "
-            "if the weights are inside one of these, save that part alone"
-        )
-    return {str(name): value for name, value in state.items()}
+    return state_of(state, path).tensors
 
 
 def read_cmvn(path: Path, is_json: bool) -> tuple[Tensor, Tensor]:
@@ -115,17 +108,6 @@ def read_units(path: Path, vocab_size: int) -> list[str]:
     return [tokens[index] for index in range(vocab_size)]
 
 
-def _ignorable(name: str, has_decoder: bool) -> bool:
-    # Position tables are computed, concat_linear layers were never used, counters matter in training alone.
-    return (
-        name.endswith(".pe")
-        or ".concat_linear" in name
-        or name.endswith(".num_batches_tracked")
-        or not name.startswith(("encoder.", "ctc.", "decoder."))
-        or (not has_decoder and name.startswith("decoder."))
-    )
-
-
 def _find_cmvn(config: ModelConfig, given: Path | None, folder: Path) -> Path:
     if given is not None:
         return given
@@ -153,7 +135,7 @@ def load_model(config: ModelConfig, checkpoint: Path, cmvn: Path | None = None) 
     state = read_state_dict(checkpoint)
     model = AsrModel(config)
     wanted = {name: value for name, value in model.state_dict().items() if not name.endswith(".num_batches_tracked")}
-    found = {name: value for name, value in state.items() if not _ignorable(name, config.decoder is not None)}
+    found = without(state, TRAINING if config.decoder is not None else (*TRAINING, "decoder.*"))
     if config.uses_cmvn and "encoder.global_cmvn.mean" not in found:
         mean, istd = read_cmvn(_find_cmvn(config, cmvn, checkpoint.parent), config.cmvn_is_json)
         found |= {"encoder.global_cmvn.mean": mean, "encoder.global_cmvn.istd": istd}

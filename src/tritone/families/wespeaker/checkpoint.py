@@ -13,13 +13,12 @@ import torch
 from torch import Tensor
 
 from tritone.errors import ExportError
-from tritone.families.export.checkpoint import load_checkpoint, require_fit
+from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.wespeaker.config import ModelConfig, parse_config, read_yaml
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
-from tritone.families.wespeaker.names import COUNTER, FRONT_END, PROJECTION, tensor_shapes
+from tritone.families.wespeaker.names import FRONT_END, PROJECTION, tensor_shapes
 
 MAX_CHECKPOINT_BYTES = 4 * 2**30
-STATE = "state_dict"
 
 
 @dataclass(frozen=True)
@@ -40,7 +39,7 @@ def read_config(path: Path) -> ModelConfig:
 
 
 def read_weights(path: Path) -> Weights:
-    """Read a checkpoint's tensors: a bare state dict, or one under `state_dict`.
+    """Read a checkpoint's tensors, see `state_of`; counters of batches are left out.
 
     Raises:
         ExportError: no such file, not a checkpoint, it holds more than plain tensors and numbers, or it has a learned
@@ -51,46 +50,19 @@ def read_weights(path: Path) -> Weights:
     content = load_checkpoint(
         path, plain="Save the bare state dict: torch.save(model.state_dict(), path).", usual="avg_model.pt"
     )
-    if isinstance(content, Mapping) and STATE in content:
-        content = content[STATE]
-    if not isinstance(content, Mapping):
-        raise ExportError(f"checkpoint {path} holds a {type(content).__name__} in place of a dict of tensors")
-    state = {str(name): value for name, value in content.items()}
+    state = state_of(content, path).tensors
     if learned := [name for name in state if name.startswith(FRONT_END)]:
         raise ExportError(
             f"checkpoint {path} has a learned front end ({learned[0]} and {len(learned) - 1} more); "
             "models on filterbanks (fbank) can be exported, and no others"
         )
-    ignored = tuple(name for name in state if name.startswith(PROJECTION))
-    # Averaging divides everything, also what may be no tensor afterwards.
-    kept = {name: value for name, value in state.items() if name not in ignored and not name.endswith(COUNTER)}
-    if wrong := [name for name, value in kept.items() if not _is_plain(value)]:
-        raise ExportError(
-            f"checkpoint {path}: expected a dict of tensors, or {STATE} in it; {', '.join(wrong[:5])} "
-            "are something else (sparse, quantized and empty ones are none of these)"
-        )
-    counters = {
-        name: value.to(torch.int64)
-        for name, value in state.items()
-        if name.endswith(COUNTER) and name not in ignored and _is_plain(value) and value.numel() == 1
-    }
-    return Weights({**kept, **counters}, ignored)
-
-
-def _is_plain(value: object) -> bool:
-    """Whether it is a tensor of numbers in memory."""
-    return (
-        isinstance(value, Tensor)
-        and value.layout == torch.strided
-        and value.device.type == "cpu"
-        and not value.is_quantized
-    )
+    kept = without(state, (f"{PROJECTION}*",))
+    return Weights(kept, tuple(name for name in state if name.startswith(PROJECTION)))
 
 
 def check_state(config: ModelConfig, state: Mapping[str, Tensor], origin: str) -> None:
-    """Compare tensors with a config, counters of batches aside; errors as of `require_fit`."""
-    found = {name: value for name, value in state.items() if not name.endswith(COUNTER)}
-    require_fit(tensor_shapes(config), found, origin, f"{config.name} of its config")
+    """Compare tensors with a config; errors as of `require_fit`."""
+    require_fit(tensor_shapes(config), state, origin, f"{config.name} of its config")
 
 
 def load_network(config: ModelConfig, checkpoint: Path) -> tuple[SpeakerNetwork, tuple[str, ...]]:
