@@ -28,7 +28,7 @@ def require_shapes(
     """
     problems = [f"missing {name} {shape}" for name, shape in wanted.items() if name not in found]
     problems += [
-        f"{name} is {found[name]}, the config asks for {shape}"
+        f"{name} is {found[name]}, the network asks for {shape}"
         for name, shape in wanted.items()
         if name in found and found[name] != shape
     ]
