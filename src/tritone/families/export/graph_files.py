@@ -27,9 +27,11 @@ from tritone.families.export.torch_program import rounded, save_program
 from tritone.families.export.torch_script import save_script
 from tritone.families.onnx.choice import even_or_any
 from tritone.families.onnx.int8 import quantise_products
+from tritone.families.onnx.large import WeightFile, beside
 from tritone.families.onnx.writer import export_graph, named, save_graphs
 from tritone.runtime import RUNTIMES, Graph, open_graph
 
+WEIGHTS = ".weights"  # of all graphs, until their files are written
 MAX_DIFFERENCE = 1e-3  # natural-log units, or a share; float32 noise of a deep model stays one to two orders below
 
 
@@ -59,11 +61,20 @@ class GraphFiles:
     artifacts: list[Artifact] = field(default_factory=list)
     differences: dict[str, float] = field(default_factory=dict)
     drifts: dict[str, Movement] = field(default_factory=dict)
+    _weights: WeightFile = field(init=False, repr=False)
+    _exact: dict[Role, float] = field(default_factory=dict, init=False)
 
     def write(self) -> None:
         """Write all graphs that the options ask for, and say which of them cannot be had."""
+        with WeightFile(self.writer.folder / WEIGHTS) as self._weights:
+            try:
+                self._write_planned()
+            finally:
+                self._weights.path.unlink()
+
+    def _write_planned(self) -> None:
         planned = self.options.planned
-        if any(set(precisions) - {"fp32"} for precisions in planned.values()):
+        if self.options.check and any(set(precisions) - {"fp32"} for precisions in planned.values()):
             _ = self._recordings  # what cannot be read is found out before anything is traced
         for runtime, made in planned.items():
             if left_out := [each for each in self.options.precisions if each not in made]:
@@ -83,11 +94,12 @@ class GraphFiles:
         if precision == "fp16":
             for role, graph in self.model.graphs_in(precision, True).items():
                 self.options.progress(f"tracing {role}{infix}.onnx")
-                models[role] = _translated(graph)
+                models[role] = _translated(graph, self._weights)
         else:
             for role, model in self._exact_onnx.items():
                 graph = self.model.graphs[role]
                 if precision == "int8" and graph.quantised:
+                    self.options.progress(f"making int8 of {role}.onnx")
                     keep = named(model, self._constants)
                     models[role] = quantise_products(model, keep, single_rows=graph.single_rows_in_int8)
                 else:
@@ -96,6 +108,7 @@ class GraphFiles:
         weights = f"weights{infix}.bin"
         # What is left in float32 of an fp16 graph is meant to be.
         storage = "fp32" if precision == "fp16" else self.options.weight_storage
+        self.options.progress(f"writing {weights}")
         save_graphs(
             {f"{role}{infix}.onnx": model for role, model in models.items()}, folder, weights, storage, self._constants
         )
@@ -119,10 +132,14 @@ class GraphFiles:
         for role, graph in self.model.graphs.items():
             name = f"{role}.onnx"
             self.options.progress(f"tracing {name}")
-            models[role] = _translated(graph)
+            models[role] = _translated(graph, self._weights)
+            if not self.options.check:
+                continue
+            self.options.progress(f"checking {name}")
             path = self.writer.folder / f".{name}"
-            path.write_bytes(models[role].SerializeToString())
-            _require_exact(name, difference(graph, open_graph(path), name), "torch, onnx and onnxruntime")
+            path.write_bytes(beside(models[role]).SerializeToString())
+            self._exact[role] = difference(graph, open_graph(path), name)
+            _require_exact(name, self._exact[role], "torch, onnx and onnxruntime")
             path.unlink()
         return models
 
@@ -143,7 +160,8 @@ class GraphFiles:
                 save_script(source, path, *described)
             opened = open_graph(path)
             self._measure(role, name, opened, precision)
-            _require_exact(name, difference(source, opened, name), "torch")
+            if self.options.check:
+                _require_exact(name, difference(source, opened, name), "torch")
             self.artifacts.append(
                 self.writer.artifact(
                     role,
@@ -156,6 +174,11 @@ class GraphFiles:
 
     def _measure(self, role: Role, name: str, opened: Graph, precision: Precision) -> None:
         """Compare an opened graph with float32, and refuse it if it drifts too far."""
+        if not self.options.check:
+            return
+        if precision == "fp32" and name == f"{role}.onnx" and self.options.weight_storage == "fp32":
+            self.differences[name] = self._exact[role]  # of the same graph with the same weights
+            return
         self.differences[name] = difference(self.model.graphs[role], opened, name)
         if precision == "fp32":
             return
@@ -186,10 +209,10 @@ class GraphFiles:
         return [array for graph in self.model.graphs.values() for array in graph.constants]
 
 
-def _translated(graph: ExportableGraph) -> onnx.ModelProto:
+def _translated(graph: ExportableGraph, weights: WeightFile) -> onnx.ModelProto:
     described = graph.example(), graph.outputs, graph.dynamic, graph.metadata
-    model, even = export_graph(graph, *described), graph.evenly()
-    return model if even is None else even_or_any(graph, export_graph(even, *described), model)
+    model, even = export_graph(graph, *described, weights=weights), graph.evenly()
+    return model if even is None else even_or_any(graph, export_graph(even, *described, weights=weights), model)
 
 
 def _require_exact(name: str, difference: float, packages: str) -> None:

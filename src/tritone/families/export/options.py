@@ -83,6 +83,13 @@ class ExportOptions:
         Option("Largest change of probability per frame, 0 to 1, of such a graph. Default: 0.05.", least=0),
     ] = None
     force: Annotated[bool, Option("Write such a graph even if it drifts more.")] = False
+    check: Annotated[
+        bool,
+        Option(
+            "Compare each graph with the network before it is written; without, a graph that is wrong is not found.",
+            names=("--check/--no-check",),
+        ),
+    ] = True
     progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
+import torch
+
 from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
 from tritone.families.export.drift import Drift
@@ -53,8 +55,10 @@ class WhisperModel(ExportedModel):
         self.dims, self.special, self.tokens = found.dims, found.special, found.tokens
         self.sources, self.notes = found.sources, found.notes
         self.choices = {}
-        self.network = Network(found.dims).eval()
-        self.network.load_state_dict({name: value.float() for name, value in found.state.items()})
+        with torch.device("meta"):  # the checkpoint's tensors are taken as they are
+            self.network = Network(found.dims)
+        self.network.load_state_dict({name: value.float() for name, value in found.state.items()}, assign=True)
+        self.network.eval().requires_grad_(False)
 
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs:
         network = self.network
