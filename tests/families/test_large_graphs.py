@@ -10,9 +10,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tritone.errors import ExportError
 from tritone.families.export.exportable import Run, UtteranceGraph, difference, utterances
+from tritone.families.onnx import source
+from tritone.families.onnx.builder import Builder
 from tritone.families.onnx.int8 import quantise_products
-from tritone.families.onnx.large import WeightFile, array_of, beside, is_large
+from tritone.families.onnx.large import WeightFile, array_of, beside, is_large, write
 from tritone.families.onnx.writer import export_graph, save_graphs
 from tritone.runtime import open_graph
 
@@ -93,6 +96,31 @@ def test_weights_in_a_file_are_those_of_the_network_and_each_is_there_once(tmp_p
     for one, other in zip(again.graph.initializer, inline.graph.initializer, strict=True):
         np.testing.assert_array_equal(array_of(one), array_of(other))
     assert [entry.value for entry in beside(again).graph.initializer[-1].external_data][:1] == ["again"]
+
+
+def test_a_strangers_graph_with_large_weights_is_read_and_written_without_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    graph = wide(64, 256, 2)
+    written(graph, tmp_path)
+    monkeypatch.setattr(source, "MAX_BYTES", 10_000)  # what stands for 2 GB
+    found = source.read_source(tmp_path / "wide.onnx")
+    assert is_large(found.model)
+    builder = Builder()
+    for name in ("waveform", "num_samples"):
+        builder.op("Identity", name, output=f"net.{name}")
+    builder.embed(found.model)
+    builder.op("Identity", "net.log_probs", output="log_probs")
+    whole = builder.model(
+        {"waveform": (onnx.TensorProto.FLOAT, ["rows", "samples"]), "num_samples": (onnx.TensorProto.INT64, ["rows"])},
+        {"log_probs": (onnx.TensorProto.FLOAT, ["rows", "samples", 64])},
+        {},
+    )
+    assert write(whole, tmp_path / "whole.onnx") == ["whole.onnx", "whole.weights.bin"]
+    assert difference(graph, open_graph(tmp_path / "whole.onnx"), "whole.onnx") < 1e-5
+    (tmp_path / "weights.bin").write_bytes((tmp_path / "weights.bin").read_bytes()[:-1000])
+    with pytest.raises(ExportError, match="not a valid ONNX graph"):
+        source.read_source(tmp_path / "wide.onnx")
 
 
 @pytest.mark.slow

@@ -98,6 +98,35 @@ def is_large(model: onnx.ModelProto) -> bool:
     )
 
 
+def point_into(model: onnx.ModelProto, folder: Path) -> None:
+    """Have a graph that was read without its weights name their files by whole paths, in place.
+
+    Raises:
+        ValueError: a tensor lies beyond the end of its file.
+    """
+    for graph in inner_graphs(model.graph):
+        for tensor in graph.initializer:
+            if tensor.data_location != TensorProto.EXTERNAL:
+                continue
+            for entry in tensor.external_data:
+                if entry.key == "location":
+                    entry.value = str((folder / entry.value).resolve())
+            array_of(tensor)
+
+
+def write(model: onnx.ModelProto, path: Path) -> list[str]:
+    """Write a graph, and weights that it has in files to one beside it; the names of what was written."""
+    names = [path.name]
+    if is_large(model):
+        names.append(f"{path.stem}.weights.bin")
+        with WeightFile(path.parent / names[1]) as weights:
+            for graph in inner_graphs(model.graph):
+                for tensor in graph.initializer:
+                    weights.keep(tensor, array_of(tensor), names[1])
+    path.write_bytes(model.SerializeToString())
+    return names
+
+
 def check(model: onnx.ModelProto) -> None:
     """Check a graph; one whose weights are in a file is checked when it is written, see `check_file`."""
     if not is_large(model):
