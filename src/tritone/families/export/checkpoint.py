@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from tritone.errors import ExportError
+from tritone.runtime.checkpoints import recognise
 
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 SHOWN = 20  # problems in one message
@@ -57,6 +58,8 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
     """
     if not path.is_file():
         raise ExportError(f"checkpoint not found: {path}")
+    if file is None:
+        refuse_foreign(path)
     try:
         # A training checkpoint is several times as large as what is read of it.
         mapped = file is None and zipfile.is_zipfile(path)
@@ -71,6 +74,16 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
             f"checkpoint {path} is not a readable torch file ({type(error).__name__}: {error}). Give the {usual} that "
             "training wrote."
         ) from error
+
+
+def refuse_foreign(path: Path) -> None:
+    """Refuse a file or folder in a form that no family reads, with what it is and what would be needed.
+
+    Raises:
+        ExportError: it is one: of whisper.cpp, MLX, PEFT, SenseVoice, CTranslate2 without Whisper.
+    """
+    if path.exists() and (known := recognise(path)) is not None and known.foreign:
+        raise ExportError(f"{path} cannot be exported: {known.sentence}")
 
 
 def state_of(content: Any, path: Path, *, averaged: bool = True, prefixes: Sequence[str] = PREFIXES) -> State:

@@ -13,6 +13,7 @@ import torch
 
 from tritone.audio import Waveform
 from tritone.bundle.manifest import Encoder, Features, Precision, Role, Vocabulary
+from tritone.families.export.checkpoint import refuse_foreign
 from tritone.families.export.drift import Drift
 from tritone.families.export.exportable import ExportableGraph, Graphs
 from tritone.families.export.frame import ExportedModel, write_bundle
@@ -50,6 +51,7 @@ class WhisperModel(ExportedModel):
     def __init__(self, options: WhisperOptions) -> None:
         """Read the files that the options name."""
         options.progress("reading the checkpoint")
+        refuse_foreign(options.checkpoint)
         found = read_checkpoint(options.checkpoint, options.tokens)
         self.options = options
         self.dims, self.special, self.tokens = found.dims, found.special, found.tokens
