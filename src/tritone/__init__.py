@@ -110,6 +110,7 @@ def load(
     lm_weight: float | None = None,
     word_bonus: float = 0.0,
     hotwords: "str | os.PathLike[str] | Mapping[str, float] | None" = None,
+    language: str = "",
     blank_penalty: float = 0.0,
     temperature: float = 1.0,
     max_symbols: int | None = None,
@@ -132,8 +133,8 @@ def load(
         compile: sizes of calls to compile the network for, `auto` or such as `64x10,1x16.7` (rows x seconds), unless
             this machine has done so before; with None what was compiled before is used. For runtime `torch`.
         max_audio_s: the longest audio that the model gets at once, in seconds; `transcribe` cuts what is longer.
-        search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, blank_penalty, temperature, max_symbols,
-            max_states, max_contexts: how to search, see `SearchOptions`; a call may ask for others.
+        search, beam, nbest, ctc_weight, reverse_weight, lm_weight, word_bonus, language, blank_penalty, temperature,
+            max_symbols, max_states, max_contexts: how to search, see `SearchOptions`; a call may ask for others.
         lm: an n-gram language model, ARPA or KenLM binary, for all but greedy search.
         lm_unit: what its words are: `word`, `token`, or `auto` to find out.
         hotwords: phrases and their weights; a file of them, or text as in a request.
@@ -174,6 +175,7 @@ def load(
         lm_weight=lm_weight,
         word_bonus=word_bonus,
         hotwords=load_hotwords(hotwords),
+        language=language,
         blank_penalty=blank_penalty,
         temperature=temperature,
         max_symbols=max_symbols,

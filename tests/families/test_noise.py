@@ -16,6 +16,7 @@ from tritone.errors import ExportError
 from tritone.families.export.exportable import ExportableGraph
 from tritone.families.export.networks import Networks
 from tritone.families.export.noise import InFloat64, Reference
+from tritone.families.onnx.large import WeightFile, beside
 from tritone.families.whisper.export import WhisperModel
 from tritone.families.whisper.onnx_graphs import HIDDEN
 from tritone.families.whisper.options import WhisperOptions
@@ -39,10 +40,11 @@ def networks(model: WhisperModel) -> Networks:
 
 def written(model: WhisperModel, role: Role, precision: Precision, path: Path, sabotage: Sabotage | None) -> Graph:
     """The graph of a role, opened; a sabotage changes some of its constants."""
-    graph = model.onnx_graph(role, precision)
+    with WeightFile(path / "weights") as weights:
+        graph = beside(model.onnx_graph(role, precision, weights))
     if sabotage is not None:
         tensors = {each.name: each for each in graph.graph.initializer}
-        changed = sabotage({name: numpy_helper.to_array(each) for name, each in tensors.items()})
+        changed = sabotage({name: numpy_helper.to_array(each, str(path)) for name, each in tensors.items()})
         assert changed, "nothing was found to be changed"
         for name, value in changed.items():
             assert value.shape == tuple(tensors[name].dims)

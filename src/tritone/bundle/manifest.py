@@ -100,6 +100,8 @@ class Encoder(_Part):
     a network may emit a token some frames after its sound: without a tail, a word cut off right at its end is lost.
     `equal_lengths`: what the graph says of an utterance depends on the padding after it, so that all rows of a call
     must be of one length. `output_dim`: of what it gives for each frame, or for the utterance if it is an embedding.
+    `languages`: of a graph that is told the language of each utterance, the numbers that it takes, by language;
+    `language`: the one that it is told where nobody names one.
     """
 
     subsampling_rate: Positive
@@ -107,6 +109,14 @@ class Encoder(_Part):
     min_samples: Positive
     tail_samples: NonNegative = 0
     equal_lengths: bool = False
+    languages: dict[Annotated[str, Field(pattern=r"^[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}$")], NonNegative] = {}
+    language: str = ""
+
+    @model_validator(mode="after")
+    def _knows_its_language(self) -> "Encoder":
+        if (self.language in self.languages) != bool(self.languages):
+            raise ValueError(f"encoder.language is {self.language!r}, which is not one of encoder.languages")
+        return self
 
 
 class Vocabulary(_Part):

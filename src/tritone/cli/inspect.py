@@ -14,12 +14,12 @@ def inspect(
         str,
         typer.Argument(
             metavar="PATH",
-            help="Bundle (folder or name), model repository or one model of it, ONNX, TorchScript or .pt2 file.",
+            help="Bundle (folder or name), model repository or one model of it, ONNX, TorchScript, .pt2, checkpoint.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain a bundle, a model repository or a graph.
+    """Explain a bundle, a model repository, a graph or a checkpoint: what it is, and which command exports it.
 
     Nothing of it is run, so it is safe for files of strangers. Exit code 1 if a bundle is damaged.
     """

@@ -166,6 +166,7 @@ class OfflinePipeline:
             [jobs[index][0] for index in audible],
             lambda indices: self.searching.outputs(options_of(indices)),
             (lambda *call: calls.append(call)) if self.searching.waits_for_all else search,
+            [jobs[index][1].language for index in audible],
         )
         if calls:
             start = time.perf_counter()

@@ -31,6 +31,7 @@ DEFAULT_BEAMS: Mapping[SearchMode, int] = {
 }
 MAX_BEAM = 128  # of a request: the work grows with it, and other requests wait for it
 MAX_SYMBOLS = 10  # of one frame: with a large blank penalty every frame has so many, and each takes a call
+MAX_LANGUAGE = 64  # characters of a language's name
 MAX_STATES = 1024  # of a fast beam search
 MAX_CONTEXTS = 64  # of it: in every frame the joiner runs for each, and the scorer for each of its tokens
 
@@ -40,6 +41,13 @@ MODE_HELP = (
     "modified-beam or fast-beam."
 )
 RULES = EndpointRules()
+
+
+def read_language(value: Any) -> str:
+    """A language as a request has it; models know different ones."""
+    if not isinstance(value, str) or len(value) > MAX_LANGUAGE:
+        raise ValueError(f"expected the name of a language, such as de-DE, got {str(value)[:MAX_LANGUAGE]!r}")
+    return value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +96,12 @@ class SearchFields:
         least=-MAX_WEIGHT,
         most=MAX_WEIGHT,
         modes=BEAM_MODES,
+    )
+    language: str = option(
+        "",
+        "Language of the audio, for models that are told it; the model's usual one if not given.",
+        values="one that the model knows, such as `de-DE` or `auto`",
+        read=read_language,
     )
     timestamps: bool = option(True, "Whether details have tokens and words with their times.")
     blank_penalty: float = option(

@@ -144,6 +144,8 @@ def test_the_manifest_tells_the_streaming_arithmetic(causal_bundle: Path) -> Non
         "min_samples": 6 * 160 + 400,
         "tail_samples": 0,
         "equal_lengths": False,
+        "language": "",
+        "languages": {},
     }
     streaming = manifest["streaming"]
     assert (streaming["chunk_size"], streaming["left_chunks"], streaming["flexible"]) == (4, 3, True)

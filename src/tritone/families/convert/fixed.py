@@ -8,8 +8,8 @@ same; importing it loads torch.
 
 import onnx
 
+from tritone.families.onnx.large import inner_graphs
 from tritone.families.onnx.source import Source
-from tritone.families.onnx.storage import inner_graphs
 from tritone.runtime.shapes import Shapes
 
 

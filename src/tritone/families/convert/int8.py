@@ -21,7 +21,8 @@ from tritone.errors import ExportError
 from tritone.families.convert.calls import InputFiles, input_specs
 from tritone.families.convert.chosen import by_type_and_name
 from tritone.families.onnx.int8 import quantise_products
-from tritone.families.onnx.storage import compress, inner_graphs
+from tritone.families.onnx.large import inner_graphs
+from tritone.families.onnx.storage import compress
 
 STATIC = ("Conv", "ConvTranspose", "Gemm", "MatMul")
 """Operators that have most of the arithmetic. Norms, softmax and sums stay float32."""

@@ -14,7 +14,7 @@ import onnx
 from onnx import defs, helper, inliner, version_converter
 
 from tritone.errors import ExportError
-from tritone.families.onnx.storage import inner_graphs
+from tritone.families.onnx.large import inner_graphs
 
 ONNX = ("", "ai.onnx")
 

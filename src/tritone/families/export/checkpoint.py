@@ -13,6 +13,7 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.fit import require_shapes
+from tritone.runtime.checkpoints import refuse_foreign
 
 NUMBERS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -57,6 +58,8 @@ def load_checkpoint(path: Path, *, plain: str, usual: str, file: IO[bytes] | Non
     """
     if not path.is_file():
         raise ExportError(f"checkpoint not found: {path}")
+    if file is None:
+        refuse_foreign(path)
     try:
         # A training checkpoint is several times as large as what is read of it.
         mapped = file is None and zipfile.is_zipfile(path)

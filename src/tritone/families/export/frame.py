@@ -24,6 +24,7 @@ from tritone.families.export.drift import Movement
 from tritone.families.export.graph_files import GraphFiles, Part
 from tritone.families.export.options import ExportOptions, RecognizerOptions
 from tritone.families.export.report import Choice, ExportReport, bundle_bytes, provenance
+from tritone.families.onnx.large import WeightFile
 from tritone.pipelines.memory import record
 from tritone.runtime import Graph
 
@@ -80,12 +81,12 @@ class ExportedModel(ABC):
 
         return Networks(self)
 
-    def onnx_graph(self, role: Role, precision: Precision) -> onnx.ModelProto:
-        """The graph of a role as ONNX, in fp32 or fp16."""
+    def onnx_graph(self, role: Role, precision: Precision, weights: WeightFile) -> onnx.ModelProto:
+        """The graph of a role as ONNX, in fp32 or fp16, with its weights in a file."""
         from tritone.families.export.networks import translated
 
         graphs = self.graphs if precision == "fp32" else self._in_halves
-        return translated(graphs[role])
+        return translated(graphs[role], weights)
 
     @cached_property
     def _in_halves(self) -> "Graphs":

@@ -25,11 +25,15 @@ from tritone.errors import ExportError
 from tritone.families.export.drift import Movement, read_recordings
 from tritone.families.export.options import PRECISIONS, ExportOptions
 from tritone.families.onnx.int8 import LARGEST_FINE_LEVEL, LARGEST_LEVEL, quantise_products
+from tritone.families.onnx.large import WeightFile, beside
 from tritone.families.onnx.writer import named, save_graphs
 from tritone.runtime import RUNTIMES, Graph, open_graph
 
 if TYPE_CHECKING:
     from tritone.families.export.networks import Networks
+    from tritone.families.export.noise import Distance
+
+WEIGHTS = ".weights"  # of all graphs, until their files are written
 
 
 class Part(Protocol):
@@ -62,7 +66,7 @@ class Model(Protocol):
     @property
     def networks(self) -> "Networks | None": ...
 
-    def onnx_graph(self, role: Role, precision: Precision) -> onnx.ModelProto: ...
+    def onnx_graph(self, role: Role, precision: Precision, weights: WeightFile) -> onnx.ModelProto: ...
 
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement: ...
 
@@ -85,14 +89,23 @@ class GraphFiles:
     differences: dict[str, float] = field(default_factory=dict)
     drifts: dict[str, Movement] = field(default_factory=dict)
     refused: list[str] = field(default_factory=list)
+    _weights: WeightFile = field(init=False, repr=False)
+    _exact: dict[Role, "Distance"] = field(default_factory=dict, init=False)
 
     def write(self) -> None:
         """Write all graphs that the options ask for, and say which of them cannot be had.
 
         A runtime all of whose precisions are refused gets float32.
         """
+        with WeightFile(self.writer.folder / WEIGHTS) as self._weights:
+            try:
+                self._write_planned()
+            finally:
+                self._weights.path.unlink()
+
+    def _write_planned(self) -> None:
         planned = self.options.planned
-        if any(set(precisions) - {"fp32"} for precisions in planned.values()):
+        if self.options.check and any(set(precisions) - {"fp32"} for precisions in planned.values()):
             _ = self._recordings  # what cannot be read is found out before anything is traced
         for runtime, made in planned.items():
             if left_out := [each for each in self.options.precisions if each not in made]:
@@ -129,11 +142,12 @@ class GraphFiles:
         if precision == "fp16":
             for role in self.model.parts:
                 self.options.progress(f"making {role}{infix}.onnx")
-                models[role] = self.model.onnx_graph(role, precision)
+                models[role] = self.model.onnx_graph(role, precision, self._weights)
         else:
             for role, model in self._exact_onnx.items():
                 part = self.model.parts[role]
                 if precision == "int8" and part.quantised:
+                    self.options.progress(f"making int8 of {role}.onnx")
                     keep = named(model, self._constants)
                     largest = LARGEST_FINE_LEVEL if part.fine_int8 else LARGEST_LEVEL
                     models[role] = quantise_products(model, keep, single_rows=part.single_rows_in_int8, largest=largest)
@@ -166,11 +180,13 @@ class GraphFiles:
         for role in self.model.parts:
             name = f"{role}.onnx"
             self.options.progress(f"making {name}")
-            models[role] = self.model.onnx_graph(role, "fp32")
-            if (networks := self.model.networks) is not None:
+            models[role] = self.model.onnx_graph(role, "fp32", self._weights)
+            if self.options.check and (networks := self.model.networks) is not None:
+                self.options.progress(f"checking {name}")
                 path = self.writer.folder / f".{name}"
-                path.write_bytes(models[role].SerializeToString())
-                networks.require(role, name, networks.distance(role, name, open_graph(path)), "fp32")
+                path.write_bytes(beside(models[role]).SerializeToString())
+                self._exact[role] = networks.distance(role, name, open_graph(path))
+                networks.require(role, name, self._exact[role], "fp32")
                 path.unlink()
         return models
 
@@ -184,7 +200,8 @@ class GraphFiles:
         for role in self.model.parts:
             name = f"{role}{infix}{suffix}"
             self.options.progress(f"tracing {name}")
-            opened = networks.save(role, runtime, precision, self.writer.folder / name, narrow=narrow)
+            path, check = self.writer.folder / name, self.options.check
+            opened = networks.save(role, runtime, precision, path, narrow=narrow, check=check)
             self._measure(role, name, opened, precision, runtime, narrow=narrow)
             self.artifacts.append(
                 self.writer.artifact(
@@ -200,9 +217,13 @@ class GraphFiles:
         self, role: Role, name: str, opened: Graph, precision: Precision, runtime: Runtime, *, narrow: bool = False
     ) -> None:
         """Compare an opened graph with float32, and refuse it if it is off or drifts too far."""
+        if not self.options.check:
+            return
         networks = self.model.networks
         if networks is not None:
-            distance = networks.distance(role, name, opened)
+            # Of the same graph with the same weights it is known.
+            known = self._exact.get(role) if name == f"{role}.onnx" and self.options.weight_storage == "fp32" else None
+            distance = known or networks.distance(role, name, opened)
             self.differences[name] = distance.largest
             if precision != "fp32" and not math.isfinite(distance.largest):
                 raise DriftError(f"{name}: numbers of this model do not fit into {precision}; export another one.")

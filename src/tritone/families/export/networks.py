@@ -13,6 +13,7 @@ from tritone.families.export.noise import Distance, Reference, require_noise
 from tritone.families.export.torch_program import rounded, save_program
 from tritone.families.export.torch_script import save_script
 from tritone.families.onnx.choice import even_or_any
+from tritone.families.onnx.large import WeightFile
 from tritone.families.onnx.writer import export_graph
 from tritone.runtime import Graph, open_graph
 
@@ -32,11 +33,11 @@ class Model(Protocol):
     def graphs_in(self, precision: Precision, explicit: bool) -> Graphs: ...
 
 
-def translated(graph: ExportableGraph) -> onnx.ModelProto:
-    """A network as an ONNX graph, with its form for even batches if it has one."""
+def translated(graph: ExportableGraph, weights: WeightFile) -> onnx.ModelProto:
+    """A network as an ONNX graph whose weights are in a file, with its form for even batches if it has one."""
     described = graph.example(), graph.outputs, graph.dynamic, graph.metadata
-    model, even = export_graph(graph, *described), graph.evenly()
-    return model if even is None else even_or_any(graph, export_graph(even, *described), model)
+    model, even = export_graph(graph, *described, weights=weights), graph.evenly()
+    return model if even is None else even_or_any(graph, export_graph(even, *described, weights=weights), model)
 
 
 class Networks:
@@ -73,11 +74,14 @@ class Networks:
             network = self._narrow[1][role]
         require_noise(name, found, reference.noise(explained, network), explained, PACKAGES[runtime])
 
-    def save(self, role: Role, runtime: Runtime, precision: Precision, path: Path, *, narrow: bool) -> Graph:
+    def save(
+        self, role: Role, runtime: Runtime, precision: Precision, path: Path, *, narrow: bool, check: bool = True
+    ) -> Graph:
         """Write a program or a script, and open it.
 
         Args:
             narrow: store large float32 weights as float16, which programs alone can.
+            check: compare what was stored narrow with the network.
 
         Raises:
             ExportError: it does not reproduce the network.
@@ -91,7 +95,7 @@ class Networks:
         else:
             save_script(source, path, *described)
         opened = open_graph(path)
-        if narrow:
+        if narrow and check:
             reference = Reference(graph)
             noise = reference.noise("fp32", graph)
             require_noise(path.name, reference.distance(opened, path.name), noise, "fp32", PACKAGES[runtime])

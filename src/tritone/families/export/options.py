@@ -90,6 +90,13 @@ class ExportOptions:
             "without it was written."
         ),
     ] = False
+    check: Annotated[
+        bool,
+        Option(
+            "Compare each graph with the network before it is written; without, a graph that is wrong is not found.",
+            names=("--check/--no-check",),
+        ),
+    ] = True
     progress: Callable[[str], None] = lambda step: None
 
     def __post_init__(self) -> None:

@@ -6,6 +6,7 @@ What would change a result and is not computed here is refused by its name, and 
 have when this was written. Facts: NeMo, nemo/collections/asr/{modules,models,parts/submodules}, commit 8cfedd7.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, get_args
@@ -19,6 +20,7 @@ ConvNorm: TypeAlias = Literal["batch_norm", "layer_norm"]
 ContextStyle: TypeAlias = Literal["regular", "chunked_limited"]
 Activation: TypeAlias = Literal["relu", "tanh", "sigmoid"]
 
+LANGUAGE = re.compile(r"[A-Za-z]{2,8}(-[A-Za-z0-9]{1,8}){0,3}")
 MAX_LAYERS = 1000
 MAX_DURATION = 1024  # frames that one token may take
 MAX_DURATIONS = 256  # different ones
@@ -55,6 +57,43 @@ FEATURES_AS_HERE = {  # other values make other features
     "use_torchaudio": (False, None),
     "mel_norm": ("slaney",),
 }
+
+
+# What the class of a whole model is, by the end of its name.
+READ = (
+    *("EncDecCTCModel", "EncDecCTCModelBPE", "EncDecRNNTModel", "EncDecRNNTBPEModel", "EncDecHybridRNNTCTCModel"),
+    *("EncDecHybridRNNTCTCBPEModel", "EncDecRNNTBPEModelWithPrompt", "EncDecHybridRNNTCTCBPEModelWithPrompt"),
+)
+OTHER_MODELS = {
+    "EncDecMultiTaskModel": "Canary, an encoder with an attention decoder that is prompted with languages and tasks; "
+    "its decoder and its search would be needed here",
+    "SortformerEncLabelModel": "Sortformer, which says who speaks when; its transformer and labels of speakers would "
+    "be needed here",
+    "EncDecSpeakerLabelModel": "a speaker model such as TitaNet; its network would be needed here (speaker models of "
+    "WeSpeaker can be exported: tritone export wespeaker)",
+    "EncDecClassificationModel": "a classifier such as MarbleNet; its network would be needed here",
+    "EncDecFrameClassificationModel": "a classifier of frames, for voice activity; its network would be needed here",
+    "SALM": "a language model that hears; its language model would be needed here",
+}
+DEFAULTS_KEYS = (
+    *("enc_hidden", "pred_hidden", "joint_hidden", "tdt_durations", "num_tdt_durations"),
+    *("initialize_prompt_feature", "num_prompts", "prompt_dictionary"),
+)
+MAX_PROMPTS = 4096
+AUTO = "auto"  # the prompt of a model that shall find the language itself
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptConfig:
+    """A language as a part of what the encoder gives. `count`: of prompts; `ids`: their numbers by language."""
+
+    count: int
+    ids: Mapping[str, int]
+
+    @property
+    def default(self) -> str:
+        """The language where nobody names one."""
+        return AUTO if AUTO in self.ids else next(iter(self.ids))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,6 +181,7 @@ class ModelConfig:
     tokenizer: str | None
     transducer: TransducerConfig | None
     ctc: bool
+    prompts: PromptConfig | None = None
 
     @property
     def hybrid(self) -> bool:
@@ -156,6 +196,7 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
         ExportError: a key is missing, unknown or of the wrong type, or names something that this version cannot read.
     """
     whole = Section("config", content)
+    _check_target(whole)
     encoder = whole.section("encoder")
     target = str(encoder.get("_target_", ""))
     if "jasper" in encoder:
@@ -172,14 +213,81 @@ def parse_config(content: Mapping[str, Any]) -> ModelConfig:
             "read"
         )
     features = _features(whole.section("preprocessor", FEATURE_KEYS))
-    return ModelConfig(
+    found = ModelConfig(
         features=features,
         encoder=_encoder(whole.section("encoder", ENCODER_KEYS), features),
         labels=_labels(whole, decoder, has_joint),
         tokenizer=_tokenizer(whole),
         transducer=_transducer(whole, decoder) if has_joint else None,
         ctc=not has_joint or whole.get("aux_ctc", None) is not None,
+        prompts=_prompts(whole),
     )
+    _check_defaults(whole, found)
+    return found
+
+
+def _check_target(whole: Section) -> None:
+    """Refuse models of other classes; archives of old releases of NeMo do not name theirs."""
+    target = whole.get("target", None)
+    name = str(target).rpartition(".")[2]
+    if target is None or name in READ:
+        return
+    if name in OTHER_MODELS:
+        raise ExportError(f"target is {shown(target)}: this is {OTHER_MODELS[name]}")
+    raise ExportError(
+        f"target is {shown(target)}, a class of models that is not known here; its network and its search would be "
+        f"needed. Known are {', '.join(READ)}"
+    )
+
+
+def _has_prompts(whole: Section) -> bool:
+    return str(whole.get("target", None)).endswith("WithPrompt")
+
+
+def _prompts(whole: Section) -> PromptConfig | None:
+    """The languages of a model whose class takes one with each utterance."""
+    if not _has_prompts(whole):
+        return None
+    defaults = whole.section("model_defaults", DEFAULTS_KEYS)
+    if not defaults.flag("initialize_prompt_feature", False):
+        return None
+    count = defaults.whole("num_prompts", 128, least=1, most=MAX_PROMPTS)
+    given = defaults.get("prompt_dictionary")
+    if not isinstance(given, Mapping) or not 0 < len(given) <= MAX_PROMPTS:
+        raise ExportError("model_defaults.prompt_dictionary should hold languages and their numbers")
+    for name, id in given.items():
+        if not isinstance(name, str) or not LANGUAGE.fullmatch(name):
+            raise ExportError(
+                f"model_defaults.prompt_dictionary: {shown(name)} is no language; quote what YAML reads so"
+            )
+        if isinstance(id, bool) or not isinstance(id, int) or not 0 <= id < count:
+            raise ExportError(f"model_defaults.prompt_dictionary.{name} is {shown(id)}, expected 0 to {count - 1}")
+    return PromptConfig(count=count, ids=dict(given))
+
+
+def _check_defaults(whole: Section, found: ModelConfig) -> None:
+    """Hold `model_defaults`, which other settings are made of, against those; an unknown one may change the network."""
+    if whole.get("model_defaults", None) is None:
+        return
+    defaults = whole.section("model_defaults", DEFAULTS_KEYS)
+    if not found.prompts and (prompts := [key for key in ("num_prompts", "prompt_dictionary") if key in defaults]):
+        raise ExportError(
+            f"model_defaults has {' and '.join(prompts)}, but target {shown(whole.get('target', None))} takes no "
+            "prompts; give the archive's own config"
+        )
+    transducer = found.transducer
+    made = {"enc_hidden": found.encoder.output_dim or found.encoder.width}
+    if transducer is not None:
+        made |= {"pred_hidden": transducer.hidden, "joint_hidden": transducer.joint}
+        made["num_tdt_durations"] = len(transducer.durations)
+    for key, value in made.items():
+        if key in defaults and defaults.whole(key) != value:
+            raise ExportError(f"model_defaults.{key} is {defaults.whole(key)}, but the settings made of it say {value}")
+    durations = defaults.get("tdt_durations", None)
+    if transducer is not None and durations is not None and tuple(durations) != transducer.durations:
+        raise ExportError(
+            f"model_defaults.tdt_durations is {shown(durations)}, but decoding.durations {list(transducer.durations)}"
+        )
 
 
 def _features(section: Section) -> LogMelConfig:

@@ -61,6 +61,8 @@ class ExportedNemo(ExportedModel):
             raise ExportError("this model has no CTC head; export it with --head transducer")
         if self.head == "transducer" and config.transducer is None:
             raise ExportError("this model has a CTC head alone; export it with --head ctc")
+        if config.prompts is not None and options.stages:
+            raise ExportError("this model is told the language of each utterance, which stages are not: leave them out")
         self.front_end = LogMel(config.features)
         self.sample_rate = config.features.sample_rate
         self.sources: dict[str, Path] = {"archive": options.archive}
@@ -71,6 +73,11 @@ class ExportedNemo(ExportedModel):
         config, notes = self.model.config, []
         if config.hybrid and self.options.head is None:
             notes.append("the model has a CTC head too, which is faster and searched by beams: --head ctc exports it")
+        if config.prompts is not None:
+            notes.append(
+                f"the model is told the language of each utterance: option language, {config.prompts.default} if none "
+                f"is given; it knows {len(config.prompts.ids)}"
+            )
         if config.encoder.style == "chunked_limited" or config.encoder.causal:
             notes.append(
                 f"the model was trained for streams; the bundle is for whole utterances, with the context "
@@ -118,6 +125,8 @@ class ExportedNemo(ExportedModel):
                 output_dim=offline.width,
                 min_samples=offline.min_samples,
                 tail_samples=tail_samples(self.options, self.sample_rate),
+                languages={} if config.prompts is None else dict(config.prompts.ids),
+                language="" if config.prompts is None else config.prompts.default,
             ),
             "vocabulary": Vocabulary(
                 size=len(self.tokens),

@@ -1,6 +1,7 @@
 """The graphs of a NeMo bundle, as modules ready for export; contracts in docs/design.md.
 
 OfflineGraph     waveform, num_samples        ->  log_probs, num_frames, encoder_out; of a transducer the last two
+                 (and language, of a model that is told it)
 PredictorGraph   context, hidden, cell        ->  predictor_out, next_hidden, next_cell
 JoinerGraph      encoder_out, predictor_out   ->  logits, of a TDT model with those of the durations after them
 
@@ -12,6 +13,7 @@ from collections.abc import Iterator, Mapping
 import torch
 from torch import Tensor
 
+from tritone.audio import Waveform
 from tritone.families.export.exportable import EXAMPLE_BATCH, ExportableGraph, Run, UtteranceGraph
 from tritone.families.export.precision import as_dtype
 from tritone.families.layers.log_mel import LogMel
@@ -24,7 +26,10 @@ TRIAL_TOKENS = 3  # of each row, one after the other
 
 
 class OfflineGraph(UtteranceGraph):
-    """Whole utterances: waveform (batch, samples), num_samples (batch,) int64."""
+    """Whole utterances: waveform (batch, samples), num_samples (batch,) int64.
+
+    Of a model that is told the language, its number too: language (batch,) int64.
+    """
 
     def __init__(self, model: NemoModel, front_end: LogMel, head: Head) -> None:
         super().__init__()
@@ -33,6 +38,30 @@ class OfflineGraph(UtteranceGraph):
         self.projection = None if model.joint is None or head == "ctc" else model.joint.enc
         self.compared = ("log_probs",) if self.projection is None else ("encoder_out",)
         self.sample_rate = model.config.features.sample_rate
+        self.prompts, self.prompt_kernel = model.config.prompts, model.prompt_kernel
+
+    @property
+    def dynamic(self) -> dict[str, dict[int, str]]:
+        return super().dynamic | ({} if self.prompts is None else {"language": {0: "batch"}})
+
+    def _told(self, run: Run) -> Run:
+        """A run with languages, all of them in turn, and the usual one for a single utterance."""
+        if (prompts := self.prompts) is None:
+            return run
+        known = torch.tensor([prompts.ids[prompts.default], *prompts.ids.values()])
+        return Run(
+            [{**step, "language": known[torch.arange(len(step["waveform"])) % len(known)]} for step in run.steps]
+        )
+
+    def example(self) -> dict[str, Tensor]:
+        return dict(self._told(Run([super().example()])).steps[0])
+
+    def trials(self) -> Iterator[Run]:
+        yield from map(self._told, super().trials())
+
+    def hearing(self, waveform: Waveform) -> Run | None:
+        run = super().hearing(waveform)
+        return None if run is None else self._told(run)
 
     @property
     def width(self) -> int:
@@ -47,17 +76,20 @@ class OfflineGraph(UtteranceGraph):
     def outputs(self) -> list[str]:
         return ["log_probs", "num_frames", "encoder_out"] if self.projection is None else ["encoder_out", "num_frames"]
 
-    def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+    def acoustic(self, features: Tensor, num_samples: Tensor, language: Tensor | None = None) -> tuple[Tensor, ...]:
         """What `forward` gives, of features (batch, frames, bins) that are ready."""
         encoded, num_frames = self.encoder(features, self.front_end.num_frames(num_samples))
+        if self.prompt_kernel is not None:
+            assert language is not None
+            encoded = self.prompt_kernel(encoded, language)
         if self.projection is not None:
             return as_dtype(self.projection(encoded), torch.float32), num_frames
         assert self.ctc is not None
         return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
 
-    def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
+    def forward(self, waveform: Tensor, num_samples: Tensor, language: Tensor | None = None) -> tuple[Tensor, ...]:
         features, _ = self.front_end(waveform, num_samples)
-        return self.acoustic(features, num_samples)
+        return self.acoustic(features, num_samples, language)
 
 
 class PredictorGraph(ExportableGraph):

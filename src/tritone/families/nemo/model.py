@@ -45,10 +45,32 @@ class CtcDecoder(nn.Module):
         return torch.log_softmax(as_dtype(logits, torch.float32), dim=2)
 
 
+class PromptKernel(nn.Sequential):
+    """Two layers that mix a language into encoder frames; upstream's `prompt_kernel`.
+
+    Upstream puts a vector with a one at the language's place beside each frame; that picks a column of the first
+    layer's weight, which is added here.
+    """
+
+    def __init__(self, width: int, prompts: int) -> None:
+        super().__init__(nn.Linear(width + prompts, 2 * width), nn.ReLU(), nn.Linear(2 * width, width))
+        self.width = width
+
+    def forward(self, encoded: Tensor, language: Tensor) -> Tensor:  # type: ignore[override]
+        """(batch, frames, width), numbers of languages (batch,) int64 -> (batch, frames, width)."""
+        first, activation, last = self
+        assert isinstance(first, nn.Linear)
+        mixed = nn.functional.linear(encoded, first.weight[:, : self.width], first.bias)
+        chosen = nn.functional.embedding(language, first.weight[:, self.width :].t())
+        result: Tensor = last(activation(mixed + chosen.unsqueeze(1)))
+        return result
+
+
 class NemoModel(nn.Module):
     """The network; `state_dict()` has upstream's names until `fold` is called.
 
-    `ctc`: the CTC head, None if there is none; `predictor`, `joint`: likewise, of a transducer.
+    `ctc`: the CTC head, None if there is none; `predictor`, `joint`: likewise, of a transducer; `prompt_kernel`: of a
+    model that is told the language.
     """
 
     def __init__(self, config: ModelConfig, num_tokens: int) -> None:
@@ -59,6 +81,7 @@ class NemoModel(nn.Module):
         self.predictor = None if settings is None else Predictor(settings, num_tokens)
         self.joint = None if settings is None else Joint(settings, width, num_tokens)
         self.ctc = CtcDecoder(width, num_tokens + 1) if config.ctc else None
+        self.prompt_kernel = None if config.prompts is None else PromptKernel(width, config.prompts.count)
 
     def upstream_parts(self) -> dict[str, nn.Module]:
         """The parts under the prefixes that upstream's state dicts have for them."""
@@ -67,6 +90,7 @@ class NemoModel(nn.Module):
             "decoder.": self.ctc if self.predictor is None else self.predictor,
             "joint.": self.joint,
             "ctc_decoder.": None if self.predictor is None else self.ctc,
+            "prompt_kernel.": self.prompt_kernel,
         }
         return {prefix: part for prefix, part in parts.items() if part is not None}
 

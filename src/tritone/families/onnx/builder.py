@@ -14,16 +14,20 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.errors import ExportError
+from tritone.families.onnx.large import WeightFile, is_large
 
 EMBEDDED, OURS = "net.", "tritone."
-LARGE_BYTES = 4096
 """Come before the names of an embedded graph and of the nodes around it, so that these never meet."""
 
 
 class Builder:
-    """Collects nodes in the order in which they run. `opset`: of a graph that no other is embedded in."""
+    """Collects nodes in the order in which they run.
 
-    def __init__(self, opset: int | None = None) -> None:
+    `opset`: of a graph that no other is embedded in. `weights`: the file that takes them; None leaves them inside.
+    """
+
+    def __init__(self, opset: int | None = None, weights: WeightFile | None = None) -> None:
+        self._file = weights
         self.nodes: list[onnx.NodeProto] = []
         self._weights: list[TensorProto] = []
         self._named: set[str] = set()
@@ -51,7 +55,13 @@ class Builder:
         """A large constant tensor by a name of its own, written once."""
         if name not in self._named:
             self._named.add(name)
-            self._weights.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+            if self._file is None:
+                tensor = numpy_helper.from_array(np.ascontiguousarray(array), name)
+            else:
+                kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+                tensor = TensorProto(name=name, data_type=kind, dims=array.shape)
+                self._file.keep(tensor, array)
+            self._weights.append(tensor)
         return name
 
     def op(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
@@ -109,33 +119,11 @@ class Builder:
         )
         helper.set_model_props(model, dict(metadata))
         try:
-            onnx.checker.check_model(_without_weights(model))
+            if not is_large(model):  # which is checked when it is written
+                onnx.checker.check_model(model)
         except onnx.checker.ValidationError as error:
             raise ExportError(f"the graph cannot be taken over: {str(error).strip()[:300]}") from error
         return model
-
-
-def _without_weights(model: onnx.ModelProto) -> onnx.ModelProto:
-    """The same graph with inputs in place of large weights, which would have to fit into one message to be checked."""
-    light = onnx.ModelProto()
-    for field, value in model.ListFields():
-        if field.name == "graph":
-            for part, content in value.ListFields():
-                if part.name == "initializer":
-                    large = [each for each in content if len(each.raw_data) > LARGE_BYTES]
-                    light.graph.initializer.extend(each for each in content if len(each.raw_data) <= LARGE_BYTES)
-                    light.graph.input.extend(
-                        helper.make_tensor_value_info(each.name, each.data_type, each.dims) for each in large
-                    )
-                elif part.name == "name":
-                    light.graph.name = content
-                else:
-                    getattr(light.graph, part.name).extend(content)
-        elif field.name == "ir_version":
-            light.ir_version = value
-        elif field.name in ("opset_import", "functions", "metadata_props"):
-            getattr(light, field.name).extend(value)
-    return light
 
 
 def _prefix(graph: Any) -> None:

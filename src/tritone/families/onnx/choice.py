@@ -12,6 +12,7 @@ from onnx import compose, helper
 from torch import Tensor, nn
 
 from tritone.families.export.exportable import ExportableGraph
+from tritone.families.onnx.large import check
 from tritone.families.onnx.writer import export_graph
 from tritone.runtime.graph import EVEN_ROWS
 
@@ -33,7 +34,7 @@ def even_or_any(graph: ExportableGraph, even: onnx.ModelProto, ragged: onnx.Mode
     result.graph.node.append(helper.make_node("If", [EVEN_ROWS], names, name=EVEN_ROWS, **branches))
     del result.graph.output[:]
     result.graph.output.extend(ragged.graph.output)
-    onnx.checker.check_model(result, full_check=True)
+    check(result)
     return result
 
 

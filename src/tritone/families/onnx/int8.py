@@ -18,6 +18,8 @@ import onnx
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+from tritone.families.onnx.large import array_of, check
+
 BATCH_AXIS = "batch"
 
 LEAST_ELEMENTS = 1024
@@ -65,7 +67,7 @@ def quantise_products(
     if single_rows:
         _take_single_rows(graph)
     weights = {
-        tensor.name: numpy_helper.to_array(tensor)
+        tensor.name: array_of(tensor)
         for tensor in graph.initializer
         if tensor.data_type == TensorProto.FLOAT
         and len(tensor.dims) == 2
@@ -112,7 +114,7 @@ def quantise_products(
     del graph.node[:], graph.initializer[:]
     graph.node.extend(nodes)
     graph.initializer.extend(kept)
-    onnx.checker.check_model(result, full_check=True)
+    check(result)
     return result
 
 
@@ -163,7 +165,7 @@ def _fold_weights(graph: onnx.GraphProto, opsets: Sequence[onnx.OperatorSetIdPro
     wanted = sorted(made & ({name for node in left for name in node.input} | {value.name for value in graph.output}))
     read = {name for node in folded for name in node.input} & constants.keys()
     outputs = [helper.make_value_info(name, onnx.TypeProto()) for name in wanted]
-    tensors = [numpy_helper.from_array(numpy_helper.to_array(constants[name]), name) for name in sorted(read)]
+    tensors = [numpy_helper.from_array(np.array(array_of(constants[name])), name) for name in sorted(read)]
     part = helper.make_model(helper.make_graph(folded, "weights", [], outputs, tensors), opset_imports=opsets)
     values = ReferenceEvaluator(part).run(None, {})
     del graph.node[:]

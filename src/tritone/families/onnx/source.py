@@ -18,10 +18,14 @@ from onnx import TensorProto
 
 from tritone.bundle.manifest import MAX_COUNT
 from tritone.errors import BundleError, ExportError
+from tritone.families.onnx.large import point_into
 from tritone.runtime.onnx.external_data import inspect, locations
 
 MAX_BYTES = 2**31 - 1
-"""Largest size of a graph with its weights in bytes: what one protobuf message, and so one ONNX file, can hold."""
+"""Largest size of a graph in bytes: what one protobuf message, and so one ONNX file, can hold. Weights beside it that
+would make it larger stay where they are, see `large`."""
+
+MAX_WEIGHT_BYTES = 64 * 2**30  # of all files beside a graph
 
 MAX_VECTOR = 64  # numbers of a vector in the metadata; zipformers have one for each of 4 to 6 stacks
 OLDEST_OPSET = 13
@@ -128,9 +132,15 @@ def read_source(path: Path, *, oldest: int = OLDEST_OPSET) -> Source:
         _check_size(path, path.stat().st_size)
         inspect(path)
         beside = {path.parent / name for name in locations(path)}
-        _check_size(path, sum(file.stat().st_size for file in (path, *beside)))
-        model = onnx.load(path)
-        onnx.checker.check_model(model)
+        size = sum(file.stat().st_size for file in (path, *beside))
+        _check_size(path, size, MAX_WEIGHT_BYTES)
+        if size <= MAX_BYTES:
+            model = onnx.load(path)
+            onnx.checker.check_model(model)
+        else:
+            onnx.checker.check_model(str(path))
+            model = onnx.load(path, load_external_data=False)
+            point_into(model, path.parent)
     except BundleError as error:
         raise ExportError(str(error).replace("this bundle", "this model").replace("the bundle", "the model")) from error
     except OSError as error:
@@ -189,9 +199,11 @@ def _listed(tensors: Sequence[Tensor]) -> str:
     return "; ".join(map(str, tensors[:4])) or "nothing"
 
 
-def _check_size(path: Path, size: int) -> None:
-    if size > MAX_BYTES:
-        raise ExportError(f"{path} has {size} bytes with its weights; at most {MAX_BYTES} can be imported")
+def _check_size(path: Path, size: int, most: int = MAX_BYTES) -> None:
+    if size > most:
+        raise ExportError(
+            f"{path} has {size} bytes{'' if most == MAX_BYTES else ' with its weights'}; at most {most} can be imported"
+        )
 
 
 def _check_operators(path: Path, model: onnx.ModelProto, oldest: int) -> None:

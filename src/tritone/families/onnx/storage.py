@@ -6,11 +6,13 @@ A runtime folds these nodes when it opens the graph: narrow weights save disk, n
 """
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
+
+from tritone.families.onnx.large import array_of
 
 COMPRESS_FROM_ELEMENTS = 2048
 
@@ -27,7 +29,7 @@ def compress(graph: onnx.GraphProto, weight_storage: str, exact: Collection[str]
     widened: list[onnx.NodeProto] = []
     kept: list[TensorProto] = []
     for tensor in graph.initializer:
-        array = numpy_helper.to_array(tensor)
+        array = array_of(tensor)
         if (
             array.dtype != np.float32
             or array.ndim < 2
@@ -58,16 +60,7 @@ def compress(graph: onnx.GraphProto, weight_storage: str, exact: Collection[str]
 
 def digest_of(array: np.ndarray) -> str:
     """The sha256 of an array's numbers."""
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
-
-
-def inner_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """The graphs inside of a graph, each before the one that it is in, and the graph itself."""
-    for node in graph.node:
-        for attribute in node.attribute:
-            for inner in [attribute.g] if attribute.HasField("g") else attribute.graphs:
-                yield from inner_graphs(inner)
-    yield graph
+    return hashlib.sha256(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data).hexdigest()
 
 
 def quantise(array: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -8,13 +8,12 @@ graph: that saves disk, not arithmetic.
 """
 
 import contextlib
-import hashlib
 import io
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
@@ -22,15 +21,15 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from tritone.errors import ExportError
-from tritone.families.onnx.storage import compress, digest_of, inner_graphs
+from tritone.families.onnx.large import LEAST_BYTES, WeightFile, array_of, check, check_file, inner_graphs
+from tritone.families.onnx.storage import compress, digest_of
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 OPSET = 18
-SHARE_FROM_BYTES = 1024  # smaller tensors stay inside the graph
+SHARE_FROM_BYTES = LEAST_BYTES
 MOST_BYTES = 2**31 - 2**24  # of a protobuf message is 2**31, and operators take some of it
-ALIGNMENT = 64  # bytes, so that a memory-mapped tensor starts on a cache line
 
 
 def export_graph(
@@ -41,6 +40,7 @@ def export_graph(
     metadata: Mapping[str, str],
     *,
     opset: int = OPSET,
+    weights: WeightFile | None = None,
 ) -> onnx.ModelProto:
     """Trace `module` and translate it to ONNX.
 
@@ -54,39 +54,79 @@ def export_graph(
         dynamic: axes that vary, by input, as {axis: name}; equal names mean equal sizes.
         metadata: strings stored in the file's metadata.
         opset: version of the operators; old ones are for old runtimes.
+        weights: the file that takes the weights; None leaves them inside of the graph.
 
     Raises:
-        ExportError: the weights are larger than what an ONNX graph can hold while it is made.
+        ExportError: the weights are larger than what an ONNX graph can hold, and there is no file for them.
     """
     import torch
 
     size = sum(each.numel() * each.element_size() for each in module.parameters())
-    if size > MOST_BYTES:
+    if size > MOST_BYTES and weights is None:
         raise ExportError(
-            f"the weights of this graph have {size / 1e9:.1f} GB, and torch writes ONNX graphs of at most "
-            f"{MOST_BYTES / 1e9:.1f} GB. Export it for torch (--runtimes torch), or in halves alone (--precision fp16)."
+            f"the weights of this graph have {size / 1e9:.1f} GB, and one file of ONNX holds at most "
+            f"{MOST_BYTES / 1e9:.1f} GB. Export it as a bundle, whose weights are in a file beside its graphs."
         )
+    constants: dict[str, Tensor] = {}
     file = io.BytesIO()
-    with torch.no_grad(), warnings.catch_warnings(), plain_operators():
+    with torch.no_grad(), warnings.catch_warnings(), plain_operators(), _apart(constants):
         warnings.simplefilter("ignore")  # that it is the older one, and of sizes that are meant to be constant
         torch.onnx.export(
             module,
             tuple(inputs.values()),
             file,  # type: ignore[arg-type]  # it takes files, too
             dynamo=False,
+            export_params=False,
             input_names=list(inputs),
             output_names=list(outputs),
             opset_version=opset,
             dynamic_axes={name: dict(axes) for name, axes in dynamic.items()},
         )
     model = onnx.load_from_string(file.getvalue())
+    _add_weights(model.graph, set(inputs), constants, weights)
     helper.set_model_props(model, dict(metadata))
     del model.graph.value_info[:]
     _drop_copies(model.graph)
     _lift_constants(model.graph)
     _shorten_names(model.graph, {value.name: value.name for value in [*model.graph.input, *model.graph.output]})
-    onnx.checker.check_model(model, full_check=True)
+    if weights is not None:
+        for tensor in model.graph.initializer:
+            if tensor.data_location != TensorProto.EXTERNAL:
+                weights.keep(tensor, numpy_helper.to_array(tensor))
+    check(model)
     return model
+
+
+@contextlib.contextmanager
+def _apart(constants: "dict[str, Tensor]") -> Iterator[None]:
+    """Have the exporter leave weights out of its message, which holds 2 GB, and collect them as it folded them."""
+    import torch
+
+    exporter: Any = torch._C
+    deduplicate = exporter._jit_pass_onnx_deduplicate_initializers
+
+    def collected(graph: Any, found: Any, training: bool) -> Any:
+        result = deduplicate(graph, found, training)
+        constants.update(result)
+        return result
+
+    with mock.patch.object(exporter, "_jit_pass_onnx_deduplicate_initializers", collected):
+        yield
+
+
+def _add_weights(
+    graph: onnx.GraphProto, inputs: set[str], constants: "dict[str, Tensor]", weights: WeightFile | None
+) -> None:
+    """Make initialisers of the inputs that stand for weights; `constants` is emptied on the way, to free memory."""
+    for value in [value for value in graph.input if value.name not in inputs]:
+        array = constants.pop(value.name).detach().cpu().numpy()
+        tensor = TensorProto(name=value.name, data_type=value.type.tensor_type.elem_type, dims=array.shape)
+        if weights is None or array.nbytes < SHARE_FROM_BYTES:
+            tensor.CopyFrom(numpy_helper.from_array(array, value.name))
+        else:
+            weights.keep(tensor, array)
+        graph.initializer.append(tensor)
+        graph.input.remove(value)
 
 
 def _drop_copies(graph: onnx.GraphProto) -> None:
@@ -176,33 +216,19 @@ def save_graphs(
         keep_exact: constants that stay float32 whatever the storage, such as the matrices of the feature front end.
     """
     exact = {digest_of(array) for array in keep_exact}
-    offsets: dict[str, tuple[int, int]] = {}
-    with (folder / weights_file).open("wb") as weights:
+    with WeightFile(folder / weights_file) as weights:
         for name, model in graphs.items():
             for graph in list(inner_graphs(model.graph)):
                 compress(graph, weight_storage, exact)
             for tensor in chain.from_iterable(graph.initializer for graph in inner_graphs(model.graph)):
-                data = numpy_helper.to_array(tensor).tobytes()
-                if len(data) < SHARE_FROM_BYTES:
-                    continue
-                digest = hashlib.sha256(data).hexdigest()
-                if digest not in offsets:
-                    weights.write(b"\0" * (-weights.tell() % ALIGNMENT))
-                    offsets[digest] = (weights.tell(), len(data))
-                    weights.write(data)
-                _point_outside(tensor, weights_file, *offsets[digest])
+                weights.keep(tensor, array_of(tensor), weights_file)
             (folder / name).write_bytes(model.SerializeToString())
+    for name in graphs:
+        check_file(folder / name)
 
 
 def named(model: onnx.ModelProto, arrays: Sequence[np.ndarray]) -> set[str]:
     """The names that these constants have in a graph."""
-    wanted = {digest_of(array) for array in arrays}
-    return {tensor.name for tensor in model.graph.initializer if digest_of(numpy_helper.to_array(tensor)) in wanted}
-
-
-def _point_outside(tensor: TensorProto, location: str, offset: int, length: int) -> None:
-    tensor.ClearField("raw_data")
-    tensor.data_location = TensorProto.EXTERNAL
-    del tensor.external_data[:]
-    for key, value in (("location", location), ("offset", str(offset)), ("length", str(length))):
-        tensor.external_data.add(key=key, value=value)
+    wanted = {digest_of(array): array.nbytes for array in arrays}
+    found = {tensor.name: array_of(tensor) for tensor in model.graph.initializer}
+    return {name for name, array in found.items() if array.nbytes in wanted.values() and digest_of(array) in wanted}

@@ -26,6 +26,7 @@ from tritone.bundle.manifest import (
 from tritone.bundle.vocabulary import SPACE, read_tokens
 from tritone.errors import BundleError, ExportError
 from tritone.families.onnx.front_end import lead_samples, least_samples, window_samples
+from tritone.families.onnx.large import write
 from tritone.families.onnx.source import Source, check_features, check_types, read_source
 from tritone.families.onnx.trial import FLOAT_NOISE, MAX_DIFFERENCE, opened, run
 from tritone.families.sherpa_onnx import compose, measure
@@ -222,8 +223,8 @@ class Importer:
 
     def _write(self, role: Role, model: Any, precision: Precision, path: Path) -> str:
         name = f"{role}.onnx" if precision == "fp32" else f"{role}.{precision}.onnx"
-        (self.writer.folder / name).write_bytes(model.SerializeToString())
-        artifact = self.writer.artifact(role, name, precision=precision, weight_storage=precision)
+        files = write(model, self.writer.folder / name)
+        artifact = self.writer.artifact(role, *files, precision=precision, weight_storage=precision)
         self.written[role, path] = artifact
         self.artifacts.append(artifact)
         return name

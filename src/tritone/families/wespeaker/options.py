@@ -9,7 +9,7 @@ from tritone.families.export.options import ConvolutionOptions, Option
 from tritone.families.wespeaker.front_end import Window
 
 FOR_CHECKPOINTS = frozenset(
-    {"checkpoint", "stages", "weight_storage", "precisions", "check_audio", "max_drift", "force", "lenient"}
+    {"checkpoint", "stages", "weight_storage", "precisions", "check_audio", "max_drift", "force", "lenient", "check"}
 )
 """Options that imports of ONNX files do not have."""
 

@@ -24,7 +24,7 @@ from tritone.families.export.drift import Drift
 from tritone.families.export.frame import ExportedModel, write_bundle
 from tritone.families.export.graph_files import Part
 from tritone.families.export.report import ExportReport
-from tritone.families.onnx.writer import save_graphs
+from tritone.families.onnx.large import WeightFile, beside
 from tritone.families.whisper.checkpoint import read_checkpoint
 from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
 from tritone.families.whisper.drift import Graphs as Opened
@@ -33,6 +33,7 @@ from tritone.families.whisper.log_mel import matrices
 from tritone.families.whisper.onnx_graphs import onnx_graph
 from tritone.families.whisper.options import WhisperOptions
 from tritone.runtime import Graph, open_graph
+from tritone.runtime.checkpoints import refuse_foreign
 
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs
@@ -75,6 +76,7 @@ class WhisperModel(ExportedModel):
     def __init__(self, options: WhisperOptions) -> None:
         """Read the files that the options name."""
         options.progress("reading the checkpoint")
+        refuse_foreign(options.checkpoint)
         found = read_checkpoint(options.checkpoint, options.tokens)
         self.options = options
         self.dims, self.special, self.tokens = found.dims, found.special, found.tokens
@@ -101,8 +103,8 @@ class WhisperModel(ExportedModel):
     def networks(self) -> "Networks | None":
         return None if find_spec("torch") is None else super().networks
 
-    def onnx_graph(self, role: Role, precision: Precision) -> onnx.ModelProto:
-        return onnx_graph(self.dims, self._state, self.special.alignment_heads, role, precision)
+    def onnx_graph(self, role: Role, precision: Precision, weights: WeightFile) -> onnx.ModelProto:
+        return onnx_graph(self.dims, self._state, self.special.alignment_heads, role, precision, weights)
 
     def graphs_in(self, precision: Precision, explicit: bool) -> "Graphs":
         from tritone.families.whisper.graphs import graphs_of
@@ -116,9 +118,12 @@ class WhisperModel(ExportedModel):
     def _token_drift(self) -> TokenDrift:
         """Compares with the float32 ONNX graphs, whatever runtime the other graph is for."""
         with tempfile.TemporaryDirectory() as folder:
-            models = {f"{role}.onnx": self.onnx_graph(role, "fp32") for role in ROLES}
-            save_graphs(models, Path(folder), "weights.bin", "fp32", ())
-            opened: Opened = {role: open_graph(Path(folder, f"{role}.onnx")) for role in ROLES}
+            opened: Opened = {}
+            with WeightFile(Path(folder, "weights.bin")) as weights:
+                for role in ROLES:
+                    path = Path(folder, f"{role}.onnx")
+                    path.write_bytes(beside(self.onnx_graph(role, "fp32", weights)).SerializeToString())
+                    opened[role] = open_graph(path)
         return TokenDrift(opened, self.special)
 
     def manifest(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from onnx import TensorProto
 from tritone.bundle.manifest import Precision, Role, layer_names
 from tritone.families.onnx.builder import Builder
 from tritone.families.onnx.front_end import cut_frames
+from tritone.families.onnx.large import WeightFile
 from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, Dims, State
 from tritone.families.whisper.log_mel import POWER_FLOOR, RANGE, matrices
 
@@ -28,20 +29,25 @@ Spec = tuple[int, Sequence[int | str]]
 
 
 def onnx_graph(
-    dims: Dims, state: State, alignment_heads: Sequence[tuple[int, int]], role: Role, precision: Precision
+    dims: Dims,
+    state: State,
+    alignment_heads: Sequence[tuple[int, int]],
+    role: Role,
+    precision: Precision,
+    weights: WeightFile,
 ) -> onnx.ModelProto:
-    """The graph of a role of a model; `precision` is fp32 or fp16."""
+    """The graph of a role of a model; `precision` is fp32 or fp16, `weights` the file that takes them."""
     if role == "features":
         return _features(dims.num_bins)
-    nodes = _Nodes(dims, state, precision)
+    nodes = _Nodes(dims, state, precision, weights)
     return _encoder(nodes) if role == "encoder" else _decoder(nodes, alignment_heads)
 
 
 class _Nodes:
     """Writes the parts of a network that encoder and decoder share. `model` makes the graph of what was written."""
 
-    def __init__(self, dims: Dims, state: State, precision: Precision) -> None:
-        self.b = Builder(OPSET)
+    def __init__(self, dims: Dims, state: State, precision: Precision, weights: WeightFile) -> None:
+        self.b = Builder(OPSET, weights)
         self.dims = dims
         self._state = state
         self._half = precision == "fp16"

@@ -13,7 +13,7 @@ from tritone.errors import BundleError
 from tritone.pipelines.kinds import kind_of
 from tritone.runtime.graph import Graph, TensorSpec
 
-BLOCK = ("waveform", "num_samples")
+BLOCK = ("waveform", "num_samples", "language")
 """The inputs of an encoder of whole utterances."""
 
 

@@ -191,12 +191,14 @@ class GraphRunner:
         waveforms: Sequence[Samples],
         outputs_for: Callable[[Sequence[int]], Sequence[str]],
         take: Callable[[Sequence[int], Outputs], object],
+        languages: Sequence[str] = (),
     ) -> dict[int, AudioError]:
         """Run the graph on waveforms of any lengths, each at least as long as it takes.
 
         Args:
             outputs_for: which outputs are wanted for waveforms, by their indices.
             take: uses the outputs for waveforms, by their indices; called from several threads at once.
+            languages: of the waveforms, for a graph that is told them; "" is the usual one.
 
         Returns:
             The errors of waveforms, by their indices, whose samples are not finite or far beyond [-1, 1]. In their
@@ -205,7 +207,8 @@ class GraphRunner:
         errors: dict[int, AudioError] = {}
 
         def fill(batch: Batch) -> Filled:
-            filled = self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows)
+            told = [languages[index] for index in batch.indices] if languages else ()
+            filled = self.filled([waveforms[index] for index in batch.indices], batch.num_samples, batch.rows, told)
             if not filled.unfit:
                 return filled
             for row in filled.unfit:
@@ -270,9 +273,16 @@ class GraphRunner:
     def _check_level(self, waveform: Samples) -> None:
         check_level(waveform, sample_rate=self.bundle.manifest.sample_rate)
 
-    def filled(self, waveforms: Sequence[Samples], padded: int, rows: int = 0) -> Filled:
-        """The inputs of a call for some waveforms, padded to so many samples, and to `rows` if that is not 0."""
+    def filled(self, waveforms: Sequence[Samples], padded: int, rows: int = 0, languages: Sequence[str] = ()) -> Filled:
+        """The inputs of a call for some waveforms, padded to so many samples, and to `rows` if that is not 0.
+
+        `languages`: as of `run_waveforms`.
+        """
         inputs, unfit = self.blocks.fill(self.graph.empty, waveforms, padded, narrow=self.graph.widens, rows=rows)
+        if (encoder := self.bundle.manifest.encoder).languages:
+            ids = np.full(len(inputs["waveform"]), encoder.languages[encoder.language], np.int64)
+            ids[: len(languages)] = [encoder.languages[each or encoder.language] for each in languages]
+            inputs["language"] = ids
         audio = sum(map(len, waveforms))
         return Filled(inputs, audio, inputs["waveform"].size - audio, unfit)
 

@@ -184,6 +184,10 @@ class Searching(ABC):
             raise InputError(
                 f"{', '.join(foreign)} is for models of kind {kinds}, and this one is of kind {kind}; leave it out"
             )
+        languages = self._bundle.manifest.encoder.languages
+        if options.language and options.language not in languages:
+            known = f"knows {', '.join(languages)}" if languages else "is not told the language"
+            raise InputError(f"language is {options.language!r}, and this model {known}; leave it out, or send another")
         if options.word_bonus and self._lm is None and options.mode != "greedy":
             raise InputError("this model has no language model, so it cannot take word_bonus; leave it out")
         if options.lm_weight is None:

@@ -1,0 +1,99 @@
+"""What checkpoints are taken for: by `tritone inspect`, and by exports of what no family reads."""
+
+import io
+import json
+import struct
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tritone.cli.main import app
+from tritone.errors import ExportError
+from tritone.families.export.checkpoint import refuse_foreign
+from tritone.inspection import inspect_path
+
+ZERO = torch.zeros(1)
+
+
+def nemo(path: Path, target: str) -> None:
+    data = f"target: {target}\nencoder: {{}}\n".encode()
+    with tarfile.open(path, "w") as archive:
+        member = tarfile.TarInfo("./model_config.yaml")
+        member.size = len(data)
+        archive.addfile(member, io.BytesIO(data))
+
+
+def folder(path: Path, **files: Any) -> None:
+    path.mkdir()
+    for name, content in files.items():
+        data = content if isinstance(content, bytes) else json.dumps(content).encode()
+        (path / name.replace("__", ".")).write_bytes(data)
+
+
+def translated(spec: bytes) -> bytes:
+    return struct.pack("<IH", 6, len(spec) + 1) + spec + b"\0" + struct.pack("<II", 3, 0)
+
+
+FOREIGN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "ggml-base.bin": (lambda path: path.write_bytes(b"lmgg" + bytes(60)), "a ggml file, as whisper.cpp"),
+    "model.gguf": (lambda path: path.write_bytes(b"GGUF" + bytes(60)), "a GGUF file"),
+    "mlx": (lambda path: folder(path, config__json={"n_mels": 80}, weights__npz=b"PK"), "a folder of MLX"),
+    "adapter": (
+        lambda path: folder(path, adapter_config__json={"base_model_name_or_path": "openai/whisper-tiny"}),
+        "a PEFT adapter for 'openai/whisper-tiny'.*merge",
+    ),
+    "translator": (lambda path: folder(path, model__bin=translated(b"TransformerSpec")), "of type TransformerSpec"),
+    "sense": (lambda path: folder(path, configuration__json={"model": "SenseVoiceSmall"}), "SenseVoice of FunASR"),
+}
+KNOWN: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "canary.nemo": (lambda path: nemo(path, "nemo.collections.asr.models.EncDecMultiTaskModel"), "Canary"),
+    "sortformer.nemo": (lambda path: nemo(path, "nemo.x.SortformerEncLabelModel"), "Sortformer"),
+    "parakeet.nemo": (lambda path: nemo(path, "nemo.x.EncDecRNNTBPEModel"), "tritone export nemo"),
+    "faster": (lambda path: folder(path, model__bin=translated(b"WhisperSpec")), "tritone export whisper"),
+    "hf": (lambda path: folder(path, config__json={"model_type": "wav2vec2"}), "tritone export hf"),
+    "bert": (lambda path: folder(path, config__json={"model_type": "bert"}), "known are whisper, wav2vec2"),
+    "tiny.pt": (lambda path: torch.save({"dims": {}, "model_state_dict": {}}, path), "tritone export whisper"),
+    "final.pt": (
+        lambda path: torch.save({"module.encoder.embed.conv.0.weight": ZERO, "module.ctc.ctc_lo.weight": ZERO}, path),
+        "tritone export wenet",
+    ),
+    "pretrained.pt": (
+        lambda path: torch.save({"model": {"encoder_embed.conv.0.weight": ZERO}}, path),
+        "tritone export icefall",
+    ),
+    "old.pt": (
+        lambda path: torch.save({"projection.weight": ZERO}, path, _use_new_zipfile_serialization=False),
+        "tritone export wespeaker",
+    ),
+    "other.pt": (lambda path: torch.save({"strange.weight": ZERO}, path), r"not known here: strange\.weight"),
+}
+
+
+@pytest.mark.parametrize("name", [*FOREIGN, *KNOWN])
+def test_a_checkpoint_is_known_with_its_command_or_what_it_would_need(tmp_path: Path, name: str) -> None:
+    import re
+
+    make, said = (FOREIGN | KNOWN)[name]
+    make(tmp_path / name)
+    found = inspect_path(tmp_path / name)
+    assert re.search(said, " ".join([found.what, *found.facts.values()]), re.DOTALL)
+    assert ("exported by" in found.facts) != ("needed" in found.facts)
+    result = CliRunner().invoke(app, ["inspect", str(tmp_path / name)])
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_an_export_of_what_no_family_reads_says_what_it_is(tmp_path: Path, name: str) -> None:
+    make, said = FOREIGN[name]
+    make(tmp_path / name)
+    with pytest.raises(ExportError, match=f"cannot be exported: this is (?s:.*){said.split('.*')[0]}"):
+        refuse_foreign(tmp_path / name)
+    options = ["--checkpoint", str(tmp_path / name), "--output", str(tmp_path / "bundle")]
+    result = CliRunner().invoke(app, ["export", "whisper", *options])
+    assert result.exit_code != 0
+    assert "cannot be exported" in f"{result.output} {result.exception}"
