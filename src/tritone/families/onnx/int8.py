@@ -51,7 +51,7 @@ def quantise_products(
     """Copy a float32 graph with int8 weights in its matrix products.
 
     Args:
-        model: as of `tritone.families.onnx.writer.export_graph`, with its weights inside.
+        model: as of `tritone.families.onnx.writer.export_graph`, with its weights inside or in a file.
         keep: names of weights whose products stay float32.
         single_rows: what is multiplied with a weight gets one scale, and the graph takes calls of a single row: the
             axes of inputs and outputs that are called `BATCH_AXIS` become 1.
@@ -66,8 +66,8 @@ def quantise_products(
     _fold_weights(graph, result.opset_import)
     if single_rows:
         _take_single_rows(graph)
-    weights = {
-        tensor.name: array_of(tensor)
+    weights = {  # read one by one: together they may be larger than memory
+        tensor.name: tensor
         for tensor in graph.initializer
         if tensor.data_type == TensorProto.FLOAT
         and len(tensor.dims) == 2
@@ -78,7 +78,7 @@ def quantise_products(
     biased = {output for output, _ in biases.values()}
     nodes: list[NodeProto] = []
     inputs: set[str] = set()
-    chosen: dict[str, None] = {}
+    chosen: dict[str, tuple[str, bool]] = {}
     for node in graph.node:
         if not _is_product(node) or node.input[1] not in weights:
             if node.output[0] not in biased:
@@ -87,12 +87,10 @@ def quantise_products(
         x, weight, *bias = node.input
         turned = node.op_type == "Gemm" and any(each.name == "transB" and each.i for each in node.attribute)
         levels = f"{weight}.turned" if turned else weight
-        if turned:
-            weights[levels] = np.ascontiguousarray(weights[weight].T)
         if x not in inputs:  # queries, keys and values have one input
             inputs.add(x)
             nodes += _to_levels_together(x) if single_rows else _to_levels(x)
-        chosen[levels] = None
+        chosen[levels] = weight, turned
         y = node.output[0]
         if single_rows:
             y, added = biases.get(y, (y, bias[0] if bias else ""))
@@ -106,9 +104,10 @@ def quantise_products(
     read = {name for node in nodes for name in node.input}
     kept = [tensor for tensor in graph.initializer if tensor.name in read]
     kept += [numpy_helper.from_array(np.asarray(value), name) for name, value in CONSTANTS.items() if name in read]
-    for weight in chosen:
-        levels, scale = quantise_columns(weights[weight], largest)
-        kept += [numpy_helper.from_array(levels, f"{weight}.int8"), numpy_helper.from_array(scale, f"{weight}.scale")]
+    for name, (weight, turned) in chosen.items():
+        array = array_of(weights[weight])
+        levels, scale = quantise_columns(np.ascontiguousarray(array.T) if turned else array, largest)
+        kept += [numpy_helper.from_array(levels, f"{name}.int8"), numpy_helper.from_array(scale, f"{name}.scale")]
     if CONTRIB.domain not in {opset.domain for opset in result.opset_import}:
         result.opset_import.append(CONTRIB)
     del graph.node[:], graph.initializer[:]
