@@ -10,7 +10,7 @@ everything else stays float32: features, norms, softmax, convolutions, embedding
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -99,6 +99,7 @@ def quantise_products(
         nodes += _product(x, levels, f"{y}.product" if bias else y)
         if bias:
             nodes.append(helper.make_node("Add", [f"{y}.product", bias[0]], [y]))
+    nodes = [each for node in nodes for each in _rows_of_levels(node, chosen)]
     if not chosen:
         raise ValueError(f"the graph has no product with a weight of {LEAST_ELEMENTS} elements or more")
     read = {name for node in nodes for name in node.input}
@@ -195,6 +196,24 @@ def _biases(graph: onnx.GraphProto, weights: Collection[str]) -> dict[str, tuple
                 if product in products and bias in vectors and readers[product] == 1:
                     found[product] = node.output[0], bias
     return found
+
+
+def _rows_of_levels(node: NodeProto, chosen: Mapping[str, tuple[str, bool]]) -> Sequence[NodeProto]:
+    """A node; one that takes rows of a table which is a product's weight, too, takes columns of that one's levels.
+
+    So Whisper's table of tokens, a third of a small model, is there once.
+    """
+    levels = f"{node.input[0]}.turned" if node.op_type == "Gather" else ""
+    if levels not in chosen or any(each.name == "axis" and each.i for each in node.attribute):
+        return [node]
+    y, [_, ids] = node.output[0], node.input
+    return [
+        helper.make_node("Gather", [f"{levels}.int8", ids], [f"{y}.levels"], axis=1),
+        helper.make_node("Cast", [f"{y}.levels"], [f"{y}.columns"], to=TensorProto.FLOAT),
+        helper.make_node("Gather", [f"{levels}.scale", ids], [f"{y}.scale"]),
+        helper.make_node("Mul", [f"{y}.columns", f"{y}.scale"], [f"{y}.scaled"]),
+        helper.make_node("Transpose", [f"{y}.scaled"], [y], perm=[1, 2, 0]),
+    ]
 
 
 def _to_levels_together(x: str) -> Sequence[NodeProto]:

@@ -4,6 +4,7 @@ waveform                  ->  features (frames, bins)
 features of some windows  ->  Heard, which makes decoders for any of them
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -25,6 +26,8 @@ class Network:
     def __init__(self, bundle: Bundle, placement: Placement, special: Whisper) -> None:
         """Open them; errors as of `open_chosen`."""
         self.special = special
+        # A CPU has enough to do with the 1,500 positions of one window, whose scores alone take 54 MB in tiny.en.
+        self._together = 1 if placement.device == "cpu" else sys.maxsize
         self.num_bins = bundle.manifest.features.num_mel_bins
         self.features_graph = open_chosen(bundle, "features", placement)[1]
         self.encoder = open_chosen(bundle, "encoder", placement)[1]
@@ -39,13 +42,20 @@ class Network:
 
     def hear(self, windows: Sequence[Array]) -> "Heard":
         """Encode windows of features (frames, bins), of at most `window_frames`; what is missing is zero."""
-        batch = np.zeros((len(windows), self.special.window_frames, self.num_bins), np.float32)
-        for row, window in zip(batch, windows, strict=True):
-            row[: len(window)] = window
         names = self.special.cross_names
-        return Heard(
-            self.decoder, self.special, dict(zip(names, self.encoder({"features": batch}, names), strict=True))
-        )
+        found: dict[str, Array] = {}
+        for start in range(0, len(windows), self._together):
+            some = windows[start : start + self._together]
+            batch = np.zeros((len(some), self.special.window_frames, self.num_bins), np.float32)
+            for row, window in zip(batch, some, strict=True):
+                row[: len(window)] = window
+            for name, array in zip(names, self.encoder({"features": batch}, names), strict=True):
+                if len(some) == len(windows):
+                    found[name] = array
+                else:
+                    whole = found.setdefault(name, np.empty((len(windows), *array.shape[1:]), array.dtype))
+                    whole[start : start + len(some)] = array
+        return Heard(self.decoder, self.special, found)
 
 
 @dataclass(frozen=True)

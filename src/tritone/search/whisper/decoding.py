@@ -7,7 +7,7 @@ Sources: openai/whisper whisper/decoding.py, `GreedyDecoder` and `DecodingTask`;
 src/transformers/generation/utils.py, `_beam_search`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,6 +17,7 @@ import numpy.typing as npt
 from tritone.search.whisper.rules import Logits, Rules
 
 Array = npt.NDArray[np.float32]
+BLOCK = 128  # of a vocabulary; some hundred blocks of as many tokens are looked through fastest
 
 
 class Decoder(Protocol):
@@ -178,6 +179,35 @@ def _best(found: Sequence[Written]) -> Written:
     return max(found, key=lambda each: each.log_prob / max(1, len(each.tokens)))
 
 
+def _likeliest(scores: Logits, sums: Logits, before: Logits, most: int) -> Iterator[tuple[int, int, float]]:
+    """The likeliest next tokens of some texts: (text, token, log-probability of both), equals in their order.
+
+    The largest numbers lie in the blocks with the largest maxima, so that no more than those are sorted.
+
+    Args:
+        scores: (texts, vocab), up to a number for each text, which is in `sums`.
+        before: (texts,), log-probabilities of the texts.
+    """
+    texts, vocab = scores.shape
+    whole = vocab // BLOCK * BLOCK
+    parts = [scores[:, :whole].reshape(texts, -1, BLOCK).max(axis=2)]
+    if whole < vocab:
+        parts.append(scores[:, whole:].max(axis=1, keepdims=True))
+    maxima = np.concatenate(parts, axis=1) - sums[:, None] + before[:, None]
+    text, block = np.divmod(_largest(maxima.ravel(), most), maxima.shape[1])
+    text, token = np.repeat(text, BLOCK), (block[:, None] * BLOCK + np.arange(BLOCK)).ravel()
+    text, token = text[token < vocab], token[token < vocab]
+    totals = scores[text, token] - sums[text] + before[text]
+    best = _largest(totals, most)
+    best = best[np.argsort(-totals[best], kind="stable")]
+    yield from zip(text[best].tolist(), token[best].tolist(), totals[best].tolist(), strict=True)
+
+
+def _largest(values: Logits, most: int) -> npt.NDArray[np.intp]:
+    """Places of the largest numbers of a vector, in their order."""
+    return np.sort(np.argpartition(-values, most - 1)[:most]) if most < len(values) else np.arange(len(values))
+
+
 @dataclass
 class _Beam:
     """The texts of one window that are followed, likeliest first, and the best that have ended, by their scores."""
@@ -190,21 +220,17 @@ class _Beam:
     def advance(self, logits: Logits) -> tuple[list[int], list[int]]:
         """Choose what goes on, of the logits (texts, vocab); returns its tokens, and the texts that they continue."""
         job, size = self.job, self.job.beam
-        scores = log_softmax(logits)
+        scores = logits - logits.max(axis=-1, keepdims=True)
+        sums = np.log(np.exp(scores).sum(axis=-1))
         for row, each in zip(self.going, scores, strict=True):
             job.rules.apply(each, row.tokens)
-        total = (scores + np.array([row.log_prob for row in self.going], np.float32)[:, None]).ravel()
-        most = min(2 * size, total.size)
-        # Stable, so that equals are taken in their order.
-        best = np.argpartition(-total, most - 1)[:most]
-        best = best[np.argsort(-total[best], kind="stable")]
+        before = np.array([row.log_prob for row in self.going], np.float32)
         going: list[tuple[_Row, int, int]] = []
         length = len(self.going[0].tokens) + 1
-        for rank, flat in enumerate(best.tolist()):
-            if total[flat] == -np.inf:
+        for rank, (source, token, total) in enumerate(_likeliest(scores, sums, before, 2 * size)):
+            if total == -np.inf:
                 break
-            source, token = divmod(flat, logits.shape[1])
-            row = _Row([*self.going[source].tokens, token], float(total[flat]))
+            row = _Row([*self.going[source].tokens, token], total)
             if token != job.rules.eot and length < job.max_tokens:
                 going.append((row, token, source))
             elif rank < size:
