@@ -56,10 +56,15 @@ def served(arguments: argparse.Namespace) -> Iterator[Work]:
     from tritone.repository import ModelOptions
 
     decoding = {"temperature": [0], "beam": arguments.beam, "language": arguments.language}
-    options = ModelOptions(precision=arguments.precision, decoding=decoding)
-    with serving(Bundle.open(arguments.bundle), "offline", options) as server, ThreadPoolExecutor(CLIPS) as pool:
-        client = Client(server.grpc_url)
-        yield lambda clips: list(pool.map(lambda clip: client.transcribe(clip, RATE, model=MODEL).text, clips))
+    options = ModelOptions(precision=arguments.precision, decoding=json.dumps(decoding))
+    with (
+        serving(Bundle.open(arguments.bundle), "offline", options) as server,
+        Client(server.grpc_address) as client,
+        ThreadPoolExecutor(CLIPS) as pool,
+    ):
+        yield lambda clips: list(
+            pool.map(lambda clip: client.transcribe(clip, MODEL, sample_rate=RATE).get().text, clips)
+        )
 
 
 @contextmanager
@@ -87,7 +92,12 @@ def batched(arguments: argparse.Namespace) -> Iterator[Work]:
         ends = np.cumsum([len(clip) / RATE for clip in clips]).tolist()
         places = [{"start": start, "end": end} for start, end in zip([0.0, *ends], ends, strict=False)]
         found, _ = pipeline.transcribe(
-            np.concatenate(clips), batch_size=CLIPS, clip_timestamps=places, vad_filter=False, **_asked(arguments)
+            np.concatenate(clips),
+            batch_size=CLIPS,
+            clip_timestamps=places,
+            vad_filter=False,
+            without_timestamps=False,
+            **_asked(arguments),
         )
         return [each.text.strip() for each in found]
 

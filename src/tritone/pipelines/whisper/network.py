@@ -6,7 +6,6 @@ features of some windows  ->  Heard, which makes decoders for any of them
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -58,61 +57,77 @@ class Network:
         return Heard(self.decoder, self.special, found)
 
 
-@dataclass(frozen=True)
 class Heard:
-    """What the decoder attends to of some windows: keys and values of each layer, (windows, …)."""
+    """What the decoder attends to of some windows: keys and values of each layer, (windows, …).
 
-    graph: Graph
-    special: Whisper
-    cross: Mapping[str, Array]
+    They are large, so rows are moved rather than copied: decoders of the same windows are used one after the other.
+    """
 
-    def __getitem__(self, windows: Sequence[int]) -> "Heard":
-        """Some of the windows, which are not copied where they are all."""
-        chosen = list(windows)
-        if chosen == list(range(len(next(iter(self.cross.values()))))):
-            return self
-        return Heard(self.graph, self.special, {name: array[chosen] for name, array in self.cross.items()})
+    def __init__(self, graph: Graph, special: Whisper, cross: Mapping[str, Array]) -> None:
+        """`cross` is kept, and its rows are moved."""
+        self.graph, self.special, self._cross = graph, special, cross
+        self._windows = list(range(len(next(iter(cross.values())))))  # of each row
 
-    def decoder(self) -> "CachedDecoder":
-        """A decoder of the windows, without a text yet."""
-        return CachedDecoder(self)
+    def __len__(self) -> int:
+        return len(self._windows)
 
-    def logits(self, prompts: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
-        """Logits (windows, places, vocab) after some tokens of a text for each window."""
-        return self.decoder().begin(prompts, places)
+    def decoder(self, windows: Sequence[int] | None = None) -> "CachedDecoder":
+        """A decoder of some of the windows, by default of all, without a text yet."""
+        return CachedDecoder(self, range(len(self)) if windows is None else windows)
+
+    def front(self, windows: Sequence[int]) -> dict[str, Array]:
+        """What belongs to some windows, in their order, without a copy: their rows change places with the first."""
+        rows = self._windows
+        for row, window in enumerate(windows):
+            if (other := rows.index(window)) != row:
+                rows[row], rows[other] = rows[other], rows[row]
+                for array in self._cross.values():
+                    array[[row, other]] = array[[other, row]]
+        return {name: array[: len(windows)] for name, array in self._cross.items()}
 
 
 class CachedDecoder:
-    """Rows of text under way, with the keys and values of their tokens; see `search.whisper.decoding.Decoder`."""
+    """Rows of text under way, with the keys and values of their tokens; see `search.whisper.decoding.Decoder`.
 
-    def __init__(self, heard: Heard) -> None:
-        self._graph, self._special, self._cross = heard.graph, heard.special, heard.cross
+    Windows that are left fill the places of those that ended, so rows are in another order here than in the caller's.
+    """
+
+    def __init__(self, heard: Heard, windows: Sequence[int]) -> None:
+        self._heard, self._windows = heard, list(windows)  # in the order of `_cross`
+        self._graph, self._special, self._cross = heard.graph, heard.special, heard.front(self._windows)
         self._names = heard.special.self_names
         self._caches: dict[str, Array] = {}
         self._padding = np.zeros(0, np.int64)
-        self._recordings = np.zeros(0, np.int64)  # of each row, as an index of `_cross`
+        self._of_row: list[int] = []  # the window of each row
+        self._row_of: list[int] = []  # the row of each of the caller's
 
     def begin(self, prompts: Sequence[Sequence[int]], places: Sequence[Sequence[int]]) -> npt.NDArray[np.float32]:
         """Read a prompt for each window, the shorter ones with padding before them."""
         tokens, self._padding = self._padded(prompts)
-        self._recordings = np.arange(len(prompts))
+        self._of_row, self._row_of = list(self._windows), list(range(len(prompts)))
         self._forget(len(prompts))
         [logits] = self._call(tokens, np.asarray(places, np.int64) + self._padding[:, None], ["logits"])
         return logits
 
     def step(self, tokens: Sequence[int], sources: Sequence[int]) -> npt.NDArray[np.float32]:
         """Read one more token for each row."""
-        if list(sources) != list(range(len(self._padding))):
-            chosen = list(sources)
-            self._padding, recordings = self._padding[chosen], self._recordings[chosen]
+        continued = [self._row_of[source] for source in sources]
+        windows = [self._of_row[row] for row in continued]
+        if len(kept := set(windows)) < len(self._windows):
+            first, later = self._windows[: len(kept)], self._windows[len(kept) :]
+            fill = (each for each in later if each in kept)
+            self._windows = [each if each in kept else next(fill) for each in first]
+            self._cross = self._heard.front(self._windows)
+        order = sorted(range(len(windows)), key=lambda each: self._windows.index(windows[each]))
+        chosen = [continued[each] for each in order]
+        if chosen != list(range(len(self._padding))):
+            self._padding = self._padding[chosen]
             self._caches = {name: array[chosen] for name, array in self._caches.items()}
-            kept = list(dict.fromkeys(recordings.tolist()))
-            if len(kept) < len(next(iter(self._cross.values()))):
-                self._cross = {name: array[kept] for name, array in self._cross.items()}
-            self._recordings = np.array([kept.index(each) for each in recordings.tolist()])
-        column = np.asarray(tokens, np.int64)[:, None]
+        self._of_row = [windows[each] for each in order]
+        self._row_of = np.argsort(order).tolist()
+        column = np.asarray(tokens, np.int64)[order, None]
         [logits] = self._call(column, np.zeros_like(column), ["logits"])
-        return np.ascontiguousarray(logits[:, 0])
+        return np.ascontiguousarray(logits[self._row_of, 0] if order != sorted(order) else logits[:, 0])
 
     def align(self, text: Sequence[int], places: Sequence[int]) -> tuple[Array, npt.NDArray[np.float32]]:
         """Read the whole text of the one window.

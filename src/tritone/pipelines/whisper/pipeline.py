@@ -23,7 +23,7 @@ from tritone.errors import BundleError, InputError, OperatorError, TritoneError
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
 from tritone.pipelines.isolation import prepared, values, with_options
-from tritone.pipelines.whisper.network import Heard, Network
+from tritone.pipelines.whisper.network import CachedDecoder, Heard, Network
 from tritone.pipelines.whisper.options import ENGLISH, DecodingOptions, check_options
 from tritone.pipelines.whisper.windows import FRAMES_PER_STEP, cut
 from tritone.pipelines.whisper.words import words_of
@@ -34,7 +34,7 @@ from tritone.search.whisper.rules import Rules
 from tritone.transcript import Segment, Span, Transcript
 
 DEFAULT_MAX_AUDIO_S = 300.0
-MAX_WINDOWS = {"cpu": 8, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
+MAX_WINDOWS = {"cpu": 6, "cuda": 64}  # in one call of the encoder, which takes 30 s for each, however short it is
 KEEP_CONTEXT_BELOW = 0.5  # text of a window that was sampled at a higher temperature is no context for the next one
 
 
@@ -183,7 +183,7 @@ class WhisperPipeline:
         texts = self._decoded(recordings, heard)
         for place, (each, text) in enumerate(zip(recordings, texts, strict=True)):
             timed = each.options.word_times and self.special.alignment_heads
-            self._take(each, text, len(windows[place]), heard[[place]] if timed else None)
+            self._take(each, text, len(windows[place]), heard.decoder([place]) if timed else None)
         end = time.perf_counter()
         audio = sum(map(len, windows)) * self.frame_shift
         padding = len(windows) * size * self.frame_shift - audio
@@ -193,7 +193,8 @@ class WhisperPipeline:
         unknown = [place for place, each in enumerate(recordings) if not each.language]
         if not unknown:
             return
-        logits = heard[unknown].logits([[self.special.sot]] * len(unknown), [[0]] * len(unknown))[:, 0]
+        prompts, places = [[self.special.sot]] * len(unknown), [[0]] * len(unknown)
+        logits = heard.decoder(unknown).begin(prompts, places)[:, 0]
         codes = list(self.special.languages)
         best = logits[:, list(self.special.languages.values())].argmax(axis=1)
         for place, index in zip(unknown, best.tolist(), strict=True):
@@ -209,8 +210,7 @@ class WhisperPipeline:
         attempt = 0
         while pending:
             jobs = [self._job(recordings[place], attempt) for place in pending]
-            among = heard[pending]
-            written = decode(jobs, lambda indices, among=among: among[indices].decoder())  # type: ignore[misc]
+            written = decode(jobs, lambda indices, among=pending: heard.decoder([among[each] for each in indices]))  # type: ignore[misc]
             again = []
             for place, job, result in zip(pending, jobs, written, strict=True):
                 options = recordings[place].options
@@ -265,8 +265,8 @@ class WhisperPipeline:
             return []
         return [self.special.sot_prev, *tokens[-most:]]
 
-    def _take(self, recording: Recording, text: Text, num_frames: int, heard: Heard | None) -> None:
-        """Add a window's text to a recording, and move on; `heard` of the window is for times of words."""
+    def _take(self, recording: Recording, text: Text, num_frames: int, decoder: CachedDecoder | None) -> None:
+        """Add a window's text to a recording, and move on; a decoder of the window is for times of words."""
         options, written = recording.options, text.written
         if is_silent(text, options):
             recording.seek += num_frames
@@ -292,15 +292,15 @@ class WhisperPipeline:
                     tokens=piece.tokens,
                 )
             )
-        if heard is not None:
-            recording.words += self._words(recording, kept, num_frames, offset_s, heard)
+        if decoder is not None:
+            recording.words += self._words(recording, kept, num_frames, offset_s, decoder)
         recording.log_probs.append((written.log_prob, len(written.tokens) + 1))
         if not options.previous_text or text.temperature > KEEP_CONTEXT_BELOW:
             recording.context = len(recording.tokens)
         recording.seek += moved
 
     def _words(
-        self, recording: Recording, tokens: Sequence[int], num_frames: int, offset_s: float, heard: Heard
+        self, recording: Recording, tokens: Sequence[int], num_frames: int, offset_s: float, decoder: CachedDecoder
     ) -> list[Span]:
         """The words of a window's segments; needs another call of the decoder, which reads all of them at once."""
         text = [token for token in tokens if token < self.special.eot]
@@ -309,7 +309,7 @@ class WhisperPipeline:
             return []
         start = self._start(recording)
         places = range(len(start), len(start) + len(text))
-        scores, logits = heard.decoder().align([*start, self.special.no_timestamps, *text, self.special.eot], places)
+        scores, logits = decoder.align([*start, self.special.no_timestamps, *text, self.special.eot], places)
         chosen = log_softmax(logits[:, : self.special.eot])[np.arange(len(text)), text]
         starts = token_starts(scores[:, :, :positions], len(start)) * self.special.time_precision
         found = words_of(self.bpe, text, np.exp(chosen).tolist(), starts.tolist(), recording.language)

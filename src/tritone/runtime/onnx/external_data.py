@@ -30,8 +30,10 @@ SCHEMA: dict[str, dict[str, tuple[int, str | type]]] = {
     "Attribute": {
         "name": (1, bytes),
         "f": (2, float),
+        "i": (3, int),
         "t": (5, "Tensor"),
         "g": (6, "Graph"),
+        "ints": (8, int),
         "tensors": (10, "Tensor"),
         "graphs": (11, "Graph"),
         "type": (20, int),

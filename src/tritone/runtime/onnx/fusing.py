@@ -1,11 +1,13 @@
-"""Chains of operators that onnxruntime passes over one by one, as one operator of this project's own.
+"""Chains of operators that onnxruntime passes over one by one, as one operator.
 
-Sub(Max(x, Log(Add(Exp(Clip(x)), 1))), Mul(x, slope))  ->  Swoosh(x)
+Sub(Max(x, Log(Add(Exp(Clip(x)), 1))), Mul(x, slope))  ->  Swoosh(x)                         this project's own
+MatMul(Softmax(MatMul(split(q) * scale, split(k)ᵀ)), split(v))  ->  MultiHeadAttention(q, k, v)  onnxruntime's
 
 The activations of Zipformers are a fifth of their time on a CPU, a third in int8, nearly all of it for passing over
-tensors and for the logarithm. A graph's file keeps the operators of the standard, which run everywhere; its copy in
-memory has ours when a session is opened. They are in `fused.c`, which an installation compiles where there is a
-compiler; without it, graphs run as they are in the file.
+tensors and for the logarithm. Attention as one operator never has the scores of all positions in memory, which are most
+of what Whisper's encoder takes, and is a quarter faster. A graph's file keeps the operators of the standard, which run
+everywhere; its copy in memory has these when a session is opened. Our own are in `fused.c`, which an installation
+compiles where there is a compiler; without it, graphs have theirs as they are in the file.
 """
 
 import importlib.util
@@ -24,7 +26,9 @@ LIBRARY = "tritone.runtime.onnx._fused"
 FOLDER_OPTION = "session.model_external_initializers_file_folder_path"
 SINCE = Version("1.21")  # of onnxruntime, which finds the weights beside a graph in memory by `FOLDER_OPTION`
 DOMAIN, OPERATOR = b"tritone", b"Swoosh"
-FLOAT, ONE_FLOAT = 1, 1  # onnx.TensorProto.FLOAT, onnx.AttributeProto.FLOAT
+ATTENTION_DOMAIN, ATTENTION = b"com.microsoft", b"MultiHeadAttention"
+FLOAT, INT64 = 1, 7  # onnx.TensorProto
+ONE_FLOAT, ONE_INT = 1, 2  # onnx.AttributeProto
 LEAST_CLIP = 17.0  # where softplus(x) is x in float32
 
 
@@ -47,17 +51,23 @@ def obstacle() -> str | None:
 
 
 def fused(model: Any, folder: Path, options: onnxruntime.SessionOptions) -> bytes | None:
-    """A graph with the operators of `fused.c`, which are added to the options; None if it has nothing for them.
+    """A graph with attention and the operators of `fused.c`, which are added to the options; None if it has none.
 
     Args:
         model: of `external_data.inspect`; it is changed.
         folder: where the graph lies, and its weights.
     """
-    path = library()
-    if path is None or not any([_Chains(graph).replace() for graph in model.graph]):
+    if Version(onnxruntime.__version__) < SINCE:
         return None
-    model.opset_import.add(domain=[DOMAIN], version=[1])
-    options.register_custom_ops_library(path)
+    path = library()
+    domains = {domain for graph in model.graph for domain in _Chains(graph).replace(own=path is not None)}
+    if not domains:
+        return None
+    there = {name for each in model.opset_import for name in each.domain}
+    for domain in sorted(domains - there):
+        model.opset_import.add(domain=[domain], version=[1])
+    if path is not None and DOMAIN in domains:
+        options.register_custom_ops_library(path)
     options.add_session_config_entry(FOLDER_OPTION, os.fspath(folder))
     found: bytes = model.SerializeToString()
     return found
@@ -75,21 +85,75 @@ class _Chains:
         # Graphs inside of nodes may take anything by its name.
         self._uses.update(name for node in graph.node for each in node.attribute for name in _names_in(each))
 
-    def replace(self) -> bool:
-        """Replace every chain; says if there were any."""
+    def replace(self, *, own: bool) -> set[bytes]:
+        """Replace every chain; the domains of what there is instead. `own`: this project's operators, too."""
         dead: set[bytes] = set()
+        domains: set[bytes] = set()
         for node in self._graph.node:
-            if (chain := self._swoosh(node)) is not None:
+            if own and (chain := self._swoosh(node)) is not None:
                 inputs, slope, inner = chain
                 if len(inputs) == 2 and self._inputs(product := self._made_by[inputs[0]], b"Gemm"):
                     del product.input[2]  # the bias, which ours adds
                 node.input[:], node.op_type[:], node.domain[:] = inputs, [OPERATOR], [DOMAIN]
                 node.attribute.add(name=[b"slope"], f=[slope], type=[ONE_FLOAT])
-                dead |= inner
+            elif (found := self._attention(node)) is not None:
+                inputs, heads, scale, inner = found
+                node.input[:], node.op_type[:], node.domain[:] = inputs, [ATTENTION], [ATTENTION_DOMAIN]
+                del node.attribute[:]
+                node.attribute.add(name=[b"num_heads"], i=[heads], type=[ONE_INT])
+                node.attribute.add(name=[b"scale"], f=[scale], type=[ONE_FLOAT])
+            else:
+                continue
+            dead |= inner
+            domains.add(node.domain[0])
         for index in reversed(range(len(self._graph.node))):
             if dead.intersection(self._graph.node[index].output):
                 del self._graph.node[index]
-        return bool(dead)
+        return domains
+
+    def _attention(self, node: Any) -> tuple[list[bytes], int, float, set[bytes]] | None:
+        """What attention takes: (batch, length, width) of queries, keys and values; its heads and scale.
+
+        Last what is made on the way to the node, which joins the heads again.
+        """
+        inner: set[bytes] = set()
+        ends = self._inputs(node, b"Reshape")
+        mixed = self._once(ends[0], b"Transpose", inner, perm=(0, 2, 1, 3)) if ends else None
+        products = self._once(mixed[0], b"MatMul", inner) if mixed else None
+        weights = self._once(products[0], b"Softmax", inner, axis=-1) if products else None
+        scores = self._once(weights[0], b"MatMul", inner) if weights else None
+        scaled = self._once(scores[0], b"Mul", inner) if scores else None
+        if not (ends and products and scores and scaled):
+            return None
+        parts = [
+            self._split(name, perm, inner)
+            for name, perm in ((scaled[0], (0, 2, 1, 3)), (scores[1], (0, 2, 3, 1)), (products[1], (0, 2, 1, 3)))
+        ]
+        scale, shape = self._number(scaled[1]), self._numbers(ends[1])
+        if None in parts or scale is None or len({each[1:] for each in parts if each}) != 1:
+            return None
+        [(_, heads, width), *_] = found = [each for each in parts if each]
+        return ([each[0] for each in found], heads, scale, inner) if shape == [0, 0, heads * width] else None
+
+    def _split(self, name: bytes, perm: tuple[int, ...], inner: set[bytes]) -> tuple[bytes, int, int] | None:
+        """What is cut into heads and turned, the heads, and the width of each."""
+        turned = self._once(name, b"Transpose", inner, perm=perm)
+        apart = self._once(turned[0], b"Reshape", inner) if turned else None
+        shape = self._numbers(apart[1]) if apart else None
+        return (apart[0], *shape[2:]) if apart and shape and len(shape) == 4 and shape[:2] == [0, 0] else None  # type: ignore[return-value]
+
+    def _once(self, name: bytes, operator: bytes, inner: set[bytes], **attributes: Any) -> list[bytes] | None:
+        """The inputs of the operator with these attributes that makes `name` for one reader; `name` is added."""
+        node = self._made_by.get(name)
+        inputs = self._inputs(node, operator)
+        if node is None or inputs is None or self._uses[name] != 1:
+            return None
+        given = {each.name[0].decode(): tuple(each.ints) or (*each.i,) for each in node.attribute if each.name}
+        for key, value in attributes.items():
+            if given.get(key) != (value if isinstance(value, tuple) else (value,)):
+                return None
+        inner.add(name)
+        return inputs
 
     def _swoosh(self, node: Any) -> tuple[list[bytes], float, set[bytes]] | None:
         """The inputs and the slope of the chain that ends in a node, and what is made inside of it."""
@@ -163,6 +227,14 @@ class _Chains:
         if inputs is not None and len(inputs) == 2 and not (once and self._uses[name] != 1):
             yield inputs[0], inputs[1]
             yield inputs[1], inputs[0]
+
+    def _numbers(self, name: bytes) -> list[int] | None:
+        """A constant vector of int64 numbers."""
+        tensor = self._weights.get(name)
+        if tensor is None or [*tensor.data_type] != [INT64] or len(tensor.dims) != 1 or len(tensor.raw_data) != 1:
+            return None
+        data = tensor.raw_data[0]
+        return list(struct.unpack(f"<{len(data) // 8}q", data)) if len(data) == 8 * tensor.dims[0] else None
 
     def _number(self, name: bytes) -> float | None:
         """A constant of a single float32 number."""
