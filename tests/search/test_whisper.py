@@ -5,9 +5,11 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tritone.search.whisper.alignment import token_starts, warp
-from tritone.search.whisper.decoding import Job, decode
+from tritone.search.whisper.decoding import Job, _likeliest, decode
 from tritone.search.whisper.rules import Rules
 
 A, B, C, EOT, NO_TIMES, TIME = 0, 1, 2, 3, 4, 5  # times are 5 to 9
@@ -118,3 +120,17 @@ def test_tokens_begin_where_their_attention_does() -> None:
     for row, (begin, end) in enumerate(zip(begins, [*begins[1:], positions], strict=True), start=2):
         scores[:, row, begin:end] = 6.0
     assert token_starts(scores, 2).tolist() == begins
+
+
+@settings(max_examples=40, deadline=None)
+@given(data=st.data(), texts=st.integers(1, 5), vocab=st.integers(1, 700), most=st.integers(1, 10))
+def test_the_likeliest_tokens_are_those_of_a_full_sort(data: st.DataObject, texts: int, vocab: int, most: int) -> None:
+    rng = np.random.default_rng(data.draw(st.integers(0, 99)))
+    scores = rng.normal(size=(texts, vocab)).astype(np.float32)
+    scores[rng.random(scores.shape) < data.draw(st.sampled_from([0.0, 0.5, 0.99]))] = -np.inf
+    sums, before = rng.normal(size=(2, texts)).astype(np.float32)
+    totals = scores - sums[:, None] + before[:, None]
+    best = np.sort(totals.ravel())[::-1][:most]
+    found = list(_likeliest(scores, sums, before, most))
+    assert [total for *_, total in found] == best.tolist()
+    assert all(totals[text, token] == np.float32(total) for text, token, total in found)
