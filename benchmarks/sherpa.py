@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
+from importlib.metadata import version
 from pathlib import Path
 from time import perf_counter
 from typing import Any
@@ -66,7 +67,8 @@ much of the cores foreign processes took during a repeat: above a few percent a 
 names its CPU and the operators of sherpa-onnx's graph: those of icefall's export, which published models have, or
 those of `tritone export icefall --layout sherpa-onnx`. sherpa-onnx has the workers that are fastest for it. **Only the
 figures of the runtime openvino are older: there it had one worker for all cores; one for each core, a thread each, is
-up to 1.5 times as fast, so those flatter Tritone.** Written by `python -m benchmarks.sherpa`; raw rows are in
+up to 1.5 times as fast, so those flatter Tritone.** Figures that name no version of sherpa-onnx were taken before 2.0
+was out, with the newest 1.x of their day. Written by `python -m benchmarks.sherpa`; raw rows are in
 [sherpa.json](sherpa.json)."""
 
 SAMPLE_RATE = 16000
@@ -150,7 +152,7 @@ def offline_in_process(model: Model, setup: Setup) -> Finding:
     rows = alternate(
         {"tritone s": lambda: _recognize(pipeline, audio), "sherpa-onnx s": lambda: rival.texts(audio)}, REPEATS
     )
-    return _throughput("offline", "throughput in process ÷ sherpa-onnx", 1.1, rows, audio, [_told(rival)], setup)
+    return _throughput("offline", f"throughput in process ÷ {_rival()}", 1.1, rows, audio, [_told(rival)], setup)
 
 
 def offline_served(model: Model, setup: Setup) -> Finding:
@@ -159,7 +161,7 @@ def offline_served(model: Model, setup: Setup) -> Finding:
     rival = _best_rival(model, audio)
     with _served(model, audio) as served:
         rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: rival.texts(audio)}, REPEATS)
-    title = f"throughput through gRPC at concurrency {CONCURRENCY} ÷ sherpa-onnx in process"
+    title = f"throughput through gRPC at concurrency {CONCURRENCY} ÷ {_rival()} in process"
     return _throughput("served", title, 1.0, rows, audio, [_told(rival), BEFORE], setup)
 
 
@@ -180,7 +182,7 @@ def servers(model: Model, setup: Setup) -> Finding:
         if model.precision == "fp32":
             _require_alike(served(), load(server))
         rows = alternate({"tritone s": served, "sherpa-onnx s": lambda: load(server)}, REPEATS)
-    title = f"throughput served, {CONCURRENCY} in flight ÷ sherpa-onnx's own server"
+    title = f"throughput served, {CONCURRENCY} in flight ÷ {_rival()}'s own server"
     count = len(_rival_settings(RIVAL_BATCHES))
     told = f"sherpa-onnx's server has {best}, the fastest of {count} settings; it gets float32 by WebSocket."
     return _throughput("servers", title, 1.1, rows, audio, [told, BEFORE], setup)
@@ -217,7 +219,7 @@ def streams(model: Model, setup: Setup) -> Finding:
     ratio, basis = median_ratio(rows, "tritone streams", "sherpa-onnx streams")
     return Finding(
         key="streams",
-        title="streams in real time ÷ sherpa-onnx",
+        title=f"streams in real time ÷ {_rival()}",
         value=ratio,
         bar=1.0,
         sense="at least",
@@ -397,6 +399,10 @@ def _best_rival_streams(model: Model, audio: Sequence[Waveform]) -> _RivalStream
         RIVAL_STREAMS, lambda each: contextlib.nullcontext(partial(_RivalStreams(model, each).texts, chosen))
     )
     return _RivalStreams(model, best)
+
+
+def _rival() -> str:
+    return f"sherpa-onnx {version('sherpa-onnx')}"
 
 
 def _told(rival: _Rival | _RivalStreams, batches: Sequence[int] = RIVAL_BATCHES) -> str:

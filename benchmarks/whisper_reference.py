@@ -1,11 +1,11 @@
-"""What faster-whisper and openai-whisper make of recordings: the answers that Tritone's are held against.
+"""What faster-whisper, openai-whisper and transformers make of recordings: the answers that Tritone's are held against.
 
     python -m benchmarks.whisper_reference faster-whisper --model tiny.en/ --compute int8 --output int8.jsonl \
         ../shared/data/librispeech_mini
     python -m benchmarks.whisper_reference openai-whisper --model tiny.en.pt --output ow.jsonl FOLDER
 
-Greedy at temperature 0. Neither is a dependency of Tritone: install faster-whisper 1.2.1 (and ctranslate2 4.8.5) or
-openai-whisper 20250625 in an environment of their own, with soundfile and soxr and without Tritone. A folder has
+Greedy at temperature 0. None is a dependency of Tritone: install faster-whisper 1.2.1 (and ctranslate2 4.8.5),
+openai-whisper 20250625 or transformers 5.24 in an environment of their own, with soundfile and soxr. A folder has
 metadata.jsonl (id, path, text of each recording) beside the recordings or beside a .tar of them, or recordings alone.
 Each line of the output is a recording; a second call with the same output goes on where the first one stopped.
 """
@@ -72,6 +72,7 @@ def faster_whisper(arguments: argparse.Namespace) -> Transcribe:
             temperature=0.0,
             language=arguments.language,
             word_timestamps=arguments.words,
+            vad_filter=arguments.vad,
         )
         segments = list(found)
         return {
@@ -117,19 +118,46 @@ def openai_whisper(arguments: argparse.Namespace) -> Transcribe:
     return transcribe
 
 
-ENGINES = {"faster-whisper": faster_whisper, "openai-whisper": openai_whisper}
+def of_transformers(arguments: argparse.Namespace) -> Transcribe:
+    torch, transformers = import_module("torch"), import_module("transformers")
+    torch.set_num_threads(arguments.threads)
+    processor = transformers.WhisperProcessor.from_pretrained(arguments.model)
+    model = transformers.WhisperForConditionalGeneration.from_pretrained(arguments.model).eval()
+    asked = {"language": arguments.language, "task": "transcribe"} if model.generation_config.is_multilingual else {}
+
+    def transcribe(waveform: np.ndarray) -> Answer:
+        # What is longer than a window is cut by the times that the model writes.
+        is_long = len(waveform) > 30 * RATE
+        inputs = processor(
+            waveform,
+            sampling_rate=RATE,
+            return_tensors="pt",
+            return_attention_mask=True,
+            **({"truncation": False, "padding": "longest"} if is_long else {}),
+        )
+        found = model.generate(**inputs, return_timestamps=True, num_beams=arguments.beam, do_sample=False, **asked)
+        [text] = processor.batch_decode(found, skip_special_tokens=True)
+        return {"text": text.strip(), "language": arguments.language, "segments": []}
+
+    return transcribe
+
+
+ENGINES = {"faster-whisper": faster_whisper, "openai-whisper": openai_whisper, "transformers": of_transformers}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("engine", choices=ENGINES)
     parser.add_argument("folder", type=Path, help="of recordings")
-    parser.add_argument("--model", type=Path, required=True, help="a CTranslate2 folder, or OpenAI's .pt")
+    parser.add_argument(
+        "--model", type=Path, required=True, help="a CTranslate2 folder, OpenAI's .pt, or a folder of transformers"
+    )
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--compute", default="float32", help="of faster-whisper: float32 or int8")
     parser.add_argument("--language", default=None, help="detected if not given")
     parser.add_argument("--beam", type=int, default=1)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--vad", action="store_true", help="faster-whisper's voice activity first")
     parser.add_argument("--words", action="store_true", help="times of words, which move the bounds of segments")
     parser.add_argument("--only", metavar="FIELD=VALUE", help="recordings of which metadata.jsonl says so")
     arguments = parser.parse_args()
