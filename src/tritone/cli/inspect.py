@@ -19,7 +19,9 @@ def inspect(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain a bundle, a model repository, a graph or a checkpoint: what it is, and which command exports it.
+    """Explain a bundle, a repository, a graph or a checkpoint.
+
+    Says what it is, and which command exports it.
 
     Nothing of it is run, so it is safe for files of strangers. Exit code 1 if a bundle is damaged.
     """
