@@ -9,6 +9,7 @@ ONNX graphs are written node by node (`onnx_graphs`); where torch is installed t
 
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -83,6 +84,7 @@ class WhisperModel(ExportedModel):
         self.sources, self.notes = found.sources, found.notes
         self.choices = {}
         self._state = found.state
+        self._weights: WeightFile | None = None
         if find_spec("torch") is None:
             self.notes += (
                 "torch is not installed: float32 graphs were not compared with its network, and stand in for it where "
@@ -104,6 +106,7 @@ class WhisperModel(ExportedModel):
         return None if find_spec("torch") is None else super().networks
 
     def onnx_graph(self, role: Role, precision: Precision, weights: WeightFile) -> onnx.ModelProto:
+        self._weights = weights
         return onnx_graph(self.dims, self._state, self.special.alignment_heads, role, precision, weights)
 
     def graphs_in(self, precision: Precision, explicit: bool) -> "Graphs":
@@ -117,13 +120,17 @@ class WhisperModel(ExportedModel):
     @cached_property
     def _token_drift(self) -> TokenDrift:
         """Compares with the float32 ONNX graphs, whatever runtime the other graph is for."""
-        with tempfile.TemporaryDirectory() as folder:
-            opened: Opened = {}
-            with WeightFile(Path(folder, "weights.bin")) as weights:
-                for role in ROLES:
-                    path = Path(folder, f"{role}.onnx")
-                    path.write_bytes(beside(self.onnx_graph(role, "fp32", weights)).SerializeToString())
-                    opened[role] = open_graph(path)
+        opened: Opened = {}
+        with ExitStack() as stack:
+            weights = self._weights  # they are there already, unless nothing but programs of torch is exported
+            if weights is None:
+                folder = stack.enter_context(tempfile.TemporaryDirectory())
+                weights = stack.enter_context(WeightFile(Path(folder, "weights.bin")))
+            for role in ROLES:
+                path = weights.path.with_name(f".{role}.float32.onnx")
+                path.write_bytes(beside(self.onnx_graph(role, "fp32", weights)).SerializeToString())
+                stack.callback(path.unlink)
+                opened[role] = open_graph(path)
         return TokenDrift(opened, self.special)
 
     def manifest(self) -> dict[str, Any]:
