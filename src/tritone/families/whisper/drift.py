@@ -47,6 +47,7 @@ class TokenDrift:
         """The drift where the graph of one role is `opened`; recordings are the same at each call."""
         if not self._readings:
             self._readings = [self._read(recording) for recording in recordings[:RECORDINGS]]
+            del self._exact["features"], self._exact["encoder"]  # which are gigabytes of a large model
         other = self._exact | {role: opened}
 
         def pairs() -> Iterator[tuple[Array, Array]]:
