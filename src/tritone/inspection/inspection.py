@@ -33,13 +33,17 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """`what`: a sentence. `notes`: what to be careful about. `fault`: what is wrong with it, empty if nothing."""
+    """`what`: a sentence. `notes`: what to be careful about. `fault`: what is wrong with it, empty if nothing.
+
+    `commands`: what makes a service of it, one after the other; none if that is not known.
+    """
 
     what: str
     facts: Mapping[str, str] = field(default_factory=dict)
     listings: tuple[Listing, ...] = ()
     notes: tuple[str, ...] = ()
     fault: str = ""
+    commands: tuple[str, ...] = ()
 
 
 def inspect_path(path: str | Path) -> Inspection:

@@ -107,8 +107,8 @@ def identify(what: str | os.PathLike[str], *, trust: bool = False) -> Identified
         copy, licence = copy_of(folder), licence_of(folder)
         origin = {"address": str(address), "commit": copy.commit if copy else "", "licence": licence}
         return Identified(what=name, checkpoint=recognise(folder), origin=origin)
-    path = local(what)
-    if not path.exists():
+    path = local(what, BundleError)
+    if not os.path.exists(path):  # the methods of Path raise on names that are too long
         shipped = shipped_bundles()
         if name in shipped:
             return Identified(what=name, bundle=shipped[name])
@@ -175,16 +175,6 @@ def prepare(
         say(f"{entry.about['precision']}: {why}" if precision is None else f"{precision}, as asked for")
     say(f"bundle {entry.bundle}")
     return Prepared(path=entry.bundle, name=name, verified=True)
-
-
-def commands(what: str, checkpoint: Checkpoint, *, name: str) -> tuple[str, ...]:
-    """The full commands that serving WHAT on a CPU stands for."""
-    options = {"precision": "fp32,int8", "lenient": ""} if checkpoint.int8 else {}
-    return (
-        checkpoint.command(name, **options),
-        f"tritone build {name} --output repository",
-        "tritone serve repository",
-    )
 
 
 def model_name(found: Identified) -> str:

@@ -139,19 +139,48 @@ def fetch(
 
 @dataclass(frozen=True)
 class Copy:
-    """What a folder that `fetch` returned is a copy of. `commit`: of the hub. `sums`: SHA-256 of its files by name."""
+    """What a folder that `fetch` returned is a copy of.
+
+    `commit`: of the hub. `sums`: SHA-256 of its files by name. `bytes`: of all of them.
+    """
 
     address: str
     commit: str
     sums: Mapping[str, str]
+    bytes: int
 
 
 def copy_of(folder: Path) -> Copy | None:
     """What a folder is a copy of, if `fetch` made it."""
     with suppress(OSError, ValueError, KeyError):
         read = json.loads(folder.with_suffix(".json").read_bytes())
-        return Copy(read["address"], read.get("commit", ""), {each["name"]: each["sha256"] for each in read["files"]})
+        files = read["files"]
+        sums = {each["name"]: each["sha256"] for each in files}
+        return Copy(read["address"], read.get("commit", ""), sums, sum(each["size"] for each in files))
     return None
+
+
+def copies() -> list[tuple[Path, Copy]]:
+    """The folders that `fetch` keeps, and what they are copies of, the last used first."""
+    paths = [index.with_suffix("") for index in _newest(cache_folder() / "storage", "*/*.json")]
+    return [(path, copy) for path in paths if (copy := copy_of(path)) is not None]
+
+
+def clear_copies() -> tuple[int, int]:
+    """Remove the copies that no process uses; returns how many are gone, and how many are in use."""
+    found = list((cache_folder() / "storage").glob("*/*.json"))
+    gone = sum(map(_remove, found))
+    return gone, len(found) - gone
+
+
+def _remove(index: Path) -> bool:
+    """Whether no process used a copy, and it is gone."""
+    with suppress(OSError), index.open("rb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while a process uses it
+        index.unlink()
+        shutil.rmtree(index.with_suffix(""), ignore_errors=True)
+        return True
+    return False
 
 
 def _slug(address: Address) -> str:
@@ -257,10 +286,7 @@ def _tidy(top: Path, current: Path) -> None:
             return
         if index == current:
             continue
-        with suppress(OSError), index.open("rb") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while a process uses it
-            index.unlink()
-            shutil.rmtree(index.with_suffix(""), ignore_errors=True)
+        if _remove(index):
             total -= sizes[index]
 
 
