@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import tritone
+from exports import let_go
 from graphs import scaled
 from hub_server import HubServer, commit_of
 from tritone.cli.main import app
@@ -30,13 +31,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
     yield tmp_path / "cache"
     let_go()
-
-
-def let_go() -> None:
-    """Use no export any more, as if this process had ended."""
-    for handle in cache._held.values():
-        handle.close()
-    cache._held.clear()
 
 
 @pytest.fixture

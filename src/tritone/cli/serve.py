@@ -1,7 +1,7 @@
 """`tritone serve`: run Triton on a repository, or on any model, until it ends or is stopped."""
 
 import sys
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from signal import SIGKILL
@@ -29,7 +29,7 @@ from tritone.storage import open_store, parse
 from tritone.storage.cache import OFFLINE, is_offline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tritone.gateway.server import GatewayServer
     from tritone.proxy import Proxy
@@ -91,11 +91,11 @@ def serve(
     if poll_s and not options.has_control:
         raise typer.BadParameter("--poll-s loads models, which the arguments after -- have switched off")
     lose = front.lose_streams if front is not None else lambda model, reason: None
+    beside = _gateway(options, tls_certificate is not None, gateway_port) if gateway else None
     with ExitStack() as stack:
         made = {"--device": device, "--precision": precision, "--trust": exporting.trust, "--cache": exporting.cache}
         repo = _built(what, device, precision, exporting, stack, [name for name, value in made.items() if value])
-        beside = stack.enter_context(_gateway(options, tls_certificate is not None, gateway_port)) if gateway else None
-        code = _serve(repo, options, behind, front, server, poll_s, lose, beside)
+        code = _serve(repo, options, behind, front, server, poll_s, lose, beside, stack)
     if code:
         typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
     raise typer.Exit(code)
@@ -119,19 +119,17 @@ def _built(
     return repository
 
 
-@contextmanager
-def _gateway(options: ServerOptions, tls: bool, port: int) -> "Iterator[GatewayServer]":
-    """A gateway in front of a Triton that may not listen yet."""
+def _gateway(options: ServerOptions, tls: bool, port: int) -> "GatewayServer":
+    """A gateway in front of a Triton, not running yet; its port is free."""
     from tritone.gateway.options import GatewayOptions
-    from tritone.gateway.server import GatewayServer
+    from tritone.gateway.server import GatewayServer, listen
 
     if tls:
         raise typer.BadParameter(
             "--gateway asks this Triton without TLS; run `tritone gateway` with --triton https://…"
         )
-    triton = f"http://{options.address('http')}"
-    with GatewayServer(GatewayOptions(triton=triton, host=options.host, port=port)).background() as server:
-        yield server
+    listen(options.host, port).close()  # told now and not when an export is done
+    return GatewayServer(GatewayOptions(triton=f"http://{options.address('http')}", host=options.host, port=port))
 
 
 def _serve(
@@ -143,8 +141,9 @@ def _serve(
     poll_s: float,
     lose: "Callable[[str | None, str], None]",
     gateway: "GatewayServer | None",
+    stack: ExitStack,
 ) -> int:
-    """Serve a repository until a signal comes; the exit code."""
+    """Serve a repository until a signal comes; the exit code. The gateway begins when models answer."""
     served, updates, copy = _found(repo, poll_s, server, lose)
     modes = {}
     if isinstance(served, Path):
@@ -166,6 +165,7 @@ def _serve(
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         console.print(_doors(options), highlight=False)
         if gateway is not None:
+            stack.enter_context(gateway.background())
             address = f"http://{gateway.options.address(gateway.port)}"
             console.print(f"The page: {address}/  Applications: {address}/v1  Try it:", highlight=False)
             console.print(f"curl -F file=@YOUR.wav {address}/v1/audio/transcriptions", highlight=False)

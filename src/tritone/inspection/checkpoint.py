@@ -33,6 +33,7 @@ MAX_MEMBERS = 1000
 WAVEFORM_CTC = ("wav2vec2", "hubert", "wavlm", "data2vec-audio", "unispeech", "unispeech-sat")
 PICKLED = ("*.pt", "*.pth", "*.ckpt", "*.nemo", "*.tar", "pytorch_model*.bin", "*.pkl", "*.pickle")
 """Names of files that hold a pickle, in which code can hide; ours are read without running it."""
+OF_FOLDERS = ("config.json", "model.bin", "model.safetensors", "pytorch_model.bin")  # files that mean their folder
 TORCH = ("*.pt", "*.pth", "*.ckpt", "*.ts", "*.tar")
 
 
@@ -155,6 +156,8 @@ def _folder(folder: Path) -> Checkpoint:
 
 def _file(path: Path) -> Checkpoint:
     suffix = path.suffix.lower()
+    if path.name in OF_FOLDERS:
+        return _folder(path.parent)
     if suffix == ".nemo":
         return _of_nemo(path)
     if suffix == ".onnx":

@@ -115,7 +115,8 @@ class WhisperModel(ExportedModel):
     @cached_property
     def _token_drift(self) -> TokenDrift:
         """Compares with the float32 ONNX graphs, whatever runtime the other graph is for."""
-        with tempfile.TemporaryDirectory() as folder:
+        beside = self.options.output.absolute().parent  # where there is room, and whoever cleans up looks
+        with tempfile.TemporaryDirectory(prefix=".drift-", dir=beside) as folder:
             models = {f"{role}.onnx": self.onnx_graph(role, "fp32") for role in ROLES}
             save_graphs(models, Path(folder), "weights.bin", "fp32", ())
             opened: Opened = {role: open_graph(Path(folder, f"{role}.onnx")) for role in ROLES}
