@@ -316,11 +316,13 @@ def _load(
 ) -> "System[TranscriptResult]":
     from tritone import load, load_whisper  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.kinds.speech import speech_kind
     from tritone.result import TranscriptResult
 
     bundle = where.prepared()
     loader: Callable[..., Any]
-    if Bundle.open(bundle).manifest.whisper is not None:
+    opened = Bundle.open(bundle)
+    if opened.manifest.whisper is not None:
         if unfit := [name for name, value in given.items() if value is not None]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
             raise typer.BadParameter(f"{flags} is not for Whisper models; they have {', '.join(OF_WHISPER)}")
@@ -330,6 +332,7 @@ def _load(
             raise typer.BadParameter(
                 f"{', '.join(OF_WHISPER)} are for Whisper models; this one has --search and its options"
             )
+        speech_kind(opened)
         loader, options = load, where.loading(**given)
     here = BundleSystem[TranscriptResult](loader(bundle, **options), playback=playback, options=options)
     system: System[TranscriptResult] = here

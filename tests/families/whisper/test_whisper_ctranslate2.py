@@ -170,7 +170,7 @@ except Exception as error:
 
 def test_without_torch_a_folder_is_exported_to_the_same_graphs(saved: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT_TORCH, str(saved / "float32"), str(tmp_path / "without")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     report = export_whisper(
         checkpoint=saved / "transformers", output=tmp_path / "with", precisions=("fp32", "int8"), force=True
