@@ -94,11 +94,11 @@ def test_what_is_imported_from_beside_the_rooms_is_for_all() -> None:
     assert {(room, other) for room, other in beside if room not in ("cli", "systems") or other not in public} == set()
 
 
-def test_a_family_is_known_to_the_command_line_alone_and_knows_nothing_of_serving() -> None:
+def test_a_family_is_known_to_who_exports_alone_and_knows_nothing_of_serving() -> None:
     assert {other for _, room, other in edges() if room == "families" and other in ROOMS} <= {
         *("families", "bundle", "audio", "runtime", "corpus", "pipelines")
     }
-    assert {room for _, room, other in edges() if other == "families"} <= {"cli", "families"}
+    assert {room for _, room, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
 
 
 def test_the_client_knows_no_more_than_audio_and_how_it_is_cut() -> None:

@@ -1,6 +1,6 @@
 """Tritone: trained speech models into production on NVIDIA Triton Inference Server.
 
-tritone.load("demo-asr").transcribe(["a.wav"])          recognition in this process
+tritone.load(WHAT).transcribe(["a.wav"])                recognition in this process: a bundle, a checkpoint, hf://…
 tritone.load_whisper("whisper").transcribe(["a.wav"])   recognition by a Whisper model, in this process
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
 tritone.load_detector("vad").segments("a.wav")          where a recording has speech, in this process
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     __version__: str
 
     from tritone.activity import SpeechActivity, SpeechSegment
+    from tritone.bundle.bundle import Bundle
     from tritone.client import Client
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.embed_options import EmbedOptions
@@ -91,8 +92,42 @@ LAZY = {
 }
 
 
+def _opened(
+    what: "str | os.PathLike[str]", *, device: str = "cpu", precision: str | None = None, trust: bool = False
+) -> "Bundle":
+    """The bundle of WHAT, exported if it is none, its checksums compared.
+
+    Damaged weights would not fail, they would give other words.
+    """
+    import logging
+
+    from tritone.bundle.bundle import Bundle
+    from tritone.prepare import prepare
+
+    found = prepare(
+        what, device=device, precision=precision, trust=trust, say=logging.getLogger("tritone.prepare").info
+    )
+    opened = Bundle.open(found.path)
+    if not found.verified:
+        opened.verify()
+    return opened
+
+
+def _parameters(function: Any) -> "Mapping[str, Any]":
+    """The keywords of a function with their defaults."""
+    import inspect
+
+    found = inspect.signature(function).parameters.values()
+    return {each.name: each.default for each in found if each.kind is each.KEYWORD_ONLY}
+
+
+def _given(function: Any, values: "Mapping[str, Any]") -> dict[str, Any]:
+    """The keywords that differ from their defaults."""
+    return {name: values[name] for name, default in _parameters(function).items() if values[name] != default}
+
+
 def load(
-    bundle: "str | os.PathLike[str]",
+    what: "str | os.PathLike[str]",
     *,
     device: str = "cpu",
     threads: int | None = None,
@@ -120,16 +155,26 @@ def load(
     left_chunks: int | None = None,
     endpoints: "EndpointRules | None" = None,
     vad: "str | os.PathLike[str] | None" = None,
-) -> "Recognizer":
-    """Load a bundle for recognition in this process.
+    task: str | None = None,
+    prompt: str | None = None,
+    word_times: "bool | str | None" = None,
+    trust: bool = False,
+) -> Any:
+    """Load a model for use in this process, whatever somebody has of it; see docs/what.md.
+
+    A bundle is loaded as it is. Anything else is exported into the user's cache once, which takes about a minute and
+    tells of its steps to the logger `tritone.prepare`.
 
     Args:
-        bundle: a bundle folder, or the name of a shipped bundle.
+        what: a bundle's folder, the name of a shipped bundle, a checkpoint's file or folder of any family that
+            `tritone export` has, a file of ONNX, TorchScript or torch.export, or an address: hf://owner/name,
+            s3://bucket/folder.
         device: `cpu`, `cuda` or `cuda:<index>`.
         threads: CPU threads per graph call; None takes every CPU this process may use.
         runtime: `onnxruntime`, `torch`, `torchscript` or `tensorrt`; None takes the bundle's first that can run on the
             device, but no engine of TensorRT.
-        precision: `fp32`, `fp16` or `bf16`, as far as the bundle was exported with them; None takes the first.
+        precision: `fp32`, `fp16`, `bf16` or `int8`, as far as the bundle was exported with them; None takes the first.
+            What is not a bundle is exported in it, with None in the one that suits the device.
         compile: sizes of calls to compile the network for, `auto` or such as `64x10,1x16.7` (rows x seconds), unless
             this machine has done so before; with None what was compiled before is used. For runtime `torch`.
         max_audio_s: the longest audio that the model gets at once, in seconds; `transcribe` cuts what is longer.
@@ -143,9 +188,18 @@ def load(
         endpoints: when an utterance in a stream ends and the next one begins; None leaves a stream whole.
         vad: the bundle of a voice activity detector, by whose pauses `transcribe` cuts long recordings; None cuts them
             into pieces that share some audio.
+        task, prompt, word_times: of Whisper models, as `language` is, which they find out if it is empty: `transcribe`
+            or `translate`, text that comes before, whether words get times; a call may ask for others.
+        trust: take pickles from storage, and programs (TorchScript), too; code of who made them can hide in these.
+
+    Returns:
+        What this kind of model has: a `Recognizer`, a `Transcriber` of a Whisper, an `Embedder`, a `Detector`, or a
+        `Model` of arrays.
 
     Raises:
-        BundleError: the bundle is missing, damaged or too new, or writes no text.
+        BundleError: the model is missing, damaged or too new, or is nothing that can be loaded.
+        MissingDependencyError: the export needs an extra that is not installed.
+        OperatorError: it cannot be exported, or there is no room for that.
         InputError: an option of the search is out of range, or hotwords cannot be read.
         LanguageModelError: there is no such language model; one that is damaged is told when it is first needed.
         ValueError: there is no such device, runtime or precision, or `threads` is below 1.
@@ -154,16 +208,26 @@ def load(
     """
     from pathlib import Path
 
-    from tritone.bundle.bundle import Bundle
-    from tritone.errors import LanguageModelError
+    from tritone.errors import InputError, LanguageModelError
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.searching.base import SearchSettings
     from tritone.search.hotwords import load_hotwords
     from tritone.search.options import SearchOptions
 
-    opened = Bundle.open(bundle)
-    opened.verify()  # damaged weights would not fail, they would give other words
+    given = _given(load, locals())
+    opened = _opened(what, device=device, precision=precision, trust=trust)
+    manifest = opened.manifest
+    loaders: dict[str, Any] = {"embedding": load_embedder, "voice-activity": load_detector, "generic": load_model}
+    if manifest.whisper is not None or manifest.kind in loaders:
+        loader = load_whisper if manifest.whisper is not None else loaders[manifest.kind]
+        taken = ("language", "task", "prompt", "word_times") if loader is load_whisper else ()
+        own = {"device", "threads", "runtime", "precision", *_parameters(loader), *taken}
+        if unfit := sorted(set(given) - own - {"trust"}):
+            raise InputError(f"{what} is of kind {manifest.kind}, which has no {', '.join(unfit)}")
+        return loader(opened.path, **{name: value for name, value in given.items() if name != "trust"})
+    if whispers := [name for name in ("task", "prompt", "word_times") if name in given]:
+        raise InputError(f"{', '.join(whispers)} is for Whisper models; {what} is of kind {manifest.kind}")
     if lm is not None and not Path(lm).is_file():
         raise LanguageModelError(f"there is no language model {lm}; give the path of an ARPA or KenLM file")
     options = SearchOptions(
@@ -209,7 +273,7 @@ def load_embedder(
     """Load a bundle of a speaker model, for embeddings in this process.
 
     Args:
-        bundle: a bundle folder, or the name of a shipped bundle.
+        bundle: a bundle folder, the name of a shipped bundle, or what `load` takes.
         device, threads, runtime, precision, compile: as of `load`.
         max_audio_s: the longest audio that `embed` accepts, in seconds.
         window_s, shift_s: see `EmbedOptions`; a call may ask for others.
@@ -221,13 +285,11 @@ def load_embedder(
 
     What the bundle or this machine does not have is told when the graph is first needed.
     """
-    from tritone.bundle.bundle import Bundle
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
     from tritone.pipelines.graphs.placement import Placement
 
-    opened = Bundle.open(bundle)
-    opened.verify()  # damaged weights would not fail, they would give other voices
+    opened = _opened(bundle, device=device, precision=precision)
     return Embedder(
         opened,
         placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision, compile=compile),
@@ -255,7 +317,7 @@ def load_detector(
     """Load a bundle of a voice activity detector, for use in this process.
 
     Args:
-        bundle: a bundle folder.
+        bundle: a bundle folder, or what `load` takes.
         device, threads, runtime, precision: as of `load`.
         max_audio_s: the longest recording that `detect` accepts, in seconds. Streams have no limit.
         threshold, end_threshold, min_speech_s, min_silence_s, padding_s, max_segment_s: how segments are found, see
@@ -269,13 +331,11 @@ def load_detector(
 
     What the bundle or this machine does not have is told when a graph is first needed.
     """
-    from tritone.bundle.bundle import Bundle
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.graphs.placement import Placement
     from tritone.search.activity import ActivityOptions
 
-    opened = Bundle.open(bundle)
-    opened.verify()  # damaged weights would not fail, they would hear something else
+    opened = _opened(bundle, device=device, precision=precision)
     return Detector(
         opened,
         placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),
@@ -304,7 +364,7 @@ def load_model(
     """Load a bundle of a generic model, which takes and returns arrays by name, in this process.
 
     Args:
-        bundle: a bundle folder.
+        bundle: a bundle folder, or what `load` takes.
         device, threads, runtime, precision: as of `load`. A Python function is a program, which runs only with the
             runtime `python`.
         models: loaded models that a Python function may call, by the names that it has for them.
@@ -316,12 +376,10 @@ def load_model(
 
     What the bundle or this machine does not have is told when the graph is first needed.
     """
-    from tritone.bundle.bundle import Bundle
     from tritone.pipelines.generic.model import Model
     from tritone.pipelines.graphs.placement import Placement
 
-    opened = Bundle.open(bundle)
-    opened.verify()
+    opened = _opened(bundle, device=device, precision=precision)
     placement = Placement(device=device, threads=threads, runtime=runtime, precision=precision)
     return Model(opened, placement=placement, models=models)
 
@@ -373,7 +431,7 @@ def load_whisper(
     """Load a bundle of a Whisper model, for recordings of any length in this process.
 
     Args:
-        bundle: a bundle folder.
+        bundle: a bundle folder, or what `load` takes.
         device, threads, runtime, precision: as of `load`.
         max_audio_s: the longest recording that `transcribe` accepts, in seconds.
         decoding: how to transcribe where a call asks for nothing else: `language="de"`, `beam=5`, and all other names
@@ -386,13 +444,11 @@ def load_whisper(
 
     What the bundle or this machine does not have is told when the graphs are first needed.
     """
-    from tritone.bundle.bundle import Bundle
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.whisper.options import DecodingOptions
     from tritone.pipelines.whisper.transcriber import Transcriber
 
-    opened = Bundle.open(bundle)
-    opened.verify()  # damaged weights would not fail, they would give other words
+    opened = _opened(bundle, device=device, precision=precision)
     return Transcriber(
         opened,
         placement=Placement(device=device, threads=threads, runtime=runtime, precision=precision),

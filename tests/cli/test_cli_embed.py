@@ -165,8 +165,8 @@ def test_folders_and_manifests_name_recordings_too(tmp_path: Path, toy_speaker: 
     [
         ([], "one of them is needed"),
         (["--url", "localhost:1", "--bundle", "x"], "not both"),
-        (["--url", "localhost:1", "--device", "cpu"], "--device goes with --bundle"),
-        (["--bundle", "x", "--model", "y"], "--model goes with --url"),
+        (["--url", "localhost:1", "--device", "cpu"], "--device goes with a model that runs here"),
+        (["--bundle", "x", "--model", "y"], "give --model or --bundle, not both"),
         (["--bundle", "x"], "name what to embed"),
         (["--bundle", "x", "--wavscp", "a", "--manifest", "b"], "either --wavscp or --manifest"),
         (["--url", "ftp://x", "--wavscp", __file__], "unknown scheme"),

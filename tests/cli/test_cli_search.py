@@ -95,7 +95,7 @@ def test_what_a_model_cannot_do_is_one_line(toy_bundle: Path, served_toy: Triton
 @pytest.mark.parametrize(
     ("options", "complaint"),
     [
-        (["--url", "a", "--lm", "words.arpa"], "--lm goes with --bundle"),
+        (["--url", "a", "--lm", "words.arpa"], "--lm goes with a model that runs here"),
         (["--bundle", "b", "--chunk-size", "8"], "--chunk-size goes with --streaming"),
         (["--url", "a", "--search", "best"], "--search"),
     ],

@@ -124,7 +124,7 @@ def test_a_reference_scores_the_segments_in_place_of_writing_them(silero_bundle:
         (("--realtime",), "--realtime goes with --streaming"),
         (("--format", "textgrid"), "holds one recording and there are 2: add --output DIR"),
         (("--format", "srt"), "'srt' is not one of 'text', 'json'"),
-        (("--url", "localhost:1"), "give --url (a running server"),
+        (("--url", "localhost:1"), "give --url or --bundle, not both"),
     ],
 )
 def test_wrong_usage_is_told_before_anything_is_read(

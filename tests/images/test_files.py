@@ -16,7 +16,7 @@ from tritone.images.build import DOCKERFILE, VERSIONS
 
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "deploy" / "images"
-LEFT_OUT = {"nvidia-pytriton", "onnxruntime", "numba", "llvmlite", "matplotlib"}  # of the client
+LEFT_OUT = {"nvidia-pytriton", "onnx", "onnxruntime", "numba", "llvmlite", "matplotlib"}  # of the client
 EXTRAS = ("remote", "export", "import", "gateway", "traces")  # that images have
 
 

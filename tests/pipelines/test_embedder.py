@@ -89,14 +89,10 @@ def test_bad_inputs_are_told_by_their_place(embedder: tritone.Embedder, bundle: 
 
 
 def test_each_way_of_loading_names_the_other(bundle: Path, toy_bundle: Path) -> None:
+    assert isinstance(tritone.load(bundle), tritone.Embedder)
     with pytest.raises(BundleError, match=r"is a speaker model: .*tritone\.load_embedder"):
-        tritone.load(bundle)
+        open_system(str(bundle))
     with pytest.raises(BundleError, match=r"is of kind 'ctc': .*tritone\.load,"):
         tritone.load_embedder(toy_bundle)
     with pytest.raises(ValueError, match="runtime must be one of"):
         tritone.load_embedder(bundle, runtime="abacus")
-
-
-def test_whatever_transcribes_refuses_a_speaker_model(bundle: Path) -> None:
-    with pytest.raises(BundleError, match="is a speaker model"):
-        open_system(str(bundle))

@@ -214,11 +214,12 @@ def test_a_taken_port_is_told_before_anything_starts(server: TritonServer, repos
         TritonServer(repository, taken).start()
 
 
-def test_what_is_no_repository_is_explained(serve: Serve, toy_bundle: Path) -> None:
-    process = serve(toy_bundle, *ports(quiet_options()))
+def test_what_is_no_model_is_explained(serve: Serve, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("words", encoding="utf-8")
+    process = serve(tmp_path, *ports(quiet_options()))
     output, errors = process.communicate(timeout=WAIT_S)
     assert (process.returncode, output) == (1, "")
-    assert "is a bundle. Make a repository of it: `tritone build" in errors
+    assert f"{tmp_path} holds no model. It has notes.txt; needed is a bundle" in errors
 
 
 def test_a_start_that_takes_too_long_is_given_up_without_leftovers(repository: Path) -> None:

@@ -30,6 +30,7 @@ class HubServer(LoopbackServer):
         self.lfs_bytes = lfs_bytes
         self.seen: Counter[str] = Counter()  # requests by method
         self.tokens: set[str] = set()
+        self.gated: set[str] = set()  # repositories for which one has to ask
         super().__init__(_Handler)
 
     def find(self, repository: str, revision: str) -> tuple[str, Files] | None:
@@ -48,6 +49,8 @@ class _Handler(LoopbackHandler):
         if token := self.headers.get("Authorization"):
             self.owner.tokens.add(token.removeprefix("Bearer "))
         path = unquote(urlsplit(self.path).path)
+        if any(f"/{name}/" in path for name in self.owner.gated):
+            return self._answer(403, b"{}", {"X-Error-Code": "GatedRepo"})
         if match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/revision/([^/]+)", path):
             found = self.owner.find(*match.groups())
             return self._missing() if found is None else self._json({"id": match[1], "sha": found[0], "siblings": []})

@@ -37,7 +37,7 @@ def embed(
     where: Where,
     on_ray: OnRay,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="With --bundle: CPU threads of the model; all CPUs if not given.")
+        int | None, typer.Option(min=1, help="Without --url: CPU threads of the model; all CPUs if not given.")
     ] = None,
     window_s: Annotated[
         float | None,
@@ -53,13 +53,13 @@ def embed(
 ) -> None:
     """Turn recordings into embeddings, in Kaldi archives.
 
-    With a running server (--url), or a bundle in this process (--bundle) or on a Ray cluster (with --ray too). Name the
+    With a running server (--url), or a model in this process (--model) or on a Ray cluster (with --ray too). Name the
     recordings by --wavscp, --manifest, or --data-dir. Vectors that are already in DIR are kept: after an interrupt or a
     crash, the same command continues with the rest. Recordings that fail are listed in DIR/failures.jsonl. Exit code 0
     only if every recording has its vector.
     """
     where.check("demo-speaker", threads=threads)
-    on_ray.check(where.bundle)
+    on_ray.check(where.what)
     if wavscp is None and not manifest and data_dir is None:
         raise typer.BadParameter("name what to embed: --wavscp FILE, --manifest FILE, or --data-dir DIR")
     recordings.check_one_list(wavscp, manifest)
@@ -89,12 +89,12 @@ def _open(where: Where, on_ray: OnRay, threads: int | None, windows: dict[str, A
     try:
         if where.url is not None:
             return embedder(where.connect(), where.model, concurrency=where.concurrency, **windows)
-        assert where.bundle is not None
+        bundle = where.prepared()
         options = where.loading(threads=threads, **windows)
-        here = BundleSystem[EmbeddingResult](load_embedder(where.bundle, **options), options=options)
+        here = BundleSystem[EmbeddingResult](load_embedder(bundle, **options), options=options)
         if on_ray.ray is None:
             return here
-        return on_ray.system(here, load=load_embedder, bundle=where.bundle, result=EmbeddingResult, options=options)
+        return on_ray.system(here, load=load_embedder, bundle=bundle, result=EmbeddingResult, options=options)
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
 

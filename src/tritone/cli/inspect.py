@@ -1,4 +1,4 @@
-"""`tritone inspect`: what a bundle, a repository or a graph's file is."""
+"""`tritone inspect`: what a bundle, a repository, a checkpoint or a graph's file is."""
 
 import json
 from dataclasses import asdict
@@ -7,27 +7,29 @@ from typing import Annotated
 import typer
 
 from tritone.cli.shared.inspection_printer import print_inspection, printable
+from tritone.cli.shared.what import HELP, Trust
 
 
 def inspect(
     path: Annotated[
         str,
         typer.Argument(
-            metavar="PATH",
-            help="Bundle (folder or name), model repository or one model of it, ONNX, TorchScript, .pt2, checkpoint.",
+            metavar="WHAT",
+            help=f"Model repository or one model of it, or {HELP}.",
         ),
     ],
+    trust: Trust = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Explain a bundle, a repository, a graph or a checkpoint.
+    """Explain a bundle, a repository, a checkpoint or a graph.
 
-    Says what it is, and which command exports it.
+    The commands that make a service of it are printed, too.
 
     Nothing of it is run, so it is safe for files of strangers. Exit code 1 if a bundle is damaged.
     """
-    from tritone.inspection import inspect_path
+    from tritone.prepare import explain
 
-    found = inspect_path(path)
+    found = explain(path, trust=bool(trust))
     if as_json:
         typer.echo(json.dumps(asdict(found), indent=2))
     else:

@@ -20,13 +20,14 @@ from tritone.paths import ADVICE, explained
 from tritone.storage.progress import showing
 
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
-LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnxruntime")  # dependencies that the image of the client does without
+# Dependencies that the image of the client does without.
+LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnx", "onnxruntime")
 COMMANDS = (
     *("export", "inspect", "convert", "check-precision", "engine", "compile"),
     *("build", "repo", "ensemble", "serve", "gateway", "models", "drain", "image"),
     *("transcribe", "segments", "diarize", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
-    *("api", "top", "bench", "plan", "demo", "doctor"),
+    *("api", "top", "bench", "plan", "demo", "doctor", "cache"),
 )
 """In the order of the road. Each is a function (or `app`) in the module of its name (with _ for -), imported when it is
 called."""

@@ -67,7 +67,7 @@ def segments(
     """Find the speech in recordings.
 
     A voice activity detector does it, on a running server (--url) or from a bundle of `tritone export silero` in this
-    process (--bundle). Options from --threshold to --max-segment-s decide what a segment is; without them those of the
+    process (--model). Options from --threshold to --max-segment-s decide what a segment is; without them those of the
     model do. Exit code 0 only if every recording worked.
     """
     where.check("vad")
@@ -216,8 +216,7 @@ def _results(
             )
             pcm, rate = client.pcm_of(info) is not False, info.sample_rate
         else:
-            assert where.bundle is not None
-            detector = load_detector(where.bundle, **where.loading(**options))
+            detector = load_detector(where.prepared(), **where.loading(**options))
             detector.open(streaming=playback is not None)  # what is wrong with it concerns all recordings
             if playback is None:
                 here = BundleSystem["ActivityResult"](detector)

@@ -1,20 +1,25 @@
-"""`tritone serve`: run Triton on a repository until it ends or is stopped."""
+"""`tritone serve`: run Triton on a repository, or on any model, until it ends or is stopped."""
 
 import sys
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from pathlib import Path
 from signal import SIGKILL
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from tritone.cli.export.run import usage_errors
 from tritone.cli.shared.option_classes import takes_option_classes
+from tritone.cli.shared.what import HELP, Exporting, prepared
 from tritone.errors import StorageError, StorageUnreachableError
+from tritone.gateway.options import DEFAULT_PORT as DEFAULT_GATEWAY_PORT
 from tritone.keys import HTTP_HEADER, key_file
 from tritone.pipelines.kinds import compile_search
-from tritone.repository import compiled_searches, read_repository
+from tritone.repository import ModelOptions, build_repository, compiled_searches, read_repository
 from tritone.server import ServerOptions, Supervisor, TritonServer
 from tritone.server.installation import find_installation
 from tritone.server.options import DOORS
@@ -26,14 +31,16 @@ from tritone.storage.cache import OFFLINE, is_offline
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from tritone.gateway.server import GatewayServer
     from tritone.proxy import Proxy
     from tritone.storage import Store
 
 
 @takes_option_classes()
 def serve(
-    repo: Annotated[
-        Path, typer.Argument(metavar="REPO", help="Model repository, as `tritone build` writes it; or s3://....")
+    what: Annotated[
+        str,
+        typer.Argument(metavar="WHAT", help=f"Model repository, as `tritone build` writes it, or s3://...; or {HELP}."),
     ],
     extra: Annotated[
         list[str] | None,
@@ -54,10 +61,22 @@ def serve(
     ] = None,
     poll_s: Annotated[
         float,
-        typer.Option(min=0, help="Look at REPO every so many seconds, and load models that changed there; 0: never."),
+        typer.Option(min=0, help="Look at a repository every so many seconds, and load what changed there; 0: never."),
     ] = 0,
+    device: Annotated[str | None, typer.Option(help="Of what is no repository: cpu (if not given) or cuda.")] = None,
+    precision: Annotated[
+        str | None, typer.Option(help="Of what is no repository: fp32, fp16, bf16 or int8; what suits if not given.")
+    ] = None,
+    exporting: Exporting,
+    gateway: Annotated[
+        bool, typer.Option("--gateway", help="Start the gateway, too: OpenAI's endpoints, WebSockets and a page.")
+    ] = False,
+    gateway_port: Annotated[int, typer.Option(help="With --gateway: its port.")] = DEFAULT_GATEWAY_PORT,
 ) -> None:
-    """Run Triton on a model repository.
+    """Run Triton on a model repository, or on any model.
+
+    What is no repository is exported into the user's cache, once, and built; `tritone inspect WHAT` prints the commands
+    that this stands for. With --gateway applications that know OpenAI's interface can ask at once.
 
     Ctrl-C and SIGTERM end it after what is in flight, a second time at once.
     The exit code is then 0; if the server could not be kept alive, its own.
@@ -72,6 +91,59 @@ def serve(
     if poll_s and not options.has_control:
         raise typer.BadParameter("--poll-s loads models, which the arguments after -- have switched off")
     lose = front.lose_streams if front is not None else lambda model, reason: None
+    beside = _gateway(options, tls_certificate is not None, gateway_port) if gateway else None
+    with ExitStack() as stack:
+        made = {"--device": device, "--precision": precision, "--trust": exporting.trust, "--cache": exporting.cache}
+        repo = _built(what, device, precision, exporting, stack, [name for name, value in made.items() if value])
+        code = _serve(repo, options, behind, front, server, poll_s, lose, beside, stack)
+    if code:
+        typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
+    raise typer.Exit(code)
+
+
+def _built(
+    what: str, device: str | None, precision: str | None, exporting: Exporting, stack: ExitStack, given: list[str]
+) -> Path:
+    """The repository that WHAT is, or one of a bundle of it, which is gone with `stack`."""
+    from tritone.prepare import is_repository
+
+    if is_repository(what):
+        if given:
+            raise typer.BadParameter(f"{', '.join(given)} is for what is no repository: `tritone build` has these")
+        return Path(what)
+    found = prepared(what, exporting, device=device, precision=precision)
+    repository = Path(stack.enter_context(TemporaryDirectory(prefix="tritone-serve-")), "repository")
+    options = ModelOptions(device="cpu" if device in (None, "cpu") else "gpu", precision=precision or "")
+    with usage_errors():
+        build_repository([found.path], repository, options=options, link=True)
+    return repository
+
+
+def _gateway(options: ServerOptions, tls: bool, port: int) -> "GatewayServer":
+    """A gateway in front of a Triton, not running yet; its port is free."""
+    from tritone.gateway.options import GatewayOptions
+    from tritone.gateway.server import GatewayServer, listen
+
+    if tls:
+        raise typer.BadParameter(
+            "--gateway asks this Triton without TLS; run `tritone gateway` with --triton https://…"
+        )
+    listen(options.host, port).close()  # told now and not when an export is done
+    return GatewayServer(GatewayOptions(triton=f"http://{options.address('http')}", host=options.host, port=port))
+
+
+def _serve(
+    repo: Path,
+    options: ServerOptions,
+    behind: ServerOptions,
+    front: "Proxy | None",
+    server: Path | None,
+    poll_s: float,
+    lose: "Callable[[str | None, str], None]",
+    gateway: "GatewayServer | None",
+    stack: ExitStack,
+) -> int:
+    """Serve a repository until a signal comes; the exit code. The gateway begins when models answer."""
     served, updates, copy = _found(repo, poll_s, server, lose)
     modes = {}
     if isinstance(served, Path):
@@ -92,16 +164,18 @@ def serve(
         metrics = f"metrics http://{options.host}:{options.metrics_port}/metrics"
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         console.print(_doors(options), highlight=False)
+        if gateway is not None:
+            stack.enter_context(gateway.background())
+            address = f"http://{gateway.options.address(gateway.port)}"
+            console.print(f"The page: {address}/  Applications: {address}/v1  Try it:", highlight=False)
+            console.print(f"curl -F file=@YOUR.wav {address}/v1/audio/transcriptions", highlight=False)
 
     supervisor = Supervisor(served, behind, server=server, log=sys.stderr, on_ready=show, front=front, updates=updates)
     try:
-        code = supervisor.run()
+        return supervisor.run()
     finally:
         if copy is not None:
             copy.close()
-    if code:
-        typer.echo(f"error: tritonserver ended with exit code {code}.{_why(code)}", err=True)
-    raise typer.Exit(code)
 
 
 def _found(

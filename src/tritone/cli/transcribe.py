@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from tritone.evaluate.journal import Journal
     from tritone.result import TranscriptResult
 
+OF_WHISPER = ("--language", "--task", "--prompt", "--word-times", "--decoding")
+
 
 @takes_option_classes(leave_out=("hotwords", "timestamps"))  # which have a form of their own here
 def transcribe(
@@ -51,22 +53,31 @@ def transcribe(
         str | None,
         typer.Option(metavar="JSON", help='Whisper models: how to transcribe, like {"language": "de", "beam": 5}.'),
     ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="Whisper models: transcribe, or translate into English.", metavar="TASK")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="Whisper models: text that comes before, such as rare names.")
+    ] = None,
+    word_times: Annotated[
+        bool | None, typer.Option("--word-times", help="Whisper models: find the times of words, which costs a call.")
+    ] = None,
     lm: Annotated[
-        str | None, typer.Option(metavar="FILE", help="With --bundle: an n-gram language model, ARPA or KenLM binary.")
+        str | None, typer.Option(metavar="FILE", help="Without --url: an n-gram language model, ARPA or KenLM binary.")
     ] = None,
     hotwords: options.Hotwords = None,
     chunk_size: Annotated[
-        int | None, typer.Option(help="With --bundle and --streaming: new frames in a step; its own if not given.")
+        int | None, typer.Option(help="Without --url, with --streaming: new frames in a step; its own if not given.")
     ] = None,
     left_chunks: Annotated[
-        int | None, typer.Option(help="With --bundle and --streaming: past chunks a step attends to; -1 for all.")
+        int | None, typer.Option(help="Without --url, with --streaming: past chunks a step attends to; -1 for all.")
     ] = None,
     vad: Annotated[
         str | None,
         typer.Option(
             metavar="NAME",
             help="Cut recordings longer than the model takes at the pauses that this voice activity model finds: with "
-            "--bundle a bundle, with --url a served model (its only one if not given; '' for none).",
+            "--model a bundle, with --url a served model (its only one if not given; '' for none).",
         ),
     ] = None,
     streaming: Annotated[
@@ -97,13 +108,13 @@ def transcribe(
 ) -> None:
     """Turn audio files into text.
 
-    A running server does it (--url), or a bundle (--bundle): in this process or, with --ray, on a Ray cluster. Name the
-    files, or a list of them by --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own
+    A running server does it (--url), or a model here (--model): in this process or, with --ray, on a Ray cluster. Name
+    the files, or a list of them by --wavscp or --manifest, or a folder by --data-dir. How to search is the model's own
     default unless options from --search to --hotwords change it. With --journal, the same command continues after an
     interrupt. --numbers and --punctuate write English texts as people do. Exit code 0 only if every file worked.
     """
     where.check("demo-asr", lm=lm, chunk_size=chunk_size, left_chunks=left_chunks)
-    on_ray.check(where.bundle, streaming=streaming)
+    on_ray.check(where.what, streaming=streaming)
     if resume and where.url is None:
         raise typer.BadParameter("--resume goes with --url")
     needing = (
@@ -122,10 +133,11 @@ def transcribe(
     labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
     own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
-    decoded = _decoding(decoding)
+    own_options = {"task": task, "prompt": prompt, "word_times": word_times}
+    decoded = _decoding(decoding, {name: value for name, value in own_options.items() if value is not None})
     # Of Whisper models; what others have of words is there anyway.
     timed = {"word_times": "auto"} if FORMATS[format].times and not streaming else {}
-    if where.bundle is not None:
+    if where.what is not None:
         options.check_used([*asked, *(["lm"] if lm is not None else [])], asked.get("search", "greedy"))
     told = (("--json", json), ("--timestamps", timestamps), ("--details", details))
     if format != "text" and (unused := [name for name, value in told if value]):
@@ -226,22 +238,31 @@ def _outcome(result: "TranscriptResult", printer: TranscriptPrinter) -> dict[str
         return {"error": str(error)}
 
 
-def _decoding(text: str | None) -> dict[str, Any]:
-    """Request parameters of a Whisper model, checked, in the form that requests have them."""
-    if text is None:
+def _decoding(text: str | None, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Request parameters of a Whisper model, checked, in the form that requests have them.
+
+    Args:
+        text: JSON of any of them.
+        given: those that have options of their own.
+    """
+    if text is None and not given:
         return {}
     import json
 
-    from tritone.pipelines.whisper.options import read_decoding
+    from tritone.pipelines.whisper.options import DecodingOptions, read_decoding
 
     try:
-        read_decoding(text)
+        if text is not None:
+            read_decoding(text)
+        found: dict[str, Any] = json.loads(text or "{}")
+        if twice := sorted(set(found) & set(given)):
+            raise InputError(f"{', '.join(twice)} has an option of its own, which is given, too")
+        DecodingOptions().changed(given)
     except InputError as error:
-        raise typer.BadParameter(str(error), param_hint="--decoding") from error
-    found: dict[str, Any] = json.loads(text)
+        raise typer.BadParameter(str(error), param_hint="--decoding" if text is not None else None) from error
     return {
         name: ",".join(map(str, value)) if isinstance(value, list) else "none" if value is None else value
-        for name, value in found.items()
+        for name, value in {**found, **given}.items()
     }
 
 
@@ -292,22 +313,29 @@ def _load(
 ) -> "System[TranscriptResult]":
     from tritone import load, load_whisper  # a server's client need not wait for it
     from tritone.bundle.bundle import Bundle
+    from tritone.pipelines.kinds.speech import speech_kind
     from tritone.result import TranscriptResult
 
-    assert where.bundle is not None
+    bundle = where.prepared()
     loader: Callable[..., Any]
-    if Bundle.open(where.bundle).manifest.whisper is not None:
+    opened = Bundle.open(bundle)
+    if opened.manifest.whisper is not None:
+        language = {"language": given["language"]} if given.get("language") else {}
+        given, decoding = {**given, "language": None}, {**language, **decoding}
         if unfit := [name for name, value in given.items() if value is not None]:
             flags = ", ".join(f"--{name.replace('_', '-')}" for name in unfit)
-            raise typer.BadParameter(f"{flags} is not for Whisper models; they have --decoding")
+            raise typer.BadParameter(f"{flags} is not for Whisper models; they have {', '.join(OF_WHISPER)}")
         loader, options = load_whisper, where.loading(**{**timed, **decoding})
     else:
         if decoding:
-            raise typer.BadParameter("--decoding is for Whisper models; this bundle has --search and its options")
+            raise typer.BadParameter(
+                f"{', '.join(OF_WHISPER)} are for Whisper models; this one has --search and its options"
+            )
+        speech_kind(opened)
         loader, options = load, where.loading(**given)
-    here = BundleSystem[TranscriptResult](loader(where.bundle, **options), playback=playback, options=options)
+    here = BundleSystem[TranscriptResult](loader(bundle, **options), playback=playback, options=options)
     system: System[TranscriptResult] = here
     if on_ray.ray is not None:
-        system = on_ray.system(here, load=loader, bundle=where.bundle, result=TranscriptResult, options=options)
+        system = on_ray.system(here, load=loader, bundle=bundle, result=TranscriptResult, options=options)
     system.prepare()  # opens the graph: what is wrong with it concerns all files
     return system

@@ -1,6 +1,6 @@
 """From a path to what it is: facts, tables and notes.
 
-    bundle folder or name, repository, one model of it, ONNX, TorchScript, .pt2, a checkpoint  ->  Inspection
+    bundle folder or name, repository, one model of it, ONNX, TorchScript, .pt2  ->  Inspection
 
 Files may come from strangers: they are read as data with limits, and no code of theirs runs.
 """
@@ -17,7 +17,6 @@ from tritone.inspection.repository import CONFIG, Model, read_models
 from tritone.paths import local
 from tritone.pipelines.kinds import kind_of
 from tritone.runtime import RUNTIMES, GraphDescription, TensorDescription, describe_graph
-from tritone.runtime.checkpoints import recognise
 from tritone.storage import fetch, parse
 
 Cells = tuple[str, ...]
@@ -34,17 +33,21 @@ class Listing:
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """`what`: a sentence. `notes`: what to be careful about. `fault`: what is wrong with it, empty if nothing."""
+    """`what`: a sentence. `notes`: what to be careful about. `fault`: what is wrong with it, empty if nothing.
+
+    `commands`: what makes a service of it, one after the other; none if that is not known.
+    """
 
     what: str
     facts: Mapping[str, str] = field(default_factory=dict)
     listings: tuple[Listing, ...] = ()
     notes: tuple[str, ...] = ()
     fault: str = ""
+    commands: tuple[str, ...] = ()
 
 
 def inspect_path(path: str | Path) -> Inspection:
-    """Look at a bundle, a repository, a model of one, a graph's file, or a checkpoint; folders may be in storage (s3://...).
+    """Look at a bundle, a repository, a model of one, or a graph's file; folders may be in storage (s3://...).
 
     Raises:
         InputError: there is nothing of this name.
@@ -54,29 +57,19 @@ def inspect_path(path: str | Path) -> Inspection:
     path = fetch(path) if parse(path) is not None else path  # of storage a local copy
     found = local(path)
     if found.is_file():
-        return _of_checkpoint(found) or _of_graph(found)
+        return _of_graph(found)
     if not found.exists() and str(path) not in shipped_bundles():
         raise InputError(
             f"there is no {path}. Give a bundle's folder or the name of a shipped one ({', '.join(shipped_bundles())}),"
-            " a model repository, a file of ONNX, TorchScript or torch.export, or a checkpoint's file or folder."
+            " a model repository, or a file of ONNX, TorchScript or torch.export."
         )
     if not found.exists() or (found / MANIFEST).is_file():
         return _of_bundle(Bundle.open(resolve(path)))
     if not found.is_dir():
         raise BundleError(f"{path} is neither a file nor a folder")
-    if checkpoint := _of_checkpoint(found):
-        return checkpoint
     if (found / CONFIG).is_file():
         return _of_repository(found, read_models(found.parent, found.name))
     return _of_repository(found, read_models(found))
-
-
-def _of_checkpoint(path: Path) -> Inspection | None:
-    known = recognise(path)
-    if known is None:
-        return None
-    facts = {**known.facts, "exported by": known.command, "needed": known.needed}
-    return Inspection(what=f"{path}: {known.what}", facts={name: value for name, value in facts.items() if value})
 
 
 def _of_graph(path: Path) -> Inspection:

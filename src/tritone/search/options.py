@@ -99,7 +99,7 @@ class SearchFields:
     )
     language: str = option(
         "",
-        "Language of the audio, for models that are told it; the model's usual one if not given.",
+        "Language of the audio, for models that are told it; if not given their usual one, and Whisper finds it out.",
         values="one that the model knows, such as `de-DE` or `auto`",
         read=read_language,
     )

@@ -16,8 +16,9 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import IO
@@ -50,6 +51,7 @@ def fetch(
     only: str = "*",
     first: str | None = None,
     needed: Callable[[Path], Collection[str]] | None = None,
+    choose: Callable[[Collection[str]], Collection[str]] | None = None,
     check: Callable[[Path], None] | None = None,
 ) -> Path:
     """A local copy of a folder in storage. A path of this machine is returned as it is.
@@ -59,6 +61,7 @@ def fetch(
         only: pattern of the names to read, such as "*/config.pbtxt".
         first: a file that is read first, and must be there.
         needed: called with a folder that has this file; returns the names of all files that are needed, None for all.
+        choose: called with the names of all files; returns those to read, or raises what is wrong with them.
         check: called with the complete copy, before it is kept; raises what is wrong with it.
 
     Returns:
@@ -78,7 +81,9 @@ def fetch(
         root.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise explained(error, f"cannot keep a copy of {address} in {root} (TRITONE_CACHE)") from error
-    part = hashlib.sha256(json.dumps([only, first]).encode()).hexdigest()[:8]
+    part = hashlib.sha256(
+        json.dumps([only, first, *([] if choose is None else [choose.__name__])]).encode()
+    ).hexdigest()[:8]
     offline = is_offline()
     if offline or COMMIT.fullmatch(address.revision):
         for index in _newest(root, f"*-{part}.json"):
@@ -91,11 +96,14 @@ def fetch(
     entries = [entry for entry in store.entries() if fnmatchcase(entry.name, only)]
     if not entries:
         raise StorageError(f"{address}: there is nothing. `tritone repo ls` lists a folder")
+    if choose is not None:
+        chosen = choose({entry.name for entry in entries})
+        entries = [entry for entry in entries if entry.name in chosen]
     if first is not None and first not in {entry.name for entry in entries}:
         some = ", ".join(entry.name for entry in entries[:3])
         raise StorageError(f"{address} has no {first}, but {some}{' ...' if len(entries) > 3 else ''}")
     index = root / f"{_digest(entries)}-{part}.json"
-    with _locked(root / "lock", f"{address} is being downloaded by another process; waiting ..."):
+    with locked(root / "lock", f"{address} is being downloaded by another process; waiting ..."):
         with suppress(OSError, ValueError, KeyError):
             if _use(index):
                 return index.with_suffix("")
@@ -122,11 +130,57 @@ def fetch(
                 raise
         os.replace(files, folder)
         shutil.rmtree(partial, ignore_errors=True)
-        _write_index(index, address, entries, sums)
+        _write_index(index, address, entries, sums, getattr(store, "commit", ""))
         if not _use(index):
             raise StorageError(f"{folder} was changed by another process; try again")
     _tidy(root.parent, index)
     return folder
+
+
+@dataclass(frozen=True)
+class Copy:
+    """What a folder that `fetch` returned is a copy of.
+
+    `commit`: of the hub. `sums`: SHA-256 of its files by name. `bytes`: of all of them.
+    """
+
+    address: str
+    commit: str
+    sums: Mapping[str, str]
+    bytes: int
+
+
+def copy_of(folder: Path) -> Copy | None:
+    """What a folder is a copy of, if `fetch` made it."""
+    with suppress(OSError, ValueError, KeyError):
+        read = json.loads(folder.with_suffix(".json").read_bytes())
+        files = read["files"]
+        sums = {each["name"]: each["sha256"] for each in files}
+        return Copy(read["address"], read.get("commit", ""), sums, sum(each["size"] for each in files))
+    return None
+
+
+def copies() -> list[tuple[Path, Copy]]:
+    """The folders that `fetch` keeps, and what they are copies of, the last used first."""
+    paths = [index.with_suffix("") for index in _newest(cache_folder() / "storage", "*/*.json")]
+    return [(path, copy) for path in paths if (copy := copy_of(path)) is not None]
+
+
+def clear_copies() -> tuple[int, int]:
+    """Remove the copies that no process uses; returns how many are gone, and how many are in use."""
+    found = list((cache_folder() / "storage").glob("*/*.json"))
+    gone = sum(map(_remove, found))
+    return gone, len(found) - gone
+
+
+def _remove(index: Path) -> bool:
+    """Whether no process used a copy, and it is gone."""
+    with suppress(OSError), index.open("rb") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while a process uses it
+        index.unlink()
+        shutil.rmtree(index.with_suffix(""), ignore_errors=True)
+        return True
+    return False
 
 
 def _slug(address: Address) -> str:
@@ -139,7 +193,7 @@ def _digest(entries: Sequence[Entry]) -> str:
     return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:32]
 
 
-def _write_index(index: Path, address: Address, entries: Sequence[Entry], sums: dict[str, str]) -> None:
+def _write_index(index: Path, address: Address, entries: Sequence[Entry], sums: Mapping[str, str], commit: str) -> None:
     folder = index.with_suffix("")
     files = []
     for entry in entries:
@@ -155,7 +209,9 @@ def _write_index(index: Path, address: Address, entries: Sequence[Entry], sums: 
             }
         )
     beside = index.with_suffix(".new")
-    beside.write_text(json.dumps({"address": str(address), "files": files}, indent=1), encoding="utf-8")
+    beside.write_text(
+        json.dumps({"address": str(address), "commit": commit, "files": files}, indent=1), encoding="utf-8"
+    )
     os.replace(beside, index)
 
 
@@ -196,9 +252,10 @@ def _reuse(root: Path, entries: Sequence[Entry], files: Path) -> None:
 
 def _check_room(address: Address, entries: Sequence[Entry], root: Path) -> None:
     total = sum(entry.size for entry in entries)
-    if total > _limit():
+    if total > limit_bytes():
         raise StorageError(
-            f"{address} has {total / 1e9:.1f} GB, more than the {_limit() / 1e9:g} GB that copies may take; set {LIMIT}"
+            f"{address} has {total / 1e9:.1f} GB, more than the {limit_bytes() / 1e9:g} GB that copies may take; set "
+            f"{LIMIT}"
         )
     free = shutil.disk_usage(root).free
     if total > free:
@@ -208,7 +265,8 @@ def _check_room(address: Address, entries: Sequence[Entry], root: Path) -> None:
         )
 
 
-def _limit() -> float:
+def limit_bytes() -> float:
+    """What copies and exports may take of the disk, each of the two."""
     text = os.environ.get(LIMIT, "")
     try:
         return float(text or LIMIT_GB) * 1e9
@@ -224,19 +282,17 @@ def _tidy(top: Path, current: Path) -> None:
             sizes[index] = sum(file["size"] for file in json.loads(index.read_bytes())["files"])
     total = sum(sizes.values())
     for index in sorted(sizes, key=lambda path: path.stat().st_mtime if path.exists() else 0):
-        if total <= _limit():
+        if total <= limit_bytes():
             return
         if index == current:
             continue
-        with suppress(OSError), index.open("rb") as handle:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # fails while a process uses it
-            index.unlink()
-            shutil.rmtree(index.with_suffix(""), ignore_errors=True)
+        if _remove(index):
             total -= sizes[index]
 
 
 @contextmanager
-def _locked(path: Path, waiting: str) -> Iterator[None]:
+def locked(path: Path, waiting: str) -> Iterator[None]:
+    """Inside, no other process has the lock; `waiting` is logged where one has it."""
     with path.open("ab") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

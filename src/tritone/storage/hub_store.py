@@ -39,7 +39,8 @@ class HubStore:
         return str(self.address)
 
     @cached_property
-    def _commit(self) -> str:
+    def commit(self) -> str:
+        """What the revision is."""
         info = self._asked(
             lambda: self._api.repo_info(self.address.place, revision=self.address.revision), "find the revision"
         )
@@ -51,7 +52,7 @@ class HubStore:
 
     def entries(self, folder: str = "") -> Sequence[Entry]:
         path = "/".join(part for part in (self.address.path, folder) if part)
-        commit = self._commit
+        commit = self.commit
         top = f"{self.address.path}/" if self.address.path else ""
 
         def listed() -> Iterator[Entry]:
@@ -91,7 +92,7 @@ class HubStore:
             return huggingface_hub.hf_hub_download(
                 self.address.place,
                 path,
-                revision=self._commit,
+                revision=self.commit,
                 local_dir=part.parent / HUB_FOLDER,  # where a broken download goes on
                 endpoint=self._endpoint,
             )
@@ -122,6 +123,11 @@ class HubStore:
             return ask()
         except TritoneError:
             raise
+        except errors.GatedRepoError as error:  # one that is not found, to the package
+            raise StorageError(
+                f"{self.title}: its owner lets those in who have asked: do so at https://huggingface.co/"
+                f"{self.address.place}, and give your token as HF_TOKEN"
+            ) from error
         except (errors.RepositoryNotFoundError, errors.RevisionNotFoundError, errors.EntryNotFoundError) as error:
             raise StorageError(
                 f"{self.title}: the hub has no such repository, revision or file, or it is private: give a token as "

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit, urlunsplit
 
 from tritone import load, load_embedder
+from tritone.pipelines.kinds.speech import speech_kind
 from tritone.result import EmbeddingResult, TranscriptResult
 from tritone.search.options import PARAMETERS, idle_options, used_by
 from tritone.storage import parse
@@ -139,6 +140,8 @@ def open_system(
             "out"
         )
     recognizer = load(spec.target, **options)
+    if recognizer.bundle.manifest.whisper is None:
+        speech_kind(recognizer.bundle)
     return BundleSystem(recognizer, name=spec.name, playback=playback, concurrency=concurrency, options=options)
 
 

@@ -26,6 +26,10 @@ def print_inspection(found: "Inspection", *, stderr: bool = False) -> None:
         for row in listing.rows:
             table.add_row(*map(printable, row))
         console.print(table)
+    if found.commands:
+        console.print("\n`tritone serve` of it stands for")
+        for command in found.commands:
+            console.print(printable(f"  {command}"))
     for note in found.notes:
         console.print(printable(f"note: {note}"))
 

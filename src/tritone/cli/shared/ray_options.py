@@ -23,7 +23,7 @@ class OnRay:
         str | None,
         typer.Option(
             metavar="ADDRESS",
-            help="With --bundle: run it on a Ray cluster: host:port, auto (this machine's), or local (one of this "
+            help="With --model: run it on a Ray cluster: host:port, auto (this machine's), or local (one of this "
             "machine alone, for this command).",
         ),
     ] = None
@@ -57,7 +57,7 @@ class OnRay:
                 raise typer.BadParameter(f"{_flags(given)} goes with --ray")
             return
         if bundle is None:
-            raise typer.BadParameter("--ray goes with --bundle, which its workers run; a server of --url needs none")
+            raise typer.BadParameter("--ray goes with --model, which its workers run; a server of --url needs none")
         if given := [name for name, value in others.items() if value not in (None, False)]:
             raise typer.BadParameter(f"{_flags(given)} cannot be used with --ray")
 

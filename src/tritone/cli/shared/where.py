@@ -1,4 +1,4 @@
-"""Where a command's model runs: on a server (--url), or in this process (--bundle)."""
+"""Where a command's model runs: on a server (--url), or in this process."""
 
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from tritone.cli.shared.connection import Connection
+from tritone.cli.shared.what import HELP, Exporting, prepared
 from tritone.client.client import DEFAULT_CONCURRENCY, DEFAULT_TIMEOUT_S
 from tritone.systems.served import EMBEDDING_CONCURRENCY
 
@@ -19,18 +20,22 @@ Protocol = Annotated[
     Literal["grpc", "http"] | None, typer.Option(help="With --url: protocol of host:port without a scheme.")
 ]
 # Options of models on a server.
-FOR_SERVERS = ("model", "protocol", "concurrency", "timeout_s", *(each.name for each in fields(Connection)))
+FOR_SERVERS = ("protocol", "concurrency", "timeout_s", *(each.name for each in fields(Connection)))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """A server or a bundle, and the options that only one of them has; None is not given."""
+    """A server or a model here, and the options that only one of them has; None is not given."""
 
     url: Url = None
-    bundle: Annotated[
-        str | None, typer.Option(help="Run this bundle here, without a server: a folder, or a shipped one by name.")
+    bundle: Annotated[str | None, typer.Option(hidden=True)] = None  # what --model was called
+    model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="WHAT",
+            help=f"Run this model here, without a server: {HELP}. With --url: its name there, if several could answer.",
+        ),
     ] = None
-    model: Annotated[str | None, typer.Option(help="With --url: the model, if several could answer.")] = None
     protocol: Protocol = None
     concurrency: Annotated[
         int | None,
@@ -44,47 +49,64 @@ class Where:
         float | None, typer.Option(help=f"With --url: limit of one request ({DEFAULT_TIMEOUT_S:g} if not given).")
     ] = None
     connection: Connection = field(default_factory=Connection)
-    device: Annotated[str | None, typer.Option(help="With --bundle: cpu (if not given), cuda or cuda:N.")] = None
+    device: Annotated[str | None, typer.Option(help="Without --url: cpu (if not given), cuda or cuda:N.")] = None
     runtime: Annotated[
         str | None,
-        typer.Option(help="With --bundle: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
+        typer.Option(help="Without --url: onnxruntime, torch, torchscript or tensorrt; its first that can by default."),
     ] = None
     precision: Annotated[
-        str | None, typer.Option(help="With --bundle: fp32, fp16, bf16 or int8; its first if not given.")
+        str | None, typer.Option(help="Without --url: fp32, fp16, bf16 or int8; the one that suits if not given.")
     ] = None
     max_audio_s: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="With --bundle: longest recording accepted (300 if not given, 14400 for segments); streams have no "
+            help="Without --url: longest recording accepted (300 if not given, 14400 for segments); streams have no "
             "limit.",
         ),
     ] = None
 
+    exporting: Exporting = field(default_factory=Exporting)
+
+    @property
+    def what(self) -> str | None:
+        """The model that runs here; None if a server has it."""
+        return None if self.url is not None else self.bundle if self.bundle is not None else self.model
+
     def check(self, example: str, **others: Any) -> None:
-        """Make sure that a server or a bundle is given, and no option of the other.
+        """Make sure that a server or a model here is given, and no option of the other.
 
         Args:
             example: a shipped bundle, for the message.
-            others: the command's own options that only bundles have; None is not given.
+            others: the command's own options that only models here have; None is not given.
 
         Raises:
             typer.BadParameter: none or both are given, or options do not belong together.
         """
-        if (self.url is None) == (self.bundle is None):
+        if (self.url is None) == (self.what is None):
             raise typer.BadParameter(
-                "give --url (a running server, e.g. --url localhost:8001) or --bundle (run here, e.g. --bundle "
-                f"{example}), {'not both' if self.url else 'one of them is needed'}"
+                "give --url (a running server, e.g. --url localhost:8001) or --model (run here, e.g. --model "
+                f"{example}); one of them is needed"
             )
-        options = {**vars(self), **vars(self.connection), **others}
-        given = [name for name, value in options.items() if value is not None and name != "connection"]
+        if self.bundle is not None and (self.url is not None or self.model is not None):
+            raise typer.BadParameter(f"give {'--url' if self.url else '--model'} or --bundle, not both")
+        own = {**vars(self), **vars(self.connection), **vars(self.exporting), **others}
+        given = [name for name, value in own.items() if value is not None and name not in ("connection", "exporting")]
         misplaced = [
             f"--{name.replace('_', '-')}"
             for name in given
-            if name not in ("url", "bundle") and (name in FOR_SERVERS) is (self.url is None)
+            if name not in ("url", "bundle", "model") and (name in FOR_SERVERS) is (self.url is None)
         ]
         if misplaced:
-            raise typer.BadParameter(f"{', '.join(misplaced)} goes with {'--bundle' if self.url else '--url'}")
+            raise typer.BadParameter(
+                f"{', '.join(misplaced)} goes with {'a model that runs here, without --url' if self.url else '--url'}"
+            )
+
+    def prepared(self) -> str:
+        """The bundle of WHAT, exported where it is none: a path, or what was given."""
+        assert self.what is not None
+        found = prepared(self.what, self.exporting, device=self.device, precision=self.precision)
+        return str(found.path) if found.verified else self.what
 
     def connect(self) -> "Client":
         """A client of the server; raises `ValueError` if that is no address of one, or a file cannot be used."""

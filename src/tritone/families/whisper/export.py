@@ -34,7 +34,7 @@ from tritone.families.whisper.log_mel import matrices
 from tritone.families.whisper.onnx_graphs import onnx_graph
 from tritone.families.whisper.options import WhisperOptions
 from tritone.runtime import Graph, open_graph
-from tritone.runtime.checkpoints import refuse_foreign
+from tritone.runtime.foreign import refuse_foreign
 
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs

@@ -1,0 +1,10 @@
+"""WHAT: whatever somebody has of a model becomes a bundle that runs here, exported once and kept in the user's cache.
+
+prepare("faster-whisper-tiny.en")  ->  Prepared(path of a bundle, ...)
+"""
+
+from tritone.prepare.cache import cached, clear
+from tritone.prepare.explain import explain
+from tritone.prepare.prepare import Prepared, Said, identify, is_repository, prepare
+
+__all__ = ["Prepared", "Said", "cached", "clear", "explain", "identify", "is_repository", "prepare"]

