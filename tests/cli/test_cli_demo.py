@@ -276,7 +276,7 @@ def test_without_whisper_the_first_line_says_so_and_what_the_shipped_models_know
     )
     assert "letters, digits, numbers, dates and a few commands, not ordinary English" in first
     assert Path(first.split(" -r ")[1]).is_file()
-    assert result.stderr.splitlines()[-1].endswith("tritone transcribe YOUR.wav")
+    assert result.stderr.splitlines()[-1].endswith("tritone transcribe YOUR.wav --bundle demo-asr")
 
 
 def test_other_weights_than_those_that_are_known_are_not_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
@@ -301,13 +301,13 @@ def test_the_last_line_can_be_pasted_where_it_was_printed(monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
     monkeypatch.setenv("PATH", "")
-    line = next_line(["/a b/whisper"])
+    line = next_line("/a b/whisper")
     assert line == ". .venv/bin/activate && tritone transcribe YOUR.wav --bundle '/a b/whisper'"
     program = tmp_path / ".venv" / "bin" / "tritone"
     program.parent.mkdir(parents=True)
     program.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(program.parent))  # activated
-    assert next_line([]) == "tritone transcribe YOUR.wav"
+    assert next_line("demo-asr") == "tritone transcribe YOUR.wav --bundle demo-asr"
 
 
 @pytest.fixture

@@ -220,6 +220,8 @@ def test_whisper_writes_each_sentence_when_it_ends(
             assert score(clip, text) >= 0.7, text  # Chromium drops audio where the machine is too slow
         button(opened, STOP).click()
         wait_for(opened, "#status", "Done")
+        begins = [float(each.get_attribute("data-start")) for each in opened.locator("#segments .at").all()]
+        assert begins[0] < 2 < begins[1]
         opened.locator("#live-model").select_option("demo-asr-streaming")
         sync_api.expect(opened.locator("#small-models")).to_contain_text("not ordinary English")
         browser.close()

@@ -77,7 +77,12 @@ def demo(
         if page:
             _serve_page(bundle or [*whisper, *shipped_bundles()], port, detect=not bundle)
         else:
-            _show(bundle or [*shipped_bundles(), *whisper], clips, realtime, following=next_line(whisper))
+            _show(
+                bundle or [*shipped_bundles(), *whisper],
+                clips,
+                realtime,
+                following=next_line((whisper or SMALL_ASR)[0]),
+            )
 
 
 def _whisper() -> list[str]:
@@ -294,12 +299,11 @@ def _marked(row: Measured) -> Text:
     return Text.assemble((row.text, "yellow"), (f"\nsaid: {row.clip.reference}", "dim"))
 
 
-def next_line(model: Sequence[str]) -> str:
+def next_line(model: str) -> str:
     """The command to run next, as a shell takes it from where this one was run."""
     folder = Path(sys.prefix)
     active = sys.prefix == sys.base_prefix or shutil.which("tritone") == str(folder / "bin" / "tritone")
     if folder.is_relative_to(Path.cwd()):
         folder = folder.relative_to(Path.cwd())
     activate = "" if active else f". {shlex.quote(str(folder / 'bin' / 'activate'))} && "
-    which = "".join(f" --bundle {shlex.quote(each)}" for each in model)
-    return f"{activate}tritone transcribe YOUR.wav{which}"
+    return f"{activate}tritone transcribe YOUR.wav --bundle {shlex.quote(model)}"
