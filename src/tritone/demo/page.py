@@ -33,7 +33,8 @@ def serve_page(
     """Serve bundles behind a gateway on loopback; both are gone afterwards.
 
     Args:
-        bundles: folders, or names of shipped bundles. The first that writes texts is the page's choice.
+        bundles: folders, or names of shipped bundles. The first that writes texts is the page's choice. If that is for
+            recordings alone, and voice activity is served, it writes live streams, too, each utterance at its end.
         stage: is called with what takes a moment.
         port: of the page; 0 takes any that is free.
         told: is called with the address of the page when it can be opened.
@@ -50,19 +51,24 @@ def serve_page(
         repository = Path(folder) / "repository"
         stage(f"building a model repository from {', '.join(map(str, bundles))}")
         chosen: dict[str, str] = {}
+        detects = any(Bundle.open(bundle).manifest.kind == "voice-activity" for bundle in bundles)
         for bundle in bundles:
-            writes = Bundle.open(bundle).manifest.vocabulary is not None
-            built = replace(MODELS, endpoint_silence_after_speech_s=PAUSE_S) if writes else MODELS
-            for model in build_repository([bundle], repository, options=built):
-                if writes:
-                    chosen.setdefault(model.mode, model.name)
+            manifest = Bundle.open(bundle).manifest
+            writes = manifest.vocabulary is not None
+            streams = writes and manifest.whisper is None
+            options = replace(MODELS, endpoint_silence_after_speech_s=PAUSE_S) if streams else MODELS
+            models = {each.mode: each.name for each in build_repository([bundle], repository, options=options)}
+            if writes and "streaming" not in models and not chosen and detects:
+                chosen["streaming"] = models["offline"]
+            if writes:
+                chosen = models | chosen
         stage("starting Triton")
         with TritonServer(repository, ServerOptions.on_free_ports(drain_s=DRAIN_S)) as triton:
-            options = GatewayOptions(
+            gateway = GatewayOptions(
                 triton=f"http://{triton.http_address}",
                 port=port,
                 model=chosen.get("offline", ""),
                 stream_model=chosen.get("streaming", ""),
             )
-            yield GatewayServer(options, told=lambda server: told(f"http://{HOST}:{server.port}/"))
+            yield GatewayServer(gateway, told=lambda server: told(f"http://{HOST}:{server.port}/"))
             stage("stopping Triton")

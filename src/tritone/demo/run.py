@@ -30,6 +30,14 @@ DRAIN_S = 15  # five models, of which some have just compiled their search, take
 
 
 @dataclass(frozen=True)
+class Trial:
+    """What to serve, a folder or the name of a shipped bundle, and what to try it with."""
+
+    bundle: str | Path
+    clips: Sequence[Clip]
+
+
+@dataclass(frozen=True)
 class Run:
     """How one model did: `results` offline for every clip, then streaming.
 
@@ -54,16 +62,13 @@ class Observer(Protocol):
         """A clip is done in one mode."""
 
 
-def run_demo(
-    bundles: Sequence[str | Path], clips: Sequence[Clip], observer: Observer, *, realtime: bool = False
-) -> list[Run | VoiceRun]:
+def run_demo(trials: Sequence[Trial], observer: Observer, *, realtime: bool = False) -> list[Run | VoiceRun]:
     """Serve bundles and transcribe clips offline and, if a bundle can, streaming. The server is gone afterwards.
 
     Speaker models compare the voices of the clips instead.
 
     Args:
-        bundles: folders, or names of shipped bundles.
-        clips: what to transcribe and compare.
+        trials: bundles with the clips to transcribe and compare.
         observer: is called meanwhile.
         realtime: stream at the speed of speech.
 
@@ -76,25 +81,24 @@ def run_demo(
     """
     with tempfile.TemporaryDirectory(prefix="tritone-demo-") as folder:
         repository = Path(folder) / "repository"
-        observer.stage(f"building a model repository from {' and '.join(map(str, bundles))}")
+        observer.stage(f"building a model repository from {' and '.join(Path(each.bundle).name for each in trials)}")
         options = ModelOptions(max_batch_size=8, max_streams=16)
-        built = [build_repository([bundle], repository, options=options) for bundle in bundles]
-        texts = [models for models in built if models[0].mode != "embedding"]
-        voices = {
-            models[0].name: read_evaluation(resolve(bundle))
-            for bundle, models in zip(bundles, built, strict=True)
-            if models[0].mode == "embedding"
-        }
+        built = [(each, build_repository([each.bundle], repository, options=options)) for each in trials]
+        texts = [(trial, models) for trial, models in built if models[0].mode != "embedding"]
+        voices = [(trial, models[0].name) for trial, models in built if models[0].mode == "embedding"]
         ports = ServerOptions.on_free_ports(drain_s=DRAIN_S)
         observer.stage("starting Triton")
         with TritonServer(repository, ports) as server:
             runs: list[Run | VoiceRun] = [
-                _measure(server.grpc_address, models, clips, observer, realtime) for models in texts
+                _measure(server.grpc_address, models, trial.clips, observer, realtime) for trial, models in texts
             ]
-            for model, evaluation in voices.items():
-                observer.stage(f"comparing the voices of {len(clips)} clips with {model}, {CONCURRENCY} at a time")
+            for trial, model in voices:
+                evaluation = read_evaluation(resolve(trial.bundle))
+                observer.stage(
+                    f"comparing the voices of {len(trial.clips)} clips with {model}, {CONCURRENCY} at a time"
+                )
                 with Client(server.grpc_address) as client:
-                    runs.append(compare_voices(client, model, clips, evaluation, concurrency=CONCURRENCY))
+                    runs.append(compare_voices(client, model, trial.clips, evaluation, concurrency=CONCURRENCY))
             observer.stage("stopping Triton")
             code = server.stop()
         if code:

@@ -4,7 +4,8 @@
 
 A live stream is a row of segments. The recogniser's own endpoint rules end them, a served voice activity model does, or
 the client (`commit`). Each stream on the server that takes part in it is a leg: one for all segments where the
-recogniser ends them, one for each segment otherwise. Times are those of the whole stream.
+recogniser ends them, one for each segment otherwise. A model for whole recordings hears a segment and writes it at its
+end (`whole.py`). Times are those of the whole stream.
 """
 
 import asyncio
@@ -27,6 +28,7 @@ from tritone.gateway.recent import Arrivals, RecentAudio
 from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.second_pass import MAX_SEGMENT_S, SecondPass
 from tritone.gateway.speakers import LiveSpeakers
+from tritone.gateway.whole import WholeStream
 from tritone.texts import tidy
 from tritone.transcript import Transcript, shifted
 
@@ -51,7 +53,7 @@ class Live:
         self.held = ExitStack()
         """What is given back when the stream is closed."""
         self._model = ""
-        self._stream: AsyncClientStream | None = None
+        self._stream: AsyncClientStream | WholeStream | None = None
         self._vad: AsyncActivityStream | None = None
         self._speakers = None if ask.speakers is None else LiveSpeakers(speech, ask.speakers, caller)
         kept_s = SPEAKERS_S if ask.speakers is not None else MAX_SEGMENT_S if ask.final_model else RECENT_S

@@ -64,7 +64,13 @@ class GatewayOptions:
     port: int = field(default=DEFAULT_PORT, metadata={"help": "Port of HTTP and WebSockets; 0: any that is free."})
     ports: Mapping[str, int] = field(default_factory=dict)
     model: str = field(default="", metadata={"help": "Model for whole recordings; not needed if there is only one."})
-    stream_model: str = field(default="", metadata={"help": "Model for live streams; not needed if there is only one."})
+    stream_model: str = field(
+        default="",
+        metadata={
+            "help": "Model for live streams; not needed if there is only one. One for whole recordings will do: it "
+            "writes each utterance at its end."
+        },
+    )
     vad_model: str = field(default="", metadata={"help": "Model that finds speech in live streams."})
     chunk_ms: float = field(default=160.0, metadata={"help": "Audio of a live stream that is sent at a time, in ms."})
     ping_s: float = field(

@@ -6,7 +6,7 @@ async with await speech.open(Ask(), 48000, caller) as live:
 """
 
 from collections.abc import AsyncGenerator
-from contextlib import ExitStack, aclosing
+from contextlib import ExitStack, aclosing, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from tritone.gateway.options import GatewayLimits, GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.speakers import LiveSpeakers, labelled
+from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
 from tritone.texts import tidy
 from tritone.transcript import Transcript
@@ -73,6 +74,22 @@ class Speech:
         except InputError as error:
             message = ADDRESS.sub("", str(error))
             raise GatewayRefusal(404, message, code="model_not_found") from error
+
+    async def live_model(self, name: str) -> ModelInfo:
+        """The served model of that name for live streams, or the gateway's own for "" and its aliases.
+
+        A model for whole recordings is one, too, if it is named: it writes each utterance at its end.
+
+        Raises as `model`.
+        """
+        if (
+            wanted := self._options.stream_model
+            if name in self._options.aliases
+            else name or self._options.stream_model
+        ):
+            with suppress(InputError):
+                return await self._client.model(wanted, kind="offline")
+        return await self.model(name, "streaming")
 
     async def transcribe(self, audio: bytes | Path, ask: Ask, caller: Caller) -> Transcript:
         """Transcribe a recording of any format and length.
@@ -158,9 +175,13 @@ class Speech:
             live.held = held.pop_all()
         return live
 
-    async def recognising(self, ask: Ask, sample_rate: int, caller: Caller) -> AsyncClientStream:
-        """A stream on the server that recognises."""
-        info = await self.model(ask.model, "streaming")
+    async def recognising(self, ask: Ask, sample_rate: int, caller: Caller) -> AsyncClientStream | WholeStream:
+        """A stream on the server that recognises, or what hears an utterance for a model of whole recordings."""
+        info = await self.live_model(ask.model)
+        if info.kind == "offline":
+            return WholeStream(
+                info, sample_rate, lambda samples: self.once(samples, sample_rate, info.name, ask, caller)
+            )
         return await self._client.stream(
             info.name,
             sample_rate=sample_rate,

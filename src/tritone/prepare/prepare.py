@@ -126,6 +126,7 @@ def prepare(
     *,
     device: str = "cpu",
     precision: str | None = None,
+    name: str | None = None,
     trust: bool = False,
     say: Said = lambda line: None,
 ) -> Prepared:
@@ -136,6 +137,7 @@ def prepare(
             or an address of one (hf://owner/name).
         device: where it is to run: `cpu`, `cuda` or `cuda:N`.
         precision: None chooses: on a CPU int8 where its gate passes and it is faster, else fp32; on a GPU bf16.
+        name: of the bundle that is exported; None takes that of the folder, the file or the repository.
         trust: take pickles from storage, and programs, too.
         say: is called with lines about what was found, what is done and what was chosen.
 
@@ -157,7 +159,7 @@ def prepare(
             "--trust (in Python trust=True)"
         )
     options = _options(checkpoint, gpu, precision)
-    name = model_name(found)
+    name = name or model_name(found)
     entry_name = f"{name[:60]}-{_key(found, checkpoint, options, precision)}"
     entry = cache.find(entry_name)
     if entry is None and precision is not None:  # the export that chose between precisions may have this one, too

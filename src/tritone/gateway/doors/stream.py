@@ -171,8 +171,10 @@ def as_message(event: Event, *, words: bool) -> dict[str, Any]:
         if event.kind == "final":
             kept += ["confidence", "alternatives"]
         if words:
-            kept.append("words")
+            kept += ["words", "segments"]
         message.update((name, found[name]) for name in kept if name in found)
+        for each in message.get("segments", ()):
+            del each["tokens"]
         for each in message.get("alternatives", ()):
             del each["tokens"]
             if not words:

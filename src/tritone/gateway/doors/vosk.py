@@ -114,7 +114,7 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
                 partial_text = ""
                 continue
             if live is None:
-                model = await gateway.speech.model(config.model, "streaming")
+                model = await gateway.speech.live_model(config.model)
                 ask = config.ask(has_beam=model.has_beam)
                 opened = await gateway.speech.open(ask, config.sample_rate, socket.caller)
                 live = await stack.enter_async_context(opened)

@@ -46,7 +46,7 @@ def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     nbest, is_continuous = await _start(socket)
-    model = await gateway.speech.model(socket.query.get("model", ""), "streaming")
+    model = await gateway.speech.live_model(socket.query.get("model", ""))
     # It is the most there may be, and greedy search has one.
     search = {"nbest": nbest} if nbest > 1 and model.has_beam else {}
     ask = Ask(model=model.name, search=search)

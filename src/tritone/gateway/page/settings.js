@@ -1,21 +1,32 @@
 // The settings: which models there are, and what was chosen.
 
 const NO_MODEL = "none";
+const SMALL = /^demo-(asr|transducer)(-streaming)?$/;
 
 export class Settings {
   constructor(find) {
     this.find = find;
+    find("options").addEventListener("change", () => this.warn());
   }
 
   // Fills the choices with what the gateway has, and keeps what was chosen before.
-  fill({ models, live, files, vad }) {
+  fill({ models, live: own, files, vad }) {
     const of = (kind) => models.filter((model) => model.kind === kind).map((model) => model.name);
-    this.choices("live-model", of("streaming"), live);
+    // A model for whole recordings writes each utterance at its end, which voice activity finds.
+    const live = of("activity-streaming").length ? [...of("streaming"), ...of("offline")] : of("streaming");
+    this.choices("live-model", live, own);
     this.choices("file-model", of("offline"), files);
     this.choices("final-model", of("offline"), "", "none");
     this.choices("vad-model", of("activity-streaming"), vad || (of("activity-streaming")[0] ?? ""), "the rules of the model");
     this.find("speakers").disabled = !models.some((model) => model.kind === "embedding");
-    return { live: of("streaming").length > 0, files: of("offline").length > 0 };
+    this.warn();
+    return { live: live.length > 0, files: of("offline").length > 0 };
+  }
+
+  // Says what the chosen models do not know, if they are the small ones that come with Tritone.
+  warn() {
+    const chosen = ["live-model", "file-model", "final-model"].map((id) => this.find(id).value);
+    this.find("small-models").hidden = !chosen.some((name) => SMALL.test(name));
   }
 
   choices(id, names, first, without) {

@@ -39,7 +39,7 @@ export class TranscriptView {
   partial(text) {
     this.underWay.textContent = text;
     this.underWay.hidden = !text;
-    this.nothing.hidden = Boolean(text || this.words.length);
+    this.nothing.hidden = Boolean(text || this.parts.length);
   }
 
   // A final part: one row, or several where the speaker changes or somebody pauses.

@@ -140,7 +140,7 @@ class RealtimeSession:
 
     async def _check(self, config: SessionConfig) -> None:
         """Find out what the configuration asks for and is not there, before any audio comes."""
-        await self._speech.model(config.model, "streaming")
+        await self._speech.live_model(config.model)
         if config.final_model:
             await self._speech.model(config.final_model, "offline")
         if config.prompt:

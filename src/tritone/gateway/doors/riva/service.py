@@ -196,7 +196,7 @@ class _Stream:
     async def start(self) -> None:
         """Open the stream, unless its sample rate is yet to come."""
         if self._live is None and self._audio.sample_rate:
-            info = await self._gateway.speech.model(self._wanted.ask.model, "streaming")
+            info = await self._gateway.speech.live_model(self._wanted.ask.model)
             ask = self._wanted.fitted(info, self._language_code)
             live = await self._gateway.speech.open(ask, self._audio.sample_rate, self._caller)
             self._live = await self._held.enter_async_context(live)
