@@ -185,6 +185,7 @@ class GraphFiles:
                 self.options.progress(f"checking {name}")
                 path = self.writer.folder / f".{name}"
                 path.write_bytes(beside(models[role]).SerializeToString())
+                networks.reference(role)  # before the graph is opened: either takes much memory
                 self._exact[role] = networks.distance(role, name, open_graph(path))
                 networks.require(role, name, self._exact[role], "fp32")
                 path.unlink()

@@ -54,7 +54,7 @@ class Networks:
         Raises:
             ExportError: it counts other frames than the network.
         """
-        return self._reference(role).distance(opened, name)
+        return self.reference(role).distance(opened, name)
 
     def require(
         self, role: Role, name: str, found: Distance, precision: Precision, runtime: Runtime = "onnxruntime"
@@ -64,7 +64,7 @@ class Networks:
         Raises:
             ExportError: it is, see `require_noise`.
         """
-        reference = self._reference(role)
+        reference = self.reference(role)
         explained: Precision = "fp32" if reference.graph.precise else precision
         network = reference.graph
         if explained != "fp32":
@@ -101,7 +101,8 @@ class Networks:
             require_noise(path.name, reference.distance(opened, path.name), noise, "fp32", PACKAGES[runtime])
         return opened
 
-    def _reference(self, role: Role) -> Reference:
+    def reference(self, role: Role) -> Reference:
+        """What a network says in exact numbers, computed when it is first asked for."""
         if role not in self._references:
             self._references[role] = Reference(self._model.graphs[role])
         return self._references[role]
