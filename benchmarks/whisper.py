@@ -36,7 +36,15 @@ def transcribe(arguments: argparse.Namespace) -> None:
     """Add to the output what it does not have yet."""
     done = read(arguments.output)
     left = ((id, waveform) for id, waveform in recordings(arguments.folder, arguments.only) if id not in done)
+    if arguments.vad is not None:
+        detector = tritone.load_detector(arguments.vad)
+        left = (
+            (id, each if detector.detect([each], sample_rate=16000)[0].get().segments else each[:0])
+            for id, each in left
+        )
     options = {"language": arguments.language, "temperature": [0], "beam": arguments.beam}
+    if arguments.words:
+        options["word_times"] = True
     model = tritone.load_whisper(arguments.bundle, precision=arguments.precision, threads=arguments.threads, **options)
     with arguments.output.open("a", encoding="utf-8") as file:
         while batch := list(islice(left, TOGETHER)):
@@ -44,7 +52,14 @@ def transcribe(arguments: argparse.Namespace) -> None:
             for (id, _), result in zip(batch, results, strict=True):
                 found = result.get()
                 segments = [[round(each.start_s, 2), round(each.end_s, 2), each.tokens] for each in found.segments]
-                answer = {"id": id, "text": found.text, "language": found.language, "segments": segments}
+                words = [[round(each.start_s, 2), round(each.end_s, 2), each.text] for each in found.words]
+                answer = {
+                    "id": id,
+                    "text": found.text,
+                    "language": found.language,
+                    "segments": segments,
+                    "words": words,
+                }
                 file.write(json.dumps(answer, ensure_ascii=False) + "\n")
             file.flush()
 
@@ -94,6 +109,8 @@ def main() -> None:
     parser.add_argument("--precision", default="fp32")
     parser.add_argument("--language", default="en", help="empty: detected")
     parser.add_argument("--beam", type=int, default=1)
+    parser.add_argument("--vad", metavar="BUNDLE", help="no text where this detector finds no speech")
+    parser.add_argument("--words", action="store_true", help="times of words")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     transcribe(arguments)
