@@ -56,9 +56,9 @@ INTRODUCTION = """\
 # Accuracy of Whisper
 
 Real weights of Whisper here and in other programs: greedy, at temperature 0, without a prompt, the language given, each
-recording by itself. WER after the normalisation of `tritone score` with English spellings, numbers as they are
-written: where a reference says "one" and a model writes 1, that is an error, so figures of digits say how a model
-writes more than what it hears. Intervals: 95 %, bootstrap over utterances; differences are paired. {date}, {machine}. Written by
+recording by itself. WER after the normalisation of `tritone score` with English spellings, numbers as they are written:
+where a reference says "one" and a model writes 1, that is an error, so figures of digits say how a model writes more
+than what it hears. Intervals: 95 %, bootstrap over utterances; differences are paired. {date}, {machine}. Written by
 
 ```sh
 {command}
