@@ -60,6 +60,9 @@ class ExportedModel(ABC):
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement:
         """How far an opened graph is from the float32 one of its role, on audio."""
 
+    def prepare_drift(self, recordings: Sequence[Waveform]) -> None:  # noqa: B027  # few need it
+        """Compute what graphs are compared with on audio before one of them is opened, where that takes memory."""
+
     @abstractmethod
     def manifest(self) -> dict[str, Any]:
         """The fields of the manifest that depend on the family: `kind`, `features`, `encoder` and what else it has."""

@@ -68,6 +68,8 @@ class Model(Protocol):
 
     def onnx_graph(self, role: Role, precision: Precision, weights: WeightFile) -> onnx.ModelProto: ...
 
+    def prepare_drift(self, recordings: Sequence[Waveform]) -> None: ...
+
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement: ...
 
 
@@ -160,6 +162,8 @@ class GraphFiles:
         save_graphs(
             {f"{role}{infix}.onnx": model for role, model in models.items()}, folder, weights, storage, self._constants
         )
+        if self.options.check and precision != "fp32":
+            self.model.prepare_drift(self._recordings)
         for role in models:
             name = f"{role}{infix}.onnx"
             self._measure(role, name, open_graph(folder / name), precision, "onnxruntime")

@@ -5,7 +5,7 @@
 Both sides read the same tokens, so that one other choice does not count for all that follow it.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -22,7 +22,7 @@ from tritone.runtime import Graph
 TOKENS = 16  # of each recording, one window of it
 RECORDINGS = 8
 
-Graphs: TypeAlias = dict[Role, Graph]
+Opener: TypeAlias = Callable[[Role], Graph]
 Heard: TypeAlias = Mapping[str, npt.NDArray[np.float32]]
 
 
@@ -37,43 +37,51 @@ class _Reading:
 
 
 class TokenDrift:
-    """Compares graphs with the float32 ones of a model, which read each recording once."""
+    """Compares graphs with the float32 ones of a model, which read each recording once. `exact` opens these."""
 
-    def __init__(self, exact: Graphs, special: manifest.Whisper) -> None:
-        self._exact, self._special = exact, special
-        self._readings: list[_Reading] = []
+    def __init__(self, exact: Opener, special: manifest.Whisper, recordings: Sequence[Waveform]) -> None:
+        """Read the recordings; one graph is open at a time, since those of a large model are gigabytes."""
+        self._special = special
+        features = exact("features")
+        windows = [self._window(features, each) for each in recordings[:RECORDINGS]]
+        encoder = exact("encoder")
+        heard = [self._encoded(encoder, each) for each in windows]
+        del features, encoder
+        self._decoder = exact("decoder")
+        self._readings = [self._read(*each) for each in zip(windows, heard, strict=True)]
 
-    def of(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        """The drift where the graph of one role is `opened`; recordings are the same at each call."""
-        if not self._readings:
-            self._readings = [self._read(recording) for recording in recordings[:RECORDINGS]]
-            del self._exact["features"], self._exact["encoder"]  # which are gigabytes of a large model
-        other = self._exact | {role: opened}
+    def of(self, role: Role, opened: Graph) -> Drift:
+        """The drift where the graph of one role is `opened`."""
+        decoder = opened if role == "decoder" else self._decoder
 
         def pairs() -> Iterator[tuple[Array, Array]]:
             for reading in self._readings:
-                heard = reading.heard if role == "decoder" else self._encoded(other["encoder"], reading.window)
+                heard = self._encoded(opened, reading.window) if role == "encoder" else reading.heard
                 wanted = len(reading.log_probs)
-                yield reading.log_probs, self._log_probs(other["decoder"], heard, reading.tokens, wanted)
+                yield reading.log_probs, self._log_probs(decoder, heard, reading.tokens, wanted)
 
         return distribution_drift(pairs())
 
-    def _read(self, recording: Waveform) -> _Reading:
+    def _window(self, graph: Graph, recording: Waveform) -> Array:
+        """The features (1, window_frames, bins) of a recording's first window."""
         special = self._special
         samples = np.ascontiguousarray(recording[: special.window_frames * FRAME_SHIFT])[None]
         inputs = {"waveform": samples, "num_samples": np.array([samples.shape[1]], np.int64)}
-        [found] = self._exact["features"](inputs, ["features"])
+        [found] = graph(inputs, ["features"])
         window = np.zeros((1, special.window_frames, found.shape[2]), np.float32)
         frames = min(samples.shape[1] // FRAME_SHIFT, special.window_frames)
         window[:, :frames] = found[:, :frames]
-        heard = self._encoded(self._exact["encoder"], window)
+        return window
+
+    def _read(self, window: Array, heard: Heard) -> _Reading:
+        special = self._special
         tokens = [special.sot, *list(special.languages.values())[:1], *list(special.tasks.values())[-1:]]
         tokens.append(special.no_timestamps)
         first = len(tokens)
         for _ in range(min(TOKENS, special.text_context - first)):
-            tokens.append(int(self._log_probs(self._exact["decoder"], heard, tokens, 1)[-1].argmax()))
+            tokens.append(int(self._log_probs(self._decoder, heard, tokens, 1)[-1].argmax()))
         wanted = len(tokens) - first + 1
-        return _Reading(window, heard, tokens, self._log_probs(self._exact["decoder"], heard, tokens, wanted))
+        return _Reading(window, heard, tokens, self._log_probs(self._decoder, heard, tokens, wanted))
 
     def _encoded(self, encoder: Graph, window: npt.NDArray[np.float32]) -> Heard:
         names = self._special.cross_names

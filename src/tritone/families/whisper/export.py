@@ -28,7 +28,6 @@ from tritone.families.export.report import ExportReport
 from tritone.families.onnx.large import WeightFile, beside
 from tritone.families.whisper.checkpoint import read_checkpoint
 from tritone.families.whisper.dims import FRAME_LENGTH, FRAME_SHIFT, SAMPLE_RATE
-from tritone.families.whisper.drift import Graphs as Opened
 from tritone.families.whisper.drift import TokenDrift
 from tritone.families.whisper.log_mel import matrices
 from tritone.families.whisper.onnx_graphs import onnx_graph
@@ -39,8 +38,6 @@ from tritone.runtime.foreign import refuse_foreign
 if TYPE_CHECKING:
     from tritone.families.export.exportable import Graphs
     from tritone.families.export.networks import Networks
-
-ROLES: tuple[Role, ...] = ("features", "encoder", "decoder")
 
 
 @dataclass(frozen=True)
@@ -85,6 +82,7 @@ class WhisperModel(ExportedModel):
         self.choices = {}
         self._state = found.state
         self._weights: WeightFile | None = None
+        self._drift: TokenDrift | None = None
         if find_spec("torch") is None:
             self.notes += (
                 "torch is not installed: float32 graphs were not compared with its network, and stand in for it where "
@@ -114,24 +112,28 @@ class WhisperModel(ExportedModel):
 
         return graphs_of(self.dims, self._state, self.special.alignment_heads, precision)
 
-    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
-        return self._token_drift.of(role, opened, recordings)
-
-    @cached_property
-    def _token_drift(self) -> TokenDrift:
-        """Compares with the float32 ONNX graphs, whatever runtime the other graph is for."""
-        opened: Opened = {}
+    def prepare_drift(self, recordings: Sequence[Waveform]) -> None:
+        """Read the recordings with the float32 ONNX graphs, whatever runtime other graphs are for."""
+        if self._drift is not None:
+            return
         with ExitStack() as stack:
             weights = self._weights  # they are there already, unless nothing but programs of torch is exported
             if weights is None:
                 folder = stack.enter_context(tempfile.TemporaryDirectory())
                 weights = stack.enter_context(WeightFile(Path(folder, "weights.bin")))
-            for role in ROLES:
+
+            def exact(role: Role) -> Graph:
                 path = weights.path.with_name(f".{role}.float32.onnx")
                 path.write_bytes(beside(self.onnx_graph(role, "fp32", weights)).SerializeToString())
                 stack.callback(path.unlink)
-                opened[role] = open_graph(path)
-        return TokenDrift(opened, self.special)
+                return open_graph(path)
+
+            self._drift = TokenDrift(exact, self.special, recordings)
+
+    def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Drift:
+        self.prepare_drift(recordings)
+        assert self._drift is not None
+        return self._drift.of(role, opened)
 
     def manifest(self) -> dict[str, Any]:
         return {
