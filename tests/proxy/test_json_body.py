@@ -50,7 +50,7 @@ def test_another_stream_id_leaves_binary_data_as_it_was() -> None:
     head = json.dumps({"inputs": [], "parameters": {"sequence_id": 7, "search": "ü"}}).encode()
     request = read_inference("m", "", head + b"\x00\xff{}", len(head), LIMITS)
     assert request.stream == 7
-    changed, length = request.renamed(2**61)
+    changed, length = request.encoded(2**61)
     assert json.loads(changed[:length])["parameters"] == {"sequence_id": 2**61, "search": "ü"}
     assert changed[length:] == b"\x00\xff{}"
 

@@ -25,7 +25,7 @@ ANN, BOB = Owner("10.0.0.1", connection=("10.0.0.1", 4000)), Owner("10.0.0.2")
 
 def request(model: str = "m", **more: Any) -> Inference:
     wav = TensorHead(name="WAV", datatype="FP32", shape=[1, 100], num_bytes=400)
-    return Inference(**{"model": model, "inputs": [wav], "renamed": lambda stream: b""} | more)
+    return Inference(**{"model": model, "inputs": [wav], "encoded": lambda stream: b""} | more)
 
 
 def chunk(stream: StreamId, *, start: bool = False, end: bool = False) -> Inference:

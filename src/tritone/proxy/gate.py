@@ -41,6 +41,10 @@ class Passage:
     over: bool = field(default=False)
     given_up: bool = field(default=False)  # nobody waits for the answer
 
+    def encoded(self) -> Any:
+        """The request as Triton gets it, under our name of its stream."""
+        return self.inference.encoded(None if self.stream is None else self.stream.upstream_id)
+
     def remaining_s(self) -> float:
         return self.deadline - time.monotonic()
 

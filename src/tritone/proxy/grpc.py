@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import unquote
 
 import grpc
-from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from tritone.proxy.checks import check_name, outward
@@ -22,8 +21,8 @@ from tritone.proxy.connections import Peer, as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream
-from tritone.proxy.protobuf_message import plain, read_inference
-from tritone.proxy.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
+from tritone.proxy.protobuf_message import plain, read_inference, understood
+from tritone.proxy.refusal import LOCKED, NOT_PASSED, RefusedError, retry_hints
 
 SERVICE = "/inference.GRPCInferenceService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
@@ -202,14 +201,12 @@ class GrpcSide(grpc.GenericRpcHandler):
                 timeout_s=context.time_remaining(),
             )
             try:
-                return await gate.carry(passage, self._ask(passage, message))
+                return await gate.carry(passage, self._ask(passage))
             except grpc.aio.AioRpcError as error:
                 raise _UpstreamError(error, gate.options, passage) from error
 
-    async def _ask(self, passage: Passage, message: bytes) -> bytes:
-        if passage.stream is not None:
-            message = passage.inference.renamed(passage.stream.upstream_id)
-        return await self._upstream.call("ModelInfer", message, timeout_s=None)
+    async def _ask(self, passage: Passage) -> bytes:
+        return await self._upstream.call("ModelInfer", passage.encoded(), timeout_s=None)
 
     async def _other(self, name: str, metadata: Metadata, message: bytes) -> bytes:
         gate = self._gate
@@ -221,10 +218,7 @@ class GrpcSide(grpc.GenericRpcHandler):
                 return SERVING if ready else NOT_SERVING
             return _bytes(pb.ServerReadyResponse(ready=ready))
         if name in OF_MODELS:
-            try:
-                asked = OF_MODELS[name].FromString(message)
-            except DecodeError as error:
-                raise RefusedError(BAD_REQUEST, f"the message is no {name}Request") from error
+            asked = understood(OF_MODELS[name], message)
             if asked.name or name != "ModelStatistics":  # which are of all models then
                 check_name(asked.name, asked.version)
             if name == "ModelReady" and gate.why_not_ready is not None:
@@ -236,6 +230,7 @@ class GrpcSide(grpc.GenericRpcHandler):
         elif name not in OPEN:
             raise RefusedError(NOT_PASSED, f"{name[:200]!r} is not served here")
         limit = gate.options.limits.request_s
+        message = _bytes(understood(getattr(pb, f"{name}Request"), message))
         return await self._upstream.call(name, message, timeout_s=limit, with_key=name in LOCKED_CALLS)
 
     async def _is_ready(self) -> bool:
@@ -347,7 +342,6 @@ class _Relay:
                 await self._write(response)
             return
         if passage.stream is not None:
-            message = inference.renamed(passage.stream.upstream_id)
             self._streams = {each for each in self._streams if each.busy or not each.ending} | {passage.stream}
         if passage.facts.decoupled:  # any number of answers
             self._gate.leave(passage, failed=False)
@@ -355,7 +349,7 @@ class _Relay:
             self._waiting.append(passage)
             if "timeout" in inference.parameters:
                 asyncio.get_running_loop().call_later(passage.remaining_s(), self._expire, passage)
-        await self._upstream.write(message)
+        await self._upstream.write(passage.encoded())
 
     async def _answer(self, response: bytes) -> None:
         failed = response.startswith(ERROR_MESSAGE)

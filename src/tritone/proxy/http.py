@@ -17,7 +17,7 @@ from aiohttp import web
 from tritone.proxy.checks import check_name, outward
 from tritone.proxy.connections import as_peer
 from tritone.proxy.gate import Gate, Passage
-from tritone.proxy.json_body import read_inference, read_json, unpacked
+from tritone.proxy.json_body import most_unpacked, read_inference, read_json, unpacked, write_json
 from tritone.proxy.owners import Owner
 from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.upstream import Answer, HttpUpstream
@@ -108,7 +108,8 @@ class HttpSide:
         return response
 
     async def _answer(self, request: web.BaseRequest, peer: tuple[str, int]) -> web.Response:
-        method, path = request.method, request.raw_path
+        # What is behind a question mark means nothing to Triton, and nothing that was not checked is sent on.
+        method, path = request.method, request.raw_path.partition("?")[0]
         if path == "/v2/health/live" and method == "GET":
             return web.Response(headers=WHO)
         if path == "/v2/health/ready" and method == "GET":
@@ -131,7 +132,7 @@ class HttpSide:
                 raise RefusedError(DOWN, f"not ready: {self._gate.why_not_ready}", self._gate.options.drain_hint_s)
         async with self._body(request) as body:
             if body:
-                read_json(body, self._gate.options.limits)
+                body = write_json(read_json(body, self._gate.options.limits))
                 headers["Content-Type"] = "application/json"
             return _passed(await self._upstream.request(method, path, headers, body))
 
@@ -168,9 +169,9 @@ class HttpSide:
 
     async def _ask(self, request: web.BaseRequest, passage: Passage, body: bytes, header_length: int | None) -> Answer:
         inference = passage.inference
-        if passage.stream is not None:
-            body, length = inference.renamed(passage.stream.upstream_id)
-            header_length = None if header_length is None else length
+        size = len(body) if header_length is None else header_length
+        body, length = passage.encoded() if size <= LARGE else await asyncio.to_thread(passage.encoded)
+        header_length = None if header_length is None else length
         headers = {"Content-Type": "application/octet-stream" if header_length is not None else "application/json"}
         if header_length is not None:
             headers[HEADER_LENGTH] = str(header_length)
@@ -209,9 +210,12 @@ class HttpSide:
             body = parts[0] if len(parts) == 1 else b"".join(parts)
             encoding = request.headers.get("Content-Encoding", "").strip().lower()
             if encoding not in ("", "identity"):
-                body = await asyncio.to_thread(unpacked, body, encoding, limits.max_body_bytes)
-                counted += len(body)
-                self._gate.buffer(len(body))
+                binary = HEADER_LENGTH in request.headers
+                most = limits.max_body_bytes if binary else min(limits.max_json_bytes, limits.max_body_bytes)
+                reserved = most_unpacked(len(body), most)  # before it is there
+                counted += reserved
+                self._gate.buffer(reserved)
+                body = await asyncio.to_thread(unpacked, body, encoding, most)
             yield body
         except TimeoutError as error:
             raise RefusedError(
