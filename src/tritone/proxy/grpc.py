@@ -21,8 +21,9 @@ from tritone.proxy.connections import Peer, as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream
-from tritone.proxy.protobuf_message import plain, read_inference, understood
-from tritone.proxy.refusal import LOCKED, NOT_PASSED, RefusedError, retry_hints
+from tritone.proxy.protobuf_message import plain, read_inference, understood, unpacked_size
+from tritone.proxy.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
+from tritone.proxy.waits import Wait
 
 SERVICE = "/inference.GRPCInferenceService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
@@ -47,7 +48,9 @@ LOCKED_CALLS = {
     "LogSettings": "logging",
 }
 ERROR_MESSAGE = b"\x0a"  # a ModelStreamInferResponse that begins so is an error
+LARGE_PACKED = 1 << 10  # bytes of a message whose unpacking may take some milliseconds
 GOODBYE_TIMEOUT_S = 5.0
+READY_TIMEOUT_S = 5.0
 STOP_GRACE_S = 1.0
 # A call that its client breaks off looks like one that it ends until gRPC cancels it, which on a busy machine is after
 # Triton has answered its end.
@@ -84,13 +87,23 @@ class GrpcUpstream:
             await self._channel.wait_for_state_change(state)
             state = self._channel.get_state()
 
-    async def call(self, name: str, message: bytes, *, timeout_s: float | None, with_key: bool = False) -> bytes:
+    async def is_ready(self, *, wait: bool = False) -> bool:
+        """Whether Triton says that it is ready. `wait`: for a connection, if there is none."""
+        try:
+            answer = await self.call("ServerReady", b"", timeout_s=READY_TIMEOUT_S, wait=wait)
+        except grpc.RpcError:
+            return False
+        return bool(pb.ServerReadyResponse.FromString(answer).ready)
+
+    async def call(
+        self, name: str, message: bytes, *, timeout_s: float | None, with_key: bool = False, wait: bool = False
+    ) -> bytes:
         """Make a call that has one answer. If the caller is cancelled, so is the call."""
         method = self._calls.get(name)
         if method is None:
             method = self._calls[name] = self._channel.unary_unary(SERVICE + name)
         metadata = tuple(self._key.items()) if with_key else None
-        return await method(message, timeout=timeout_s, metadata=metadata)
+        return await method(message, timeout=timeout_s, metadata=metadata, wait_for_ready=wait or None)
 
     def end(self, stream: Stream) -> None:
         """End a stream whose client does not, in the background."""
@@ -136,7 +149,6 @@ class GrpcSide(grpc.GenericRpcHandler):
                 ("grpc.max_concurrent_streams", 1024),  # of one connection
                 ("grpc.so_reuseport", 0),  # a second server on the port is an error
             ],
-            maximum_concurrent_rpcs=2 * limits.max_requests,
         )
         self._server.add_generic_rpc_handlers((self,))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -164,36 +176,69 @@ class GrpcSide(grpc.GenericRpcHandler):
         if name == "ModelStreamInfer":
             return grpc.stream_stream_rpc_method_handler(self._stream_infer)
 
-        async def unary(message: bytes, context: Context) -> bytes:
-            return await self._unary(name, metadata, message, context)
+        # The client sends one message. As a stream of them the call is seen when it begins, not when that is whole.
+        async def unary(requests: AsyncIterator[bytes], context: Context) -> bytes:
+            return await self._unary(name, metadata, context)
 
-        return grpc.unary_unary_rpc_method_handler(unary)
+        return grpc.stream_unary_rpc_method_handler(unary)
 
-    async def _unary(self, name: str, metadata: Metadata, message: bytes, context: Context) -> bytes:
+    async def _unary(self, name: str, metadata: Metadata, context: Context) -> bytes:
         gate, peer = self._gate, peer_of(context)
         outcome = "cancelled"
-        gate.connections.begin(peer)
+        begun = False
         try:
             self._require_family(peer)
+            message = await self._message(context, peer)
+            gate.connections.begin(peer)
+            begun = True
             if name == "ModelInfer":
                 answer = await self._infer(metadata, message, context, peer)
             else:
-                answer = await self._other(name, metadata, plain(message, gate.options.limits))
+                with self._buffered(message):
+                    answer = await self._other(name, metadata, await self._plain(message))
             outcome = "ok"
             return answer
         except Exception as error:
             outcome = error.reason.name if isinstance(error, RefusedError) else "failed"
             await _abort(context, error, gate.options)
         finally:
-            gate.connections.end(peer)
+            if begun:
+                gate.connections.end(peer)
             gate.outcomes["grpc", outcome] += 1
         raise AssertionError  # _abort has raised
 
+    async def _message(self, context: Context, peer: Peer) -> bytes:
+        """The message of a call that has one.
+
+        Raises:
+            RefusedError: it does not come, or too slowly.
+        """
+        wait = self._gate.waits.enter(peer)
+        reading = asyncio.ensure_future(context.read())
+        try:
+            await asyncio.wait((reading, wait.over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._gate.waits.leave(wait)
+            reading.add_done_callback(_looked_at)
+        if not reading.done():
+            raise wait.over.result()
+        message = reading.result()
+        if message is grpc.aio.EOF:
+            raise RefusedError(BAD_REQUEST, "the call has no message")
+        self._gate.connections.received_message(peer, len(message))
+        return bytes(message)
+
+    async def _plain(self, message: bytes) -> bytes:
+        """The message, unpacked where it is packed; a large one beside the loop."""
+        if len(message) < LARGE_PACKED:
+            return plain(message, self._gate.options.limits)
+        return await asyncio.to_thread(plain, message, self._gate.options.limits)
+
     async def _infer(self, metadata: Metadata, message: bytes, context: Context, peer: Peer) -> bytes:
         gate = self._gate
-        message = plain(message, gate.options.limits)
-        inference = read_inference(message, gate.options.limits)
         with self._buffered(message):
+            message = await self._plain(message)
+            inference = read_inference(message, gate.options.limits)
             passage = await gate.enter(
                 inference,
                 Owner.of(metadata, peer, connected=True),
@@ -213,7 +258,7 @@ class GrpcSide(grpc.GenericRpcHandler):
         if name == "ServerLive":
             return _bytes(pb.ServerLiveResponse(live=True))
         if name in ("ServerReady", HEALTH_CHECK):
-            ready = gate.why_not_ready is None and await self._is_ready()
+            ready = gate.why_not_ready is None and await self._upstream.is_ready()
             if name == HEALTH_CHECK:
                 return SERVING if ready else NOT_SERVING
             return _bytes(pb.ServerReadyResponse(ready=ready))
@@ -233,32 +278,44 @@ class GrpcSide(grpc.GenericRpcHandler):
         message = _bytes(understood(getattr(pb, f"{name}Request"), message))
         return await self._upstream.call(name, message, timeout_s=limit, with_key=name in LOCKED_CALLS)
 
-    async def _is_ready(self) -> bool:
-        try:
-            answer = await self._upstream.call("ServerReady", b"", timeout_s=5)
-        except grpc.RpcError:
-            return False
-        return bool(pb.ServerReadyResponse.FromString(answer).ready)
-
     async def _stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
         gate, peer = self._gate, peer_of(context)
         metadata = _texts(context.invocation_metadata())
         gate.connections.begin(peer)
         upstream = self._upstream.stream_infer(timeout=context.time_remaining())
-        relay = None
+        relay, wait = None, gate.waits.enter(peer, patient=True)
+        gate.connections.receive(peer)
         try:
             self._require_family(peer)
             relay = _Relay(
                 gate, upstream, context, Owner.of(metadata, peer, connected=True), self._may_share_memory(metadata)
             )
-            await relay.run(requests)
+            running = asyncio.ensure_future(relay.run(self._messages(requests, peer, wait)))
+            try:
+                await asyncio.wait((running, wait.over), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not running.done():
+                    running.cancel()
+                    await asyncio.wait((running,))
+                running.add_done_callback(_looked_at)
+            if wait.over.done():
+                raise wait.over.result()
+            running.result()
         except Exception as error:
             await _abort(context, error, gate.options)
         finally:
             upstream.cancel()
             if relay is not None:
                 relay.close()
+            gate.waits.leave(wait)
+            gate.connections.receive_end(peer)
             gate.connections.end(peer)
+
+    async def _messages(self, requests: AsyncIterator[bytes], peer: Peer, wait: Wait) -> AsyncIterator[bytes]:
+        async for message in requests:
+            self._gate.waits.leave(wait)
+            self._gate.connections.received_message(peer, len(message))
+            yield message
 
     def _require_family(self, peer: Peer) -> None:
         if self._gate.connections.is_foreign(peer):
@@ -269,11 +326,13 @@ class GrpcSide(grpc.GenericRpcHandler):
 
     @contextmanager
     def _buffered(self, message: bytes) -> Iterator[None]:
-        self._gate.buffer(len(message))
+        """Count a message as buffered, and what it takes unpacked."""
+        size = unpacked_size(message, self._gate.options.limits)
         try:
+            self._gate.buffer(size)
             yield
         finally:
-            self._gate.buffer(-len(message))
+            self._gate.buffer(-size)
 
 
 class _Relay:
@@ -393,6 +452,12 @@ class _UpstreamError(Exception):
             details = "the server does not answer now; it may be restarting. Try again."
         super().__init__(outward(details if passage is None else passage.told(details)))
         self.hints = retry_hints(options.retry_after_s if busy else None)
+
+
+def _looked_at(task: "asyncio.Future[Any]") -> None:
+    """Take note of a task's error, of which asyncio complains else."""
+    if not task.cancelled():
+        task.exception()
 
 
 async def _abort(context: Context, error: Exception, options: ProxyOptions) -> None:

@@ -8,7 +8,7 @@ import json
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -48,8 +48,9 @@ LOCKED = {
 class HttpSide:
     """A server for HTTP clients, in a running event loop."""
 
-    def __init__(self, gate: Gate, upstream: HttpUpstream) -> None:
+    def __init__(self, gate: Gate, upstream: HttpUpstream, grpc_is_ready: Callable[[], Awaitable[bool]]) -> None:
         self._gate = gate
+        self._grpc_is_ready = grpc_is_ready
         self._upstream = upstream
         self._listener: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -142,7 +143,10 @@ class HttpSide:
             raise RefusedError(DOWN, f"not ready: {why}", self._gate.options.drain_hint_s)
         try:
             asked = self._upstream.request("GET", "/v2/health/ready", {})
-            return _passed(await asyncio.wait_for(asked, READY_TIMEOUT_S))
+            answer = await asyncio.wait_for(asked, READY_TIMEOUT_S)
+            if answer.status == 200 and not await self._grpc_is_ready():
+                raise RefusedError(DOWN, "not ready: gRPC does not get through", self._gate.options.retry_after_s)
+            return _passed(answer)
         except TimeoutError as error:
             raise RefusedError(DOWN, "not ready: Triton does not answer", self._gate.options.retry_after_s) from error
 

@@ -14,8 +14,9 @@ class Limits:
     max_body_bytes: int = 64 * MEGABYTE  # of one request, after unpacking
     max_json_bytes: int = 16 * MEGABYTE  # of its JSON part; binary tensor data is not JSON
     max_json_depth: int = 32
-    max_buffered_bytes: int = 512 * MEGABYTE  # of the bodies of all HTTP requests together
+    max_buffered_bytes: int = 512 * MEGABYTE  # of all requests that are being received; one gRPC connection, half of it
     max_requests: int = 2048  # in flight, both protocols together
+    max_waiting: int = 4096  # gRPC calls without a whole message; one takes some 20 KB
     max_connections: int = 0  # of each protocol; 0 derives it from the limit of file descriptors
     idle_s: float = 60.0  # a connection without a request is closed after it
     body_grace_s: float = 10.0  # a body that comes slower than `min_body_bytes_per_s` may take this much longer

@@ -14,7 +14,7 @@ from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
 from tritone.proxy.inference import Inference, StreamId, TensorHead
-from tritone.proxy.json_body import unpacked
+from tritone.proxy.json_body import most_unpacked, unpacked
 from tritone.proxy.options import Limits
 from tritone.proxy.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 
@@ -39,6 +39,12 @@ def plain(message: bytes, limits: Limits) -> bytes:
     if message.startswith(ZLIB):
         return unpacked(message, "deflate", limits.max_body_bytes)
     return message
+
+
+def unpacked_size(message: bytes, limits: Limits) -> int:
+    """Bytes that a message may take, at most, when it is unpacked, with itself."""
+    packed = message.startswith((GZIP, ZLIB))
+    return len(message) + (most_unpacked(len(message), limits.max_body_bytes) if packed else 0)
 
 
 def read_inference(message: bytes, limits: Limits) -> Inference:
