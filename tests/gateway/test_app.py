@@ -11,7 +11,7 @@ import ssl
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,6 +29,7 @@ from toy import toy_waveform
 from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import Caller, hash_of
+from tritone.gateway.keepalive import HeadProtocol
 from tritone.gateway.refusal import GatewayRefusal, told
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
@@ -100,6 +101,44 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
             {"error": {"code": "internal_error", "message": "the gateway failed; its log says more"}},
         )
         assert ask(running.port, "/nothing")[1]["error"]["code"] == "not_found"
+
+
+def test_slow_heads_and_bodies_end_and_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeadProtocol, "head_s", 0.3)
+    limits = GatewayLimits(body_grace_s=0.3, max_uploads=2, max_requests=4)
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\na"
+    with started(limits=limits) as server, ExitStack() as stack:
+
+        def connection(sent: bytes) -> socket.socket:
+            made = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 20))
+            made.sendall(sent)
+            return made
+
+        slow = [connection(head) for _ in range(2)]
+        unfinished = [connection(b"GET /health/live HTTP/1.1\r\nX: "), connection(b"")]
+        unfinished.append(connection(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
+        assert unfinished[-1].recv(65536).startswith(b"HTTP/1.1 200")
+        unfinished[-1].sendall(b"GET /health/live HTTP/1.1\r\n")
+        told = [each.recv(65536).partition(b"\r\n")[0] for each in slow]
+        assert told == [b"HTTP/1.1 408 Request Timeout"] * 2
+        for each in unfinished:
+            with suppress(ConnectionError):
+                while each.recv(65536):
+                    pass
+        assert ask(server.port, "/echo", b"whole")[:2] == (200, "5")
+
+
+def test_bodies_of_one_address_are_limited() -> None:
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    with started(limits=GatewayLimits(max_uploads=1)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), 20) as one:
+            one.sendall(head)
+            assert one.recv(100).startswith(b"HTTP/1.1 100")  # it is being read
+            status, told, _ = ask(server.port, "/echo", b"whole")
+            assert (status, "1 bodies are coming from 127.0.0.1" in str(told)) == (503, True)
+            one.sendall(b"whole")
+            assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        assert ask(server.port, "/echo", b"whole")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
@@ -49,6 +50,7 @@ class Visits:
         self._gateway = gateway
         self._limits = gateway.options.limits
         self._in_flight = 0
+        self._uploads: Counter[str] = Counter()  # bodies that are not whole, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or scope["path"].startswith(UNCOUNTED):
@@ -103,20 +105,41 @@ class Visits:
         limits = self._limits
         if self._in_flight >= limits.max_requests:
             raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
-        declared = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        declared = headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > limits.max_body_bytes:
             raise self._too_large()
-        counted = 0
+        address = (scope.get("client") or ("",))[0]
+        counted, begun = 0, time.monotonic()
+        whole = declared == "0" and "transfer-encoding" not in headers  # there is no body
+        if not whole and self._uploads[address] >= limits.max_uploads:
+            raise GatewayRefusal(
+                503, f"{self._uploads[address]} bodies are coming from {address}, the most there may be", 1.0
+            )
 
         async def counting() -> Message:
-            nonlocal counted
-            message = await receive()
+            nonlocal counted, whole
+            if whole:  # what comes now is that the client goes
+                return await receive()
+            left_s = begun + limits.body_grace_s + counted / (1024 * limits.body_kb_s) - time.monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, left_s))
+            except TimeoutError as error:
+                raise GatewayRefusal(
+                    408,
+                    f"only {counted} bytes of the body came in {time.monotonic() - begun:.0f} s; it must come faster "
+                    f"than {limits.body_kb_s:g} KB a second",
+                ) from error
             counted += len(message.get("body", b""))
             if counted > limits.max_body_bytes:
                 raise self._too_large()
+            if not message.get("more_body", False):
+                whole = True
+                self._uploaded(address)
             return message
 
         self._in_flight += 1
+        self._uploads[address] += not whole
         try:
             with anyio.fail_after(limits.request_s):
                 await self._app(scope, counting, send)
@@ -125,6 +148,13 @@ class Visits:
             raise GatewayRefusal(408, message) from error
         finally:
             self._in_flight -= 1
+            if not whole:
+                self._uploaded(address)
+
+    def _uploaded(self, address: str) -> None:
+        self._uploads[address] -= 1
+        if not self._uploads[address]:
+            del self._uploads[address]
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Close a connection on which nothing has come for too long."""
