@@ -49,6 +49,7 @@ LOCKED_CALLS = {
 }
 ERROR_MESSAGE = b"\x0a"  # a ModelStreamInferResponse that begins so is an error
 LARGE_PACKED = 1 << 10  # bytes of a message whose unpacking may take some milliseconds
+MOST_PENDING = 1 << 20
 GOODBYE_TIMEOUT_S = 5.0
 READY_TIMEOUT_S = 5.0
 STOP_GRACE_S = 1.0
@@ -147,6 +148,9 @@ class GrpcSide(grpc.GenericRpcHandler):
                 ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.max_concurrent_streams", 1024),  # of one connection
+                # Calls that came faster than Python has looked at them; beyond gRPC ends anybody's, at random.
+                ("grpc.server.max_pending_requests", MOST_PENDING),
+                ("grpc.server.max_pending_requests_hard_limit", MOST_PENDING),
                 ("grpc.so_reuseport", 0),  # a second server on the port is an error
             ],
         )
