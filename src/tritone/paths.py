@@ -4,6 +4,7 @@ import errno
 import os
 import re
 import stat
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 from typing import BinaryIO
 
@@ -72,6 +73,16 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), os.fspath(path))
         raise OSError(errno.EINVAL, "it is not a file (a pipe or a device?)", os.fspath(path))
     return os.fdopen(descriptor, "rb")
+
+
+def plain_text(content: bytes) -> str:
+    """The text of a file as editors save it, UTF-8 or UTF-16 with a byte order mark; without the mark, lines end in LF.
+
+    Raises:
+        UnicodeDecodeError: it is neither.
+    """
+    text = content.decode("utf-16" if content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig")
+    return text.replace("\r\n", "\n")
 
 
 def explained(error: OSError, doing: str) -> OperatorError:
