@@ -4,7 +4,6 @@ import errno
 import os
 import re
 import stat
-from codecs import BOM_UTF16_BE, BOM_UTF16_LE
 from pathlib import Path
 from typing import BinaryIO
 
@@ -76,13 +75,12 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
 
 
 def plain_text(content: bytes) -> str:
-    """The text of a file as editors save it, UTF-8 or UTF-16 with a byte order mark; without the mark, lines end in LF.
+    """The text of a table or list as people's editors save it: UTF-8; a byte order mark and CRLF are taken off.
 
     Raises:
-        UnicodeDecodeError: it is neither.
+        UnicodeDecodeError: it is not UTF-8.
     """
-    text = content.decode("utf-16" if content[:2] in (BOM_UTF16_LE, BOM_UTF16_BE) else "utf-8-sig")
-    return text.replace("\r\n", "\n")
+    return content.decode("utf-8-sig").replace("\r\n", "\n")
 
 
 def explained(error: OSError, doing: str) -> OperatorError:

@@ -57,5 +57,9 @@ def cut_off(name: str, detail: str) -> AudioError:
     return AudioError(f"{name} is cut off: {detail}. Copy or download it again.")
 
 
+def missing_bytes(name: str, part: float) -> AudioError:
+    return cut_off(name, f"{100 * part:.3g} % of the bytes that its container states are not there")
+
+
 def no_samples(name: str) -> AudioError:
     return AudioError(f"{name} has no samples, or is cut off")

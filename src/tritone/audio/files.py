@@ -30,6 +30,7 @@ from tritone.audio.block import (
     Wanted,
     check_rate,
     cut_off,
+    missing_bytes,
     no_samples,
 )
 from tritone.audio.channels import Mixer
@@ -428,6 +429,8 @@ def _part(file: BinaryIO, part: Part, wanted: Wanted) -> Generator[Block, None, 
             if promised >= UNKNOWN_FRAMES:
                 raise _NoLengthError(NO_LENGTH)
             wanted.check_length(promised / rate)
+            if part.missing * promised / rate > SLACK_S * (1 - part.missing):
+                raise missing_bytes(name, part.missing)
             step = max(1, BLOCK // sound.channels)
             as_pcm = sound.subtype == PCM_16 and wanted.is_pcm(sound.channels, rate)
             dtype = "int16" if as_pcm else "float32"

@@ -27,6 +27,7 @@ CHUNKED = {
     (b"FORM", b"AIFF"): (">I", b"SSND"),
     (b"FORM", b"AIFC"): (">I", b"SSND"),
 }
+TAGS = (b"ID3", b"TAG")
 FLAC_START = b"fLaC"
 FLAC_TAIL = 1 << 18  # bytes in which the last frame of a FLAC file begins
 OGG_HEAD, OGG_FIRST_PAGE, OGG_LAST_PAGE = 27, 2, 4  # bytes, and flags, of a page's header
@@ -96,6 +97,8 @@ def parts_of(file: BinaryIO, name: str) -> list[Part]:
     if not total:
         raise AudioError(f"{name} is empty (0 bytes)")
     start = _tagged(file, 0)
+    if start >= total:
+        raise cut_off(name, f"its tags promise {start} bytes, {total} are there")
     head = _at(file, start, 16)
     if (head[:4], head[8:12]) in CHUNKED:
         return [_chunked(file, name, head, total)]
@@ -105,7 +108,7 @@ def parts_of(file: BinaryIO, name: str) -> list[Part]:
         return _ogg(file, name, start, total)
     if _frame(head) is not None or (start and _frame(_at(file, _synced(file, start, total), 4)) is not None):
         return [_mpeg(file, name, start, total)]
-    for sign, at, measure in ((b"\x1aE\xdf\xa3", 0, _matroska), (b"0&\xb2u", 0, _asf), (b"AVI ", 8, _avi)):
+    for at, sign, measure in MEASURES:
         if head[at : at + 4] == sign:
             return [_whole(total, measure(file, total))]
     if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip", b"styp"):
@@ -115,12 +118,12 @@ def parts_of(file: BinaryIO, name: str) -> list[Part]:
 
 def is_chunk(head: bytes) -> bool:
     """Whether bytes behind the stated end of audio begin a chunk (a tag, too), rather than more audio."""
-    return len(head) >= 4 and all(0x20 <= each < 0x7F for each in head[:4])
+    return head[:3] in TAGS or (len(head) >= 4 and all(0x20 <= each < 0x7F for each in head[:4]))
 
 
 def _at(file: BinaryIO, place: int, size: int) -> bytes:
     file.seek(place)
-    return file.read(size)
+    return file.read(max(0, size))
 
 
 def _whole(total: int, stated: int) -> Part:
@@ -349,7 +352,7 @@ def _mpeg(file: BinaryIO, name: str, start: int, total: int) -> Part:
         head = window[at - base : at - base + 4]
         frame = _frame(head)
         if frame is None:
-            if head[:3] in (b"TAG", b"ID3") or head == b"APET":
+            if head[:3] in TAGS or head == b"APET":
                 rest = _tagged(file, at)
                 at = rest if rest != at else _synced(file, at, total)
             else:
@@ -442,3 +445,35 @@ def _avi(file: BinaryIO, total: int) -> int:
             return 0
         at += 8 + size + size % 2
     return at
+
+
+def _au(file: BinaryIO, total: int) -> int:
+    offset, size = struct.unpack(">II", _at(file, 4, 8).ljust(8, b"\0"))
+    return 0 if size in (0, 0xFFFFFFFF) else int(offset + size)
+
+
+def _w64(file: BinaryIO, total: int) -> int:
+    size = int(struct.unpack("<Q", _at(file, 16, 8).ljust(8, b"\0"))[0])
+    return size if size < 1 << 62 else 0
+
+
+def _caf(file: BinaryIO, total: int) -> int:
+    """The length that the chunks of a CAF file state; one whose audio has the size -1 states none."""
+    at = 8
+    while len(head := _at(file, at, 12)) == 12 and is_chunk(head):
+        size = int(struct.unpack(">q", head[4:])[0])
+        if size < 0:
+            return 0
+        at += 12 + size
+    return at
+
+
+MEASURES = (
+    (0, b"\x1aE\xdf\xa3", _matroska),
+    (0, b"0&\xb2u", _asf),
+    (8, b"AVI ", _avi),
+    (0, b".snd", _au),
+    (0, b"riff", _w64),
+    (0, b"caff", _caf),
+)
+"""What measures the length that a container states, by the first bytes and their place."""

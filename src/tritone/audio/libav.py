@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, no_samples
+from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, missing_bytes, no_samples
 from tritone.audio.layout import SLACK_S
 from tritone.errors import AudioError, MissingDependencyError
 
@@ -109,7 +109,7 @@ def decoded(
         )
     except (av.error.FFmpegError, ValueError, OSError) as error:
         if missing:
-            raise _missing(name, missing) from error
+            raise missing_bytes(name, missing) from error
         raise _unread(name, f"{reason}; libav: {_told(error)}") from error
     with container:
         if not container.streams.audio:
@@ -159,8 +159,8 @@ def _blocks(container: Any, wanted: Wanted, missing: float) -> Iterator[Block]:
     duration_s = own_s if own_s and kind not in ESTIMATED else stated_s
     wanted.check_length(duration_s)
     if missing * duration_s > SLACK_S or (missing and not duration_s):
-        raise _missing(name, missing)
-    clock = _Clock(name, stream, container, has_clock=kind in CLOCKED)
+        raise missing_bytes(name, missing)
+    clock = _Clock(name, stream, container, has_clock=kind in CLOCKED, survives=kind in ESTIMATED)
     converter = Converter(lambda frame: AudioResampler(format="fltp", rate=frame.sample_rate))  # which keeps channels
     rate = waiting = 0
     heard_s = 0.0  # before the samples that wait
@@ -199,9 +199,9 @@ def _blocks(container: Any, wanted: Wanted, missing: float) -> Iterator[Block]:
 class _Clock:
     """The times of a container's packets: silence where its audio begins late or stops for a while, and its end."""
 
-    def __init__(self, name: str, stream: Any, container: Any, *, has_clock: bool) -> None:
+    def __init__(self, name: str, stream: Any, container: Any, *, has_clock: bool, survives: bool) -> None:
         self._name, self._stream, self._container = name, stream, container
-        self._has_clock = has_clock
+        self._has_clock, self._survives = has_clock, survives
         self._zero_s = (container.start_time or 0) / 1e6
         self._at_s = 0.0  # of the samples so far
         self._shift_s = 0.0  # by which a clock was set anew
@@ -224,13 +224,13 @@ class _Clock:
             )
 
     def _decoded(self, packet: Any) -> list[Any]:
-        """Its frames. Where files of frames are joined, one may need what came before: ffmpeg leaves it out, too."""
+        """Its frames. In streams of frames that were joined or cut one may not be whole: ffmpeg leaves it out, too."""
         from av.error import InvalidDataError
 
         try:
             found: list[Any] = packet.decode()
         except InvalidDataError:
-            if self._has_clock:
+            if not self._survives:
                 raise
             self._skipped += 1
             return []
@@ -258,10 +258,6 @@ def _steps(length: int) -> Iterator[int]:
     while length > 0:
         yield min(length, BLOCK)
         length -= BLOCK
-
-
-def _missing(name: str, part: float) -> AudioError:
-    return cut_off(name, f"{100 * part:.3g} % of the bytes that its container states are not there")
 
 
 def _refuse(url: object, flags: object, options: object) -> Any:

@@ -362,7 +362,5 @@ def _resources(amounts: Mapping[str, float]) -> str:
 
 def _whole(path: str | Selection) -> str:
     if isinstance(path, Selection):
-        raise InputError(
-            f"{path.source}: workers on a Ray cluster read whole files; cut it to files of their own first"
-        )
+        raise InputError(f"{path.source}: workers on a Ray cluster read whole files; cut it to files first")
     return path
