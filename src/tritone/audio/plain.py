@@ -15,11 +15,12 @@ import numpy.typing as npt
 
 from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, no_samples
 from tritone.audio.g711 import decode_alaw, decode_mulaw
-from tritone.audio.layout import SLACK_S, UNKNOWN_SIZE, is_chunk
+from tritone.audio.layout import SLACK_S, TAGS, UNKNOWN_SIZE, is_chunk
 from tritone.audio.waveform import widened
 from tritone.errors import AudioError
 
 MAX_HEADER = 1 << 20  # bytes before the samples; pictures and texts may stand there
+MAX_CHUNK = 1 << 28  # bytes, of what follows the samples
 EXTENSIBLE = 0xFFFE  # the tag of formats that tell their true tag later
 PCM, FLOAT, ALAW, MULAW = 1, 3, 6, 7
 TYPES = {(PCM, 8): "u1", (PCM, 16): "<i2", (PCM, 24): "u1", (PCM, 32): "<i4", (FLOAT, 32): "<f4", (FLOAT, 64): "<f8"}
@@ -148,11 +149,16 @@ def follows(tape: Tape) -> bool:
 def _goes_on(tape: Tape, form: Format, taken: int) -> bool:
     """Whether the samples go on behind their stated end; a few bytes that are no chunk are padding."""
     lead = tape.read(max(form.slack, 16))
-    more = len(lead) >= form.slack and not is_chunk(lead[taken % 2 :])
-    if not more and taken % 2 and is_chunk(lead[1:]):
+    more = len(lead) >= form.slack and not _begins_chunk(lead[taken % 2 :])
+    if not more and taken % 2 and _begins_chunk(lead[1:]):
         lead = lead[1:]
     tape.give_back(lead)
     return more
+
+
+def _begins_chunk(head: bytes) -> bool:
+    """Whether a chunk or a tag begins; bytes of 8-bit samples may look like a name, but not like a size, too."""
+    return is_chunk(head) and (head[:3] in TAGS or head[7:8] < bytes([MAX_CHUNK >> 24]))
 
 
 def _peek(tape: Tape) -> bytes:
