@@ -236,13 +236,25 @@ def find_audio(folder: Path) -> list[Path]:
     found: list[Path] = []
     for home, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        audible = (name for name in sorted(names) if Path(name).suffix.lower() in SUFFIXES)
+        audible = (name for name in sorted(names) if _is_audible(Path(home, name)))
         found += [Path(home, name) for name in audible if not name.startswith(".")]
     if not found:
         raise AudioError(
             f"no audio in the folder {folder}. Known are files of the names *{', *'.join(sorted(SUFFIXES))}."
         )
     return found
+
+
+def _is_audible(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix != libav.TRANSPORT or not path.is_file():
+        return suffix in SUFFIXES | {libav.TRANSPORT}
+    try:
+        with path.open("rb") as file:
+            head = file.read(libav.TRANSPORT_PACKET + 1)
+    except OSError:
+        return True  # who reads it says why it cannot be
+    return head[:1] == head[-1:] == libav.TRANSPORT_SYNC
 
 
 @overload
