@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.libav import pyav
+from tritone.audio.libav import Converter, pyav
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError
 
@@ -253,15 +253,13 @@ class _Mono:
     """Frames of any rate and number of channels as (samples,) int16 at `DECODED_RATE`."""
 
     def __init__(self, av: ModuleType) -> None:
-        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=DECODED_RATE)
-        self._used = False
+        self._frames = Converter(lambda _: av.AudioResampler(format="s16", layout="mono", rate=DECODED_RATE))
 
     def of(self, frame: Any) -> npt.NDArray[np.int16]:
-        self._used = True
-        return _joined([part.to_ndarray()[0] for part in self._resampler.resample(frame)])
+        return _joined([part.to_ndarray()[0] for part in self._frames.of(frame)])
 
     def rest(self) -> npt.NDArray[np.int16]:
-        return _joined([part.to_ndarray()[0] for part in self._resampler.resample(None)]) if self._used else _NOTHING
+        return _joined([part.to_ndarray()[0] for part in self._frames.rest()])
 
 
 def _settle(done: "asyncio.Future[None]") -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import InputError, LanguageModelError
-from tritone.paths import open_file
+from tritone.paths import open_file, plain_text
 from tritone.search.fields import read_number
 
 MAX_HOTWORDS = 1000
@@ -109,7 +109,7 @@ def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
     try:
         with open_file(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        text = content.decode("utf-8-sig")
+        text = plain_text(content)
     except OSError as error:
         raise LanguageModelError(f"cannot read the hotwords file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint
+from tritone.paths import plain_text
 
 CONFIG = "config.json"
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")  # the first one that is there is read, as upstream does
@@ -35,7 +36,7 @@ def read_json(path: Path) -> dict[str, Any]:
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
         raise ExportError(f"{path} has {size} bytes; more than {MAX_JSON_BYTES} cannot be right")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(plain_text(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise ExportError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(content, dict):
