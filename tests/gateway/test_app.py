@@ -1,6 +1,7 @@
 """The application around the doors: health, errors, limits, and the ports of a running gateway."""
 
 import asyncio
+import errno
 import gc
 import http.client
 import json
@@ -55,6 +56,18 @@ def echo(gateway: Any) -> list[BaseRoute]:
         await gateway.admit(request.headers, request.query_params, door="echo")
         return PlainTextResponse(str(len(await request.body())))
 
+    async def wait(request: Request) -> PlainTextResponse:
+        await request.body()
+        gateway.waiting = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gateway.left = True
+        return PlainTextResponse("never")
+
+    async def full(request: Request) -> PlainTextResponse:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     async def fail(request: Request) -> PlainTextResponse:
         raise ValueError("a secret of this gateway")
 
@@ -65,10 +78,25 @@ def echo(gateway: Any) -> list[BaseRoute]:
             while True:
                 await socket.send_text(await socket.receive_text())
 
-    return [Route("/echo", size, methods=["POST"]), Route("/fail", fail), WebSocketRoute("/talk", talk)]
+    return [
+        Route("/echo", size, methods=["POST"]),
+        Route("/wait", wait, methods=["GET", "POST"]),
+        Route("/full", full),
+        Route("/fail", fail),
+        WebSocketRoute("/talk", talk),
+    ]
 
 
+POSTED = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
 ECHO: Any = {"echo": SimpleNamespace(routes=echo)}
+
+
+def eventually(holds: Any) -> None:
+    """Wait until it holds, at the longest as long as a busy machine may take."""
+    ends = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -126,6 +154,26 @@ def test_slow_heads_and_bodies_end_and_keep_nobody_out(monkeypatch: pytest.Monke
                 while each.recv(65536):
                     pass
         assert ask(server.port, "/echo", b"whole")[:2] == (200, "5")
+
+
+@pytest.mark.parametrize("request_", [b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n", POSTED % b"wait"])
+def test_work_ends_when_its_client_is_gone(request_: bytes) -> None:
+    with started() as server:
+        state: Any = server.gateway
+        with socket.create_connection(("127.0.0.1", server.port), 20) as one:
+            one.sendall(request_)
+            eventually(lambda: hasattr(state, "waiting"))
+        eventually(lambda: hasattr(state, "left"))
+        assert ask(server.port, "/echo", b"whole")[:2] == (200, "5")
+        assert 'outcome="failed"' not in state.metrics.text().decode()
+
+
+def test_a_full_disk_is_told_with_advice(caplog: pytest.LogCaptureFixture) -> None:
+    with started() as server:
+        status, body, headers = ask(server.port, "/full")
+    assert (status, body["error"]["code"], headers["retry-after"]) == (507, "disk_full", "30")
+    assert "TMPDIR" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_bodies_of_one_address_are_limited() -> None:

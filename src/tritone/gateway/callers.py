@@ -166,7 +166,7 @@ class _Rules:
                 f"the file of keys {file} cannot be read: {reason}. `tritone gateway --new-key NAME` makes a "
                 "key and its entry."
             ) from error
-        except (UnicodeDecodeError, yaml.YAMLError) as error:
+        except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:  # of what is nested too deeply
             raise ValueError(f"the file of keys {file} cannot be read: {error}") from error
         try:
             return cls._made(_mapping(found, {"keys", "openid", "anybody"}, "the file"), file.parent)

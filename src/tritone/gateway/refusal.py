@@ -6,8 +6,10 @@ Every door words an error in its own protocol, and takes these four values for i
 they are; about Triton and its operator's mistakes it learns no more than what it can do, and the log has the rest.
 """
 
+import errno
 import logging
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,7 +54,10 @@ CODES = {
     429: "rate_limited",
     500: "internal_error",
     503: "overloaded",
+    507: "disk_full",
 }
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_AGAIN_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +112,15 @@ def _answer(error: BaseException) -> ErrorAnswer:
         code = "invalid_audio" if isinstance(error, AudioError) else "invalid_request"
         code = "invalid_stream" if isinstance(error, StreamError) else code
         return ErrorAnswer(status=400, code=code, message=ADDRESS.sub("", str(error)))
+    if isinstance(error, OSError) and error.errno in FULL:
+        LOG.error(
+            "%s: recordings are kept in %s while they are recognised; free some space there, or have TMPDIR name "
+            "another folder",
+            error,
+            tempfile.gettempdir(),
+        )
+        message = "the gateway's disk has no room for this recording now; try again later, or send a shorter one"
+        return ErrorAnswer(status=507, code=CODES[507], message=message, retry_after_s=FULL_AGAIN_S)
     LOG.log(logging.WARNING if isinstance(error, RetryError) else logging.ERROR, "%s", error, exc_info=_trace(error))
     if isinstance(error, RetryError):
         status, code, message = _now(error)

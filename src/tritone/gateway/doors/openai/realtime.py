@@ -140,6 +140,7 @@ class RealtimeSession:
 
     async def _check(self, config: SessionConfig) -> None:
         """Find out what the configuration asks for and is not there, before any audio comes."""
+        self._ask(config)
         await self._speech.model(config.model, "streaming")
         if config.final_model:
             await self._speech.model(config.final_model, "offline")
@@ -156,19 +157,19 @@ class RealtimeSession:
     def _session(self) -> dict[str, Any]:
         return self._config.to_dict(self._dialect, self._id, has_vad=self._has_vad)
 
-    def _ask(self) -> Ask:
-        turns, vad = self._config.turn_detection, None
+    def _ask(self, config: SessionConfig) -> Ask:
+        turns, vad = config.turn_detection, None
         if turns is not None and self._has_vad:
             silence_s = turns.silence_duration_ms / 1000
             parameters = {"threshold": max(LEAST_THRESHOLD, turns.threshold), "min_silence_s": silence_s}
-            vad = VadOptions(parameters=parameters, prefix_s=self._prefix_s)
+            vad = VadOptions(parameters=parameters, prefix_s=turns.prefix_padding_ms / 1000)
         return Ask(
-            model=self._config.model,
-            search=hotwords(self._config.keywords) | dict(self._config.search),
-            texts=self._config.texts,
+            model=config.model,
+            search=hotwords(config.keywords) | dict(config.search),
+            texts=config.texts,
             vad=vad,
-            final_model=self._config.final_model,
-            final_search=self._config.final_search,
+            final_model=config.final_model,
+            final_search=config.final_search,
         )
 
     @property
@@ -264,7 +265,7 @@ class RealtimeSession:
     async def _opened(self) -> Live:
         if self._live is None:
             try:
-                self._live = await self._speech.open(self._ask(), self._config.rate, self._caller)
+                self._live = await self._speech.open(self._ask(self._config), self._config.rate, self._caller)
             except TritoneError as error:
                 await self._refuse(error)
             self._base_s = self._heard_s

@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -149,8 +150,11 @@ def _line(event: Mapping[str, Any]) -> str:
 @asynccontextmanager
 async def _form(request: Request) -> AsyncIterator[tuple[list[tuple[str, str]], UploadFile]]:
     """The fields of a form and its file."""
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
         raise FieldError("body", "must be multipart/form-data with the audio as file")
+    if (charset := options.get(b"charset", b"utf-8").lower()) not in (b"utf-8", b"utf8", b"us-ascii"):
+        raise FieldError("body", f"has texts in {charset[:80].decode('latin-1')!r}; UTF-8 is needed")
     try:
         form = await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES)
     except HTTPException as error:
