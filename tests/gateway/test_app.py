@@ -126,7 +126,14 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
         assert "0.001 MB" in body["error"]["message"]
         assert ask(running.port, "/fail")[:2] == (
             500,
-            {"error": {"code": "internal_error", "message": "the gateway failed; its log says more"}},
+            {
+                "error": {
+                    "message": "the gateway failed; its log says more",
+                    "type": "server_error",
+                    "param": None,
+                    "code": "internal_error",
+                }
+            },
         )
         assert ask(running.port, "/nothing")[1]["error"]["code"] == "not_found"
 

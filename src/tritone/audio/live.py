@@ -75,26 +75,31 @@ def live_audio(form: str, sample_rate: int) -> LiveAudio:
     raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {form!r}")
 
 
-def samples_of(message: bytes, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The samples of a message; `AudioError` if one of them is not whole."""
-    size = np.dtype(dtype).itemsize
-    if len(message) % size:
-        raise AudioError(
-            f"a message has {len(message)} bytes, which are no whole number of samples of {size} bytes: "
-            "send whole samples, without a header"
-        )
-    return np.frombuffer(message, dtype)
+class SampleStream:
+    """Samples of one type whose bytes come in messages that are cut anywhere: half a sample waits for its rest."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._rest = b""
+
+    def push(self, message: bytes) -> npt.NDArray[Any]:
+        """The samples that are whole with this message, (samples,)."""
+        data = self._rest + message if self._rest else message
+        whole = len(data) // self._dtype.itemsize
+        self._rest = bytes(data[whole * self._dtype.itemsize :])
+        return np.frombuffer(data, self._dtype, whole)
 
 
 class PlainSamples:
-    """Messages of samples: numbers of one type, one channel."""
+    """Messages of samples: numbers of one type, one channel. Half a sample at the very end is none."""
 
     def __init__(self, dtype: npt.DTypeLike, rate: int) -> None:
         self.rate = rate
         self._dtype = np.dtype(dtype)
+        self._stream = SampleStream(dtype)
 
     async def push(self, message: bytes) -> Samples:
-        samples: Samples = samples_of(message, self._dtype)
+        samples: Samples = self._stream.push(message)
         return samples
 
     async def finish(self) -> Samples:

@@ -62,12 +62,16 @@ FULL_AGAIN_S = 30.0
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorAnswer:
-    """What a client is told. `retry_after_s`: when to try again; None: not unchanged, or nobody knows when."""
+    """What a client is told.
+
+    `retry_after_s`: when to try again; None: not unchanged, or nobody knows when. `param`: the field that is wrong.
+    """
 
     status: int
     code: str
     message: str
     retry_after_s: float | None = None
+    param: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -75,9 +79,16 @@ class ErrorAnswer:
         return retry_hints(self.retry_after_s)
 
     @property
-    def body(self) -> dict[str, dict[str, str]]:
-        """The JSON of the gateway's own doors."""
-        return {"error": {"code": self.code, "message": self.message}}
+    def kind(self) -> str:
+        """OpenAI's `type` of errors with this status."""
+        if self.status == 429:
+            return "rate_limit_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    @property
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """The JSON of every error by HTTP: the fields of OpenAI, which are those of the gateway's own doors, too."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
 @contextmanager
@@ -111,7 +122,8 @@ def _answer(error: BaseException) -> ErrorAnswer:
     if isinstance(error, InputError):
         code = "invalid_audio" if isinstance(error, AudioError) else "invalid_request"
         code = "invalid_stream" if isinstance(error, StreamError) else code
-        return ErrorAnswer(status=400, code=code, message=ADDRESS.sub("", str(error)))
+        param = getattr(error, "param", None)
+        return ErrorAnswer(status=400, code=code, message=ADDRESS.sub("", str(error)), param=param)
     if isinstance(error, OSError) and error.errno in FULL:
         LOG.error(
             "%s: recordings are kept in %s while they are recognised; free some space there, or have TMPDIR name "

@@ -25,7 +25,17 @@ MAX_FILE_BYTES = 2**20
 MAX_TEXT = 2**20  # characters: a thousand of the longest phrases as JSON that escapes all characters take 0.7 million
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # nothing matches in two ways, which takes long to find
 MAX_NUMBER = 40  # characters
+FOREIGN = re.compile(r"hotword .* cannot occur: no token of this model writes '(.)'", re.DOTALL)
+"""What `foreign` says, with the character."""
 YAML_NAMES = (".yaml", ".yml")
+
+
+def foreign(phrase: str, character: str) -> InputError:
+    """The error about a phrase with a character that no token of the model writes; `FOREIGN` reads it."""
+    return InputError(
+        f"hotword {phrase!r} cannot occur: no token of this model writes '{character}'. "
+        "Spell it as the model does, or leave it out."
+    )
 
 
 def check_hotwords(hotwords: tuple[tuple[str, float], ...]) -> None:

@@ -74,8 +74,8 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
 class _EventStream(StreamingResponse):
     """Server-sent events, with what they hold until the last of them is sent or the client has gone."""
 
-    def __init__(self, events: AsyncIterator[str], held: AsyncExitStack) -> None:
-        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+    def __init__(self, events: AsyncIterator[str], held: AsyncExitStack, headers: Mapping[str, str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache", **headers})
         self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -91,11 +91,13 @@ async def _transcribe(gateway: Gateway, request: Request, caller: Caller, *, tra
         ask = wanted.ask(info, translate=translate)
         audio = await stack.enter_async_context(_content(file))
         if not wanted.stream:
-            return _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
+            answer = _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
+            answer.headers.update(wanted.notices(info))
+            return answer
         events = events_of(gateway.speech.parts(audio, ask, caller), wanted)
         stack.push_async_callback(events.aclose)
         first = await anext(events)  # what fails before the first text has a status of its own
-        return _EventStream(_sent(first, events), stack.pop_all())
+        return _EventStream(_sent(first, events), stack.pop_all(), wanted.notices(info))
 
 
 def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
@@ -140,7 +142,7 @@ async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> A
         async for event in rest:
             yield _line(event)
     except TritoneError as error:  # the status is sent already
-        yield _line({"error": error_object(error, told(error))})
+        yield _line({"error": error_object(told(error))})
 
 
 def _line(event: Mapping[str, Any]) -> str:
