@@ -35,7 +35,7 @@ from tritone.gateway.refusal import GatewayRefusal, told
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
-from tritone.proxy.options import Tls
+from tritone.net.limits import Tls
 
 
 def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:

@@ -4,9 +4,9 @@ import zlib
 
 import pytest
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import RefusedError
 from tritone.proxy.json_body import read_inference, read_json, unpacked
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import RefusedError
 
 LIMITS = Limits(max_json_bytes=10_000, max_json_depth=8)
 

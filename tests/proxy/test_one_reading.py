@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from proxied import body, get, post
+from tritone.net.limits import Limits
+from tritone.net.refusal import RefusedError
 from tritone.proxy import Proxy
 from tritone.proxy.json_body import read_inference as read_http
 from tritone.proxy.json_body import read_json, write_json
-from tritone.proxy.options import Limits
 from tritone.proxy.protobuf_message import read_inference as read_grpc
-from tritone.proxy.refusal import RefusedError
 
 LIMITS = Limits()
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5

@@ -3,9 +3,9 @@ import gzip
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from tritone.proxy.options import Limits
+from tritone.net.limits import Limits
+from tritone.net.refusal import RefusedError
 from tritone.proxy.protobuf_message import end_of, plain, read_inference
-from tritone.proxy.refusal import RefusedError
 
 LIMITS = Limits(max_body_bytes=1 << 20)
 

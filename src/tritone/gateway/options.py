@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from tritone.proxy.options import Tls
+from tritone.net.limits import LeastRate, Tls
 
 DEFAULT_PORT = 9000
 MEGABYTE = 1 << 20
@@ -43,6 +43,10 @@ class GatewayLimits:
     @property
     def max_body_bytes(self) -> int:
         return round(self.max_body_mb * MEGABYTE)
+
+    @property
+    def body_rate(self) -> LeastRate:
+        return LeastRate(grace_s=self.body_grace_s, bytes_per_s=1024 * self.body_kb_s)
 
     @property
     def max_message_bytes(self) -> int:

@@ -27,7 +27,7 @@ from tritone.errors import (
     TritoneError,
 )
 from tritone.gateway.visit import VISIT
-from tritone.proxy.refusal import retry_hints
+from tritone.net.refusal import retry_hints
 
 LOG = logging.getLogger("tritone.gateway")
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with

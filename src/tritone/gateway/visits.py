@@ -143,15 +143,12 @@ class Visits:
                     return {"type": "http.request", "body": b"", "more_body": False}
                 await gone.wait()
                 return {"type": "http.disconnect"}
-            left_s = begun + limits.body_grace_s + counted / (1024 * limits.body_kb_s) - time.monotonic()
+            left_s = begun + limits.body_rate.allowed_s(counted) - time.monotonic()
             try:
                 message = await asyncio.wait_for(receive(), max(0.0, left_s))
             except TimeoutError as error:
-                raise GatewayRefusal(
-                    408,
-                    f"only {counted} bytes of the body came in {time.monotonic() - begun:.0f} s; it must come faster "
-                    f"than {limits.body_kb_s:g} KB a second",
-                ) from error
+                told = limits.body_rate.broken("the body", counted, time.monotonic() - begun)
+                raise GatewayRefusal(408, told) from error
             counted += len(message.get("body", b""))
             if counted > limits.max_body_bytes:
                 raise self._too_large()

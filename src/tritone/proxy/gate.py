@@ -12,15 +12,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tritone.net.connections import Connections
+from tritone.net.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
+from tritone.net.waits import Waits
 from tritone.proxy.admission import Admission
 from tritone.proxy.checks import ModelFacts, check_classification, check_inference
-from tritone.proxy.connections import Connections
 from tritone.proxy.inference import Inference
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream, Streams
-from tritone.proxy.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
-from tritone.proxy.waits import Waits
 
 # serving: all is taken. leaving: not ready, so balancers send nothing new, but what comes is taken all the same.
 # draining: not ready, new requests and streams are refused. Open streams go on in all of them.

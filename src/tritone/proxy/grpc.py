@@ -16,14 +16,14 @@ from urllib.parse import unquote
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 
+from tritone.net.connections import Peer, as_peer
+from tritone.net.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
+from tritone.net.waits import Wait
 from tritone.proxy.checks import check_name, outward
-from tritone.proxy.connections import Peer, as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream
 from tritone.proxy.protobuf_message import plain, read_inference, understood, unpacked_size
-from tritone.proxy.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
-from tritone.proxy.waits import Wait
 
 SERVICE = "/inference.GRPCInferenceService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"

@@ -14,12 +14,12 @@ from typing import Any
 
 from aiohttp import web
 
+from tritone.net.connections import as_peer
+from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
-from tritone.proxy.connections import as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.json_body import most_unpacked, read_inference, read_json, unpacked, write_json
 from tritone.proxy.owners import Owner
-from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -204,7 +204,7 @@ class HttpSide:
                 if content.is_eof():  # all of it is here
                     part = content.read_nowait(-1)
                 else:
-                    left_s = begun + limits.body_grace_s + counted / limits.min_body_bytes_per_s - time.monotonic()
+                    left_s = begun + limits.body_rate.allowed_s(counted) - time.monotonic()
                     part = await asyncio.wait_for(content.readany(), left_s)
                 counted += len(part)
                 self._gate.buffer(len(part))
@@ -222,11 +222,8 @@ class HttpSide:
                 body = await asyncio.to_thread(unpacked, body, encoding, most)
             yield body
         except TimeoutError as error:
-            raise RefusedError(
-                TOO_SLOW,
-                f"only {counted} bytes of the body came in {time.monotonic() - begun:.0f} s; it must come faster than "
-                f"{limits.min_body_bytes_per_s} bytes a second",
-            ) from error
+            told = limits.body_rate.broken("the body", counted, time.monotonic() - begun)
+            raise RefusedError(TOO_SLOW, told) from error
         except web.RequestPayloadError as error:
             raise RefusedError(BAD_REQUEST, f"the body is damaged: {str(error)[:200]}") from error
         finally:

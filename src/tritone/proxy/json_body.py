@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 from tritone.proxy.inference import Inference, StreamId, TensorHead
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 
 WINDOWS = {"gzip": 31, "deflate": 15}  # arguments of zlib
 MOST_UNPACKED = 1032  # bytes that a byte of deflate can become

@@ -13,10 +13,10 @@ from typing import Any
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 from tritone.proxy.inference import Inference, StreamId, TensorHead
 from tritone.proxy.json_body import most_unpacked, unpacked
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 
 RAW_INPUT_CONTENTS = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
 MAX_FIELDS = 4096  # at the top and in inputs and outputs together, without the numbers in `contents`

@@ -16,15 +16,15 @@ from typing import Any
 
 from tritone.client.loop_thread import LoopThread
 from tritone.errors import ServerSetupError
-from tritone.proxy.connections import Connections
+from tritone.net.connections import Connections
+from tritone.net.refusal import RefusedError
+from tritone.net.tls import Certificates
 from tritone.proxy.gate import Gate
 from tritone.proxy.grpc import GrpcSide, GrpcUpstream
 from tritone.proxy.http import HttpSide
 from tritone.proxy.management import ManagementSide
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
-from tritone.proxy.refusal import RefusedError
-from tritone.proxy.tls import Certificates
 from tritone.proxy.upstream import HttpUpstream
 
 TICK_S = 1.0

@@ -8,9 +8,9 @@ import asyncio
 import time
 from collections import defaultdict
 
-from tritone.proxy.connections import Connections, Peer
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import BUSY, TOO_SLOW, RefusedError
+from tritone.net.connections import Connections, Peer
+from tritone.net.limits import Limits
+from tritone.net.refusal import BUSY, TOO_SLOW, RefusedError
 
 
 class Wait:
@@ -74,13 +74,8 @@ class Waits:
         for waits in list(self._of.values()):
             for wait in list(waits):
                 came = self._connections.received.get(wait.peer, wait.received) - wait.received
-                allowed_s = min(limits.body_grace_s + came / limits.min_body_bytes_per_s, limits.request_s)
+                allowed_s = min(limits.body_rate.allowed_s(came), limits.request_s)
                 if now - wait.begun > allowed_s and not wait.patient:
-                    wait.give_up(
-                        RefusedError(
-                            TOO_SLOW,
-                            f"no whole message came in {now - wait.begun:.0f} s; it must come faster than "
-                            f"{limits.min_body_bytes_per_s} bytes a second",
-                        )
-                    )
+                    told = limits.body_rate.broken("the message", came, now - wait.begun)
+                    wait.give_up(RefusedError(TOO_SLOW, told))
                     self.leave(wait)

@@ -17,7 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tritone.proxy.options import Limits
+from tritone.net.limits import Limits
 
 RESERVE = 128  # descriptors for files, upstream connections of gRPC, and what else the process opens
 LEAST = 8
