@@ -14,8 +14,10 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 from tritone.net.limits import Limits
 
@@ -223,3 +225,15 @@ def _received(each: Any) -> int:
 def as_peer(address: tuple[object, ...]) -> Peer:
     """Host and port of a socket's address; IPv4 in IPv6's clothes as IPv4."""
     return str(address[0]).removeprefix("::ffff:"), int(str(address[1]))
+
+
+def peer_of(context: Any) -> Peer:
+    """Host and port of a gRPC call's client; `context`: what the call's handler is given."""
+    return _of_text(context.peer())
+
+
+@lru_cache(maxsize=4096)
+def _of_text(text: str) -> Peer:
+    # ipv4:127.0.0.1:50051, ipv6:%5B::1%5D:50051
+    host, _, port = unquote(text).partition(":")[2].rpartition(":")
+    return as_peer((host.strip("[]"), port if port.isdigit() else 0))

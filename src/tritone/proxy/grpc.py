@@ -9,14 +9,12 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 
-from tritone.net.connections import Peer, as_peer
+from tritone.net.connections import Peer, peer_of
 from tritone.net.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
 from tritone.net.waits import Wait
 from tritone.proxy.checks import check_name, outward
@@ -486,18 +484,6 @@ def _stream_error(message: str, request_id: str) -> bytes:
 
 def _texts(metadata: Any) -> dict[str, str]:
     return {key: value for key, value in metadata or () if isinstance(value, str)}
-
-
-def peer_of(context: Context) -> Peer:
-    """Host and port of a call's client."""
-    return _as_peer(context.peer())
-
-
-@lru_cache(maxsize=4096)
-def _as_peer(text: str) -> Peer:
-    # ipv4:127.0.0.1:50051, ipv6:%5B::1%5D:50051
-    host, _, port = unquote(text).partition(":")[2].rpartition(":")
-    return as_peer((host.strip("[]"), port if port.isdigit() else 0))
 
 
 def _bytes(message: Any) -> bytes:
