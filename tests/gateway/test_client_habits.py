@@ -1,4 +1,7 @@
-"""Requests as applications send them, with the defaults that nobody chose: each is answered with the right text."""
+"""Requests with the defaults of applications, which nobody chose: each is answered with the right text.
+
+They are written by hand after what these clients are known to send; no traffic was recorded.
+"""
 
 import base64
 import http.client
@@ -38,7 +41,7 @@ FORMS: Mapping[str, Mapping[str, Any]] = {
         "chunking_strategy[silence_duration_ms]": "200",
     },
     "Vercel's AI SDK": {"model": "toy", "response_format": "json", "timestamp_granularities[]": "segment"},
-    "Home Assistant": {"model": "toy", "language": "en", "prompt": "", "temperature": "0", "response_format": "json"},
+    "an empty prompt": {"model": "toy", "language": "en", "prompt": "", "temperature": "0", "response_format": "json"},
     "LiveKit, recordings": {"model": "toy", "language": "en", "prompt": "names: Anna", "response_format": "json"},
     "faster-whisper clients": {"model": "toy", "vad_filter": "true", "temperature": "0.0", "response_format": "json"},
     "dictation with a prompt": {"model": "toy", "prompt": "Hello, welcome.", "temperature": "0.2"},
