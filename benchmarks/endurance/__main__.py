@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from benchmarks.endurance import files, parts, served
+from benchmarks.endurance import attacks, files, parts, served
 from benchmarks.endurance.deployment import BUNDLES
 from benchmarks.endurance.page import write_page
 from benchmarks.endurance.parts import Part, PartOptions, say
@@ -28,6 +28,7 @@ class Command:
 
 
 COMMANDS: Mapping[str, Command] = {
+    "attacks": Command(attacks.attacks, len(attacks.ATTACKS), "kinds of strangers, one after the other", 6),
     "requests": Command(served.requests, 100_000, "requests, a tenth of them hostile", 60),
     "streams": Command(served.streams, 10_000, "streams, 30 % of whose clients die", 30),
     "pauses": Command(parts.pauses, 200, "pauses of 0.5 to 5 s", 60),

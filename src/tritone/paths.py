@@ -74,6 +74,15 @@ def open_file(path: str | os.PathLike[str]) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
+def plain_text(content: bytes) -> str:
+    """The text of a table or list as people's editors save it: UTF-8; a byte order mark and CRLF are taken off.
+
+    Raises:
+        UnicodeDecodeError: it is not UTF-8.
+    """
+    return content.decode("utf-8-sig").replace("\r\n", "\n")
+
+
 def explained(error: OSError, doing: str) -> OperatorError:
     """An error of the system in words: what could not be done, why, and what to do."""
     reason = error.strerror or str(error)

@@ -12,7 +12,8 @@ import soundfile
 
 from fresh import in_fresh_process
 from tritone.audio import read_audio, resample
-from tritone.audio.files import AudioBlocks
+from tritone.audio.files import AudioBlocks, Selection
+from tritone.audio.inputs import is_single, load, mono
 from tritone.errors import AudioError, MissingDependencyError
 
 RATE = 16000
@@ -235,3 +236,89 @@ def test_a_flac_cut_in_the_middle_is_told_from_a_file_that_is_no_audio() -> None
     whole = encoded(np.random.default_rng(0).uniform(-0.5, 0.5, 4 * RATE), RATE, format="FLAC", subtype="PCM_16")
     with pytest.raises(AudioError, match=r"the audio data is (damaged or )?cut off"):
         read_audio(whole[: len(whole) // 2], RATE)
+
+
+def test_recordings_in_a_row_are_all_read_each_at_its_rate() -> None:
+    for format, subtype in (("WAV", "PCM_16"), ("FLAC", "PCM_16"), ("OGG", "VORBIS")):
+        joined = encoded(tone(1, RATE), RATE, format, subtype) + encoded(tone(2, 44100), 44100, format, subtype)
+        found = read_audio(joined, RATE)
+        assert len(found) == pytest.approx(3 * RATE, abs=2)
+        assert int(np.argmax(np.abs(np.fft.rfft(found[-RATE - 4000 : -4000])))) == 440
+        blocks = AudioBlocks(joined, RATE)
+        assert sum(map(len, blocks)) == pytest.approx(3 * RATE, abs=2)
+        blocks.close()
+
+
+@pytest.mark.parametrize("size", [0, 0xFFFFFFFF, RATE + 44, RATE - 44, RATE // 2])
+def test_a_wav_whose_length_is_not_there_or_slightly_wrong_is_read_to_its_end(size: int) -> None:
+    data = bytearray(encoded(tone(0.5, RATE), RATE))
+    position = data.index(b"data") + 4
+    data[position : position + 4] = struct.pack("<I", size)
+    assert len(read_audio(bytes(data), RATE)) == pytest.approx(RATE // 2, abs=22)
+
+
+def test_chunks_and_tags_behind_the_samples_are_no_audio() -> None:
+    data = encoded(tone(0.5, RATE), RATE)
+    for behind in (b"LIST" + struct.pack("<I", 4000) + bytes(4000), b"TAG" + bytes(4000), bytes(100)):
+        assert len(read_audio(data + behind, RATE)) == RATE // 2
+
+
+def test_channels_that_cancel_each_other_are_refused_and_one_can_be_chosen(tmp_path: Path) -> None:
+    wave = tone(1, RATE)
+    soundfile.write(tmp_path / "turned.wav", np.stack((wave, -0.98 * wave), axis=1), RATE, subtype="FLOAT")
+    with pytest.raises(AudioError, match=r"turned\.wav: its channels cancel each other.*--channels 1"):
+        read_audio(tmp_path / "turned.wav", RATE)
+    np.testing.assert_array_equal(read_audio(Selection(tmp_path / "turned.wav", channel=1), RATE), wave)
+    with pytest.raises(AudioError, match="has 2 channels; there is no channel 3"):
+        read_audio(Selection(tmp_path / "turned.wav", channel=3), RATE)
+    soundfile.write(tmp_path / "silent.wav", np.zeros((RATE, 2)), RATE)
+    assert not read_audio(tmp_path / "silent.wav", RATE).any()
+
+
+def test_the_part_between_two_times_is_read(tmp_path: Path) -> None:
+    wave = tone(20, RATE)
+    soundfile.write(tmp_path / "a.wav", wave, RATE, subtype="FLOAT")
+    part = Selection(tmp_path / "a.wav", start_s=9.5, end_s=12.25)
+    np.testing.assert_array_equal(read_audio(part, RATE, max_audio_s=3), wave[152000:196000])
+    blocks = AudioBlocks(part, RATE)
+    np.testing.assert_array_equal(np.concatenate(list(blocks)), wave[152000:196000])
+    blocks.close()
+    with pytest.raises(AudioError, match=r"ends at 20\.000 s, before the part from 30 s on"):
+        read_audio(Selection(tmp_path / "a.wav", start_s=30), RATE)
+
+
+def test_arrays_are_taken_by_the_written_rule() -> None:
+    wave = tone(1, RATE)
+    stereo = np.stack((wave, 0.5 * wave))
+    for given in (wave, wave[None], wave[:, None], wave.tolist(), wave.astype(np.float64)):
+        np.testing.assert_array_equal(mono(given), wave)
+    for given in (stereo, stereo.T):
+        np.testing.assert_allclose(mono(given), 0.75 * wave, atol=1e-6)
+    assert mono((32767 * wave).astype(np.int16)[None]).dtype == np.int16
+    memory = io.BytesIO(encoded(wave, RATE, subtype="FLOAT"))
+    memory.seek(0, io.SEEK_END)  # as one leaves it who has written it
+    np.testing.assert_array_equal(load(memory, None, RATE), wave)
+    np.testing.assert_array_equal(load(memory.getvalue(), None, RATE), wave)
+    for wrong, seen in (
+        (np.zeros((100, 100)), r"\(100, 100\)"),
+        (np.zeros((2, 2, 9)), r"\(2, 2, 9\)"),
+        (np.float32(1), r"\(\)"),
+        ([1, 2, 3], "int64 and shape"),
+        (wave > 0, "bool and shape"),
+        ([[1.0], [1.0, 2.0]], "list"),
+    ):
+        with pytest.raises(AudioError, match=seen):
+            mono(wrong)
+    with pytest.raises(AudioError, match="cancel each other"):
+        load(np.stack((wave, -wave)), None, RATE)
+    assert is_single(wave.tolist())
+    assert is_single(memory)
+    assert is_single(stereo.T)
+    assert not is_single([wave])
+
+
+def test_tensors_are_taken_as_arrays_are() -> None:
+    torch = pytest.importorskip("torch")
+    wave = torch.linspace(-1, 1, 1000)
+    np.testing.assert_array_equal(mono(wave[None].requires_grad_()), wave.numpy())
+    np.testing.assert_allclose(mono(wave.bfloat16()), wave.numpy(), atol=0.01)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tritone.audio import read_audio
-from tritone.audio.files import AudioBlocks, read_or_blocks
+from tritone.audio.files import AudioBlocks, find_audio, read_or_blocks
 from tritone.errors import AudioError, AudioTooLongError, MissingDependencyError
 
 av = pytest.importorskip("av")
@@ -72,7 +72,7 @@ def test_a_video_without_sound_says_so() -> None:
 
 def test_a_video_that_is_cut_off_is_an_error() -> None:
     data = video("matroska")
-    with pytest.raises(AudioError, match=r"is not audio that can be read|damaged or cut off|has no samples"):
+    with pytest.raises(AudioError, match=r"is cut off: 9\d.\d % of the bytes that its container states are not there"):
         read_audio(data[:300], RATE)
 
 
@@ -112,3 +112,19 @@ def test_noise_behind_a_good_beginning_harms_nobody() -> None:
             except AudioError:
                 continue
             assert np.isfinite(found).all()
+
+
+def test_a_folder_stands_for_all_that_can_be_read(tmp_path: Path) -> None:
+    for name, format in (("a.m4a", "mp4"), ("b.webm", "webm"), ("c.ts", "mpegts")):
+        codec = {"webm": "libopus"}.get(format, "aac")
+        (tmp_path / name).write_bytes(video(format, codec, picture=False))
+    (tmp_path / "program.ts").write_bytes(b"PK" + bytes(400))
+    assert [path.name for path in find_audio(tmp_path)] == ["a.m4a", "b.webm", "c.ts"]
+
+
+def test_a_webm_that_is_cut_off_is_refused_and_the_reason_of_libav_is_told() -> None:
+    data = video("webm", "libopus", picture=False)
+    with pytest.raises(AudioError, match=r"is cut off: 50 % of the bytes that its container states"):
+        read_audio(data[: len(data) // 2], RATE)
+    with pytest.raises(AudioError, match=r"libav: Invalid data found"):
+        read_audio(b"\x1aE\xdf\xa3" + bytes(500), RATE)

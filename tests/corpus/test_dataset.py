@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from tritone.audio.files import Selection
 from tritone.corpus import list_file, utterance
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
@@ -320,3 +321,21 @@ def test_any_bytes_are_utterances_or_an_input_error(folder: Path, content: bytes
     ):
         with suppress(InputError):
             assert all(each.audio.is_file() for each in read_utterances(**lists, need_text=False))
+
+
+def test_segments_are_parts_of_the_recordings_of_a_wav_scp(folder: Path) -> None:
+    (folder / "segments").write_bytes(b"\xef\xbb\xbfu1 rec 0.5 2.25\r\nu2 rec 3 4\r\n")
+    first, second = kaldi(folder, "rec a.wav\n", "u1 one\nu2 two\n", segments=True)
+    assert (first.id, first.text, first.span, first.duration_s) == ("u1", "one", (0.5, 2.25), 1.75)
+    assert second.source == Selection(str(folder / "a.wav"), start_s=3, end_s=4)
+    (whole,) = kaldi(folder, "rec a.wav\n", "rec all of it\n", segments=True)
+    assert (whole.id, whole.source) == ("rec", str(folder / "a.wav"))
+
+
+@pytest.mark.parametrize(
+    "line", ["u1 rec 2 1", "u1 rec x 1", "u1 rec 1", "u1", "u1 rec 0 1 2", "u1 rec 0 nan", "u1 other 0 1"]
+)
+def test_a_malformed_line_of_segments_is_refused_with_its_place(folder: Path, line: str) -> None:
+    (folder / "segments").write_text(line + "\n", encoding="utf-8")
+    with pytest.raises(InputError, match=r"segments:1: "):
+        kaldi(folder, "rec a.wav\n", "u1 one\n", segments=True)

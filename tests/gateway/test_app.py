@@ -1,6 +1,7 @@
 """The application around the doors: health, errors, limits, and the ports of a running gateway."""
 
 import asyncio
+import errno
 import gc
 import http.client
 import json
@@ -11,7 +12,7 @@ import ssl
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,11 +30,12 @@ from toy import toy_waveform
 from tritone.errors import AudioError, OperatorError, ServerBusyError, ServerSetupError
 from tritone.gateway import GatewayLimits, GatewayOptions
 from tritone.gateway.callers import Caller, hash_of
+from tritone.gateway.keepalive import HeadProtocol
 from tritone.gateway.refusal import GatewayRefusal, told
 from tritone.gateway.server import GatewayServer, collect_again
 from tritone.gateway.speech import Ask
 from tritone.gateway.tracing import Traces
-from tritone.proxy.options import Tls
+from tritone.net.limits import Tls
 
 
 def ask(port: int, path: str, body: bytes | None = None, **headers: str) -> tuple[int, Any, dict[str, str]]:
@@ -54,6 +56,18 @@ def echo(gateway: Any) -> list[BaseRoute]:
         await gateway.admit(request.headers, request.query_params, door="echo")
         return PlainTextResponse(str(len(await request.body())))
 
+    async def wait(request: Request) -> PlainTextResponse:
+        await request.body()
+        gateway.waiting = True
+        try:
+            await asyncio.Event().wait()
+        finally:
+            gateway.left = True
+        return PlainTextResponse("never")
+
+    async def full(request: Request) -> PlainTextResponse:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
     async def fail(request: Request) -> PlainTextResponse:
         raise ValueError("a secret of this gateway")
 
@@ -64,10 +78,25 @@ def echo(gateway: Any) -> list[BaseRoute]:
             while True:
                 await socket.send_text(await socket.receive_text())
 
-    return [Route("/echo", size, methods=["POST"]), Route("/fail", fail), WebSocketRoute("/talk", talk)]
+    return [
+        Route("/echo", size, methods=["POST"]),
+        Route("/wait", wait, methods=["GET", "POST"]),
+        Route("/full", full),
+        Route("/fail", fail),
+        WebSocketRoute("/talk", talk),
+    ]
 
 
+POSTED = b"POST /%s HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
 ECHO: Any = {"echo": SimpleNamespace(routes=echo)}
+
+
+def eventually(holds: Any) -> None:
+    """Wait until it holds, at the longest as long as a busy machine may take."""
+    ends = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < ends
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -97,9 +126,74 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read() -> None:
         assert "0.001 MB" in body["error"]["message"]
         assert ask(running.port, "/fail")[:2] == (
             500,
-            {"error": {"code": "internal_error", "message": "the gateway failed; its log says more"}},
+            {
+                "error": {
+                    "message": "the gateway failed; its log says more",
+                    "type": "server_error",
+                    "param": None,
+                    "code": "internal_error",
+                }
+            },
         )
         assert ask(running.port, "/nothing")[1]["error"]["code"] == "not_found"
+
+
+def test_slow_heads_and_bodies_end_and_keep_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(HeadProtocol, "head_s", 0.3)
+    limits = GatewayLimits(body_grace_s=0.3, max_uploads=2, max_requests=4)
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\na"
+    with started(limits=limits) as server, ExitStack() as stack:
+
+        def connection(sent: bytes) -> socket.socket:
+            made = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), 20))
+            made.sendall(sent)
+            return made
+
+        slow = [connection(head) for _ in range(2)]
+        unfinished = [connection(b"GET /health/live HTTP/1.1\r\nX: "), connection(b"")]
+        unfinished.append(connection(b"GET /health/live HTTP/1.1\r\nHost: x\r\n\r\n"))
+        assert unfinished[-1].recv(65536).startswith(b"HTTP/1.1 200")
+        unfinished[-1].sendall(b"GET /health/live HTTP/1.1\r\n")
+        told = [each.recv(65536).partition(b"\r\n")[0] for each in slow]
+        assert told == [b"HTTP/1.1 408 Request Timeout"] * 2
+        for each in unfinished:
+            with suppress(ConnectionError):
+                while each.recv(65536):
+                    pass
+        assert ask(server.port, "/echo", b"whole")[:2] == (200, "5")
+
+
+@pytest.mark.parametrize("request_", [b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n", POSTED % b"wait"])
+def test_work_ends_when_its_client_is_gone(request_: bytes) -> None:
+    with started() as server:
+        state: Any = server.gateway
+        with socket.create_connection(("127.0.0.1", server.port), 20) as one:
+            one.sendall(request_)
+            eventually(lambda: hasattr(state, "waiting"))
+        eventually(lambda: hasattr(state, "left"))
+        assert ask(server.port, "/echo", b"whole")[:2] == (200, "5")
+        assert 'outcome="failed"' not in state.metrics.text().decode()
+
+
+def test_a_full_disk_is_told_with_advice(caplog: pytest.LogCaptureFixture) -> None:
+    with started() as server:
+        status, body, headers = ask(server.port, "/full")
+    assert (status, body["error"]["code"], headers["retry-after"]) == (507, "disk_full", "30")
+    assert "TMPDIR" in caplog.text
+    assert "Traceback" not in caplog.text
+
+
+def test_bodies_of_one_address_are_limited() -> None:
+    head = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+    with started(limits=GatewayLimits(max_uploads=1)) as server:
+        with socket.create_connection(("127.0.0.1", server.port), 20) as one:
+            one.sendall(head)
+            assert one.recv(100).startswith(b"HTTP/1.1 100")  # it is being read
+            status, told, _ = ask(server.port, "/echo", b"whole")
+            assert (status, "1 bodies are coming from 127.0.0.1" in str(told)) == (503, True)
+            one.sendall(b"whole")
+            assert one.recv(1000).startswith(b"HTTP/1.1 200")
+        assert ask(server.port, "/echo", b"whole")[0] == 200
 
 
 @pytest.mark.parametrize(

@@ -132,16 +132,15 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 @pytest.mark.parametrize(
     ("fields", "param", "told"),
     [
-        ({"prompt": "so"}, "prompt", "keywords"),
-        ({"temperature": 0.7}, "temperature", "must be 0 for model 'toy'"),
         ({"temperature": 3}, "temperature", "from 0 to 1"),
         ({"response_format": "mp3"}, "response_format", "one of json, text"),
-        ({"timestamp_granularities": ["word"]}, "timestamp_granularities", "verbose_json"),
         ({"include": ["logprobs"], "response_format": "text"}, "include", "json alone"),
         ({"stream": True, "response_format": "srt"}, "stream", "not srt"),
         ({"known_speaker_names": ["anna"]}, "known_speaker_names", "not possible here"),
         ({"languages": ["de", "en"]}, "languages", "several"),
-        ({"chunking_strategy": {"type": "server_vad", "threshold": 0.5}}, "chunking_strategy", "'auto'"),
+        ({"chunking_strategy": {"type": "server_vad", "threshold": 5}}, "chunking_strategy[threshold]", "0 to 1"),
+        ({"chunking_strategy": {"type": "other"}}, "chunking_strategy", "'auto'"),
+        ({"extra_body": {"vad_filter": "perhaps"}}, "vad_filter", "one of true"),
         ({"extra_body": {"colour": "red"}}, "colour", "is unknown"),
         ({"extra_body": {"search": {"beam": 3, "colour": 1}}}, None, "colour"),
         ({"file": ("a.wav", b"")}, "file", "missing or empty"),
@@ -157,6 +156,38 @@ def test_what_cannot_be_done_is_an_error_with_its_field(
     assert caught.value.type == "invalid_request_error"
     assert param in (None, caught.value.param)
     assert told in str(caught.value)
+
+
+def test_what_has_no_influence_is_named_in_a_header(client: openai.OpenAI) -> None:
+    create = client.audio.transcriptions.with_raw_response.create
+    fields: dict[str, Any] = {
+        "timestamp_granularities": ["segment"],  # with json, as Vercel's AI SDK sends it
+        "prompt": "so",
+        "temperature": 0.7,
+        "language": "en",
+        "chunking_strategy": {"type": "server_vad", "threshold": 0.5},
+        "extra_body": {"vad_filter": True},
+    }
+    for stream in (False, True):
+        answer = create(file=recording(), model="toy", stream=stream, **fields)
+        told = answer.headers["x-tritone-ignored"].split("; ")
+        assert sorted(each.partition(":")[0] for each in told) == [
+            "chunking_strategy",
+            "language",
+            "prompt",
+            "temperature",
+            "timestamp_granularities",
+            "vad_filter",
+        ]
+        answer.http_response.read()
+    assert "x-tritone-ignored" not in create(file=recording(), model="toy").headers
+
+
+def test_errors_have_the_documented_fields_wherever_they_come_from(client: openai.OpenAI) -> None:
+    for path in ("/audio/nothing", "/models/none", "/nothing"):
+        with pytest.raises(openai.NotFoundError) as caught:
+            client.get(path, cast_to=object)
+        assert set(caught.value.response.json()["error"]) == {"message", "type", "param", "code"}
 
 
 def test_a_model_that_is_not_served_is_not_found(client: openai.OpenAI) -> None:

@@ -28,7 +28,7 @@ from tritone.gateway.callers import new_key
 from tritone.gateway.doors import riva as door
 from tritone.gateway.doors.riva import messages
 from tritone.gateway.server import GatewayServer
-from tritone.proxy.options import Tls
+from tritone.net.limits import Tls
 
 TIMEOUT_S = 60.0
 LINEAR = riva.client.AudioEncoding.LINEAR_PCM

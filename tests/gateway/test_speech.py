@@ -1,5 +1,6 @@
 """What doors ask of Triton: recordings and live streams, through a real Triton of toy models."""
 
+import asyncio
 import io
 from collections.abc import Sequence
 from contextlib import suppress
@@ -11,6 +12,7 @@ import pytest
 import soundfile
 
 from toy import CONTEXT, FRAME, SAMPLE_RATE, toy_waveform
+from tritone.errors import AudioError
 from tritone.gateway.accounts import Account, CallerLimits
 from tritone.gateway.callers import Caller
 from tritone.gateway.refusal import GatewayRefusal
@@ -191,3 +193,41 @@ def test_streams_are_given_back(gateway: Any, run: Any) -> None:
         return int(speech.open_streams)
 
     assert run(vanish()) == 0
+
+
+def test_a_length_that_a_header_claims_is_refused_before_any_work(
+    gateway: Any, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speech = gateway.gateway.speech
+    heard: list[float] = []
+    monkeypatch.setattr(speech, "heard", lambda audio_s, *_: heard.append(audio_s))
+    file = io.BytesIO()
+    soundfile.write(file, np.zeros(20 * SAMPLE_RATE, np.int16), SAMPLE_RATE, format="FLAC")
+    flac = bytearray(file.getvalue())
+    samples = 30 * 3600 * SAMPLE_RATE  # its lowest 36 bits of a word of STREAMINFO
+    word = int.from_bytes(flac[18:26], "big") >> 36 << 36 | samples
+    flac[18:26] = word.to_bytes(8, "big")
+    with pytest.raises(AudioError, match="more than 14400 s"):
+        run(speech.transcribe(bytes(flac), Ask(model="toy"), CALLER))
+    assert heard == []
+
+
+def test_nothing_more_is_recognised_for_a_client_that_is_gone(gateway: Any, run: Any) -> None:
+    speech = gateway.gateway.speech
+    audio = wav(np.concatenate([np.concatenate((said(word), PAUSE)) for word in [ONE, NEO] * 40]))
+    seconds: list[float] = []
+
+    async def leave() -> int:
+        parts = speech.parts(audio, Ask(model="toy"), CALLER)
+        async for part in parts:
+            seconds.append(part.audio_s)
+            break
+        task = asyncio.ensure_future(anext(parts))
+        await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await parts.aclose()
+        return len([each for each in asyncio.all_tasks() if "_once" in repr(each)])
+
+    assert run(leave()) == 0
+    assert len(seconds) == 1

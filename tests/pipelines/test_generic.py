@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import tritone
-from generic_models import write_running_sum, write_scaled
+from generic_models import running_sum, write_generic, write_running_sum, write_scaled
 from tritone.bundle import Bundle
-from tritone.bundle.manifest import Manifest
+from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest
 from tritone.errors import BundleError, InputError, StreamError
 from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
@@ -50,6 +50,17 @@ def test_inputs_that_do_not_fit_are_refused_with_what_would(
 def test_an_unknown_output_is_refused(model: tritone.Model) -> None:
     with pytest.raises(InputError, match="there is no output z; the model has y"):
         model.infer({"x": ROW}, ["z"])
+
+
+@pytest.mark.parametrize("asked", [None, ["next", "sum"], ["sum", "next"], {"sum", "next"}, ["next", "next", "sum"]])
+def test_outputs_come_in_the_order_of_the_models(tmp_path: Path, asked: list[str] | None) -> None:
+    """Whatever order a request has them in: Triton asks for them in that of a hash table."""
+    tensors = {name: GenericOutput(name=name, type="FP32", dims=(2,)) for name in ("sum", "next")}
+    inputs = tuple(GenericInput(name=name, type="FP32", dims=(2,)) for name in ("x", "before"))
+    for names in (("sum", "next"), ("next", "sum")):
+        generic = Generic(inputs=inputs, outputs=tuple(tensors[name] for name in names), max_batch_size=4)
+        model = tritone.load_model(write_generic(tmp_path / names[0], running_sum(), generic), threads=1)
+        assert tuple(model.infer({"x": ROW[:, :2], "before": ROW[:, :2]}, asked)) == names
 
 
 def test_requests_of_one_shape_share_a_call_and_a_bad_one_has_its_own_error(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ import tritonclient.grpc as triton
 
 from proxied import KEY, Start, get, inputs, text
 from tritone.errors import ServerSetupError
+from tritone.net.connections import Connections, Descriptor, Peer, as_peer
+from tritone.net.tls import expiry
 from tritone.proxy import Limits, Tls
-from tritone.proxy.connections import Connections, Descriptor, Peer, as_peer
-from tritone.proxy.tls import expiry
 from tritone.server import TritonServer, free_ports
 
 

@@ -4,9 +4,9 @@ import zlib
 
 import pytest
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import RefusedError
 from tritone.proxy.json_body import read_inference, read_json, unpacked
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import RefusedError
 
 LIMITS = Limits(max_json_bytes=10_000, max_json_depth=8)
 
@@ -50,7 +50,7 @@ def test_another_stream_id_leaves_binary_data_as_it_was() -> None:
     head = json.dumps({"inputs": [], "parameters": {"sequence_id": 7, "search": "ü"}}).encode()
     request = read_inference("m", "", head + b"\x00\xff{}", len(head), LIMITS)
     assert request.stream == 7
-    changed, length = request.renamed(2**61)
+    changed, length = request.encoded(2**61)
     assert json.loads(changed[:length])["parameters"] == {"sequence_id": 2**61, "search": "ü"}
     assert changed[length:] == b"\x00\xff{}"
 

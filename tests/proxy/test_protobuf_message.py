@@ -3,9 +3,9 @@ import gzip
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from tritone.proxy.options import Limits
+from tritone.net.limits import Limits
+from tritone.net.refusal import RefusedError
 from tritone.proxy.protobuf_message import end_of, plain, read_inference
-from tritone.proxy.refusal import RefusedError
 
 LIMITS = Limits(max_body_bytes=1 << 20)
 
@@ -38,7 +38,7 @@ def test_a_message_is_read_without_its_data() -> None:
 @pytest.mark.parametrize("stream", [5, "five"])
 def test_another_stream_id_is_all_that_changes(stream: int | str) -> None:
     other = 2**62 if isinstance(stream, int) else "unguessable"
-    changed = read_inference(message(stream).SerializeToString(), LIMITS).renamed(other)
+    changed = read_inference(message(stream).SerializeToString(), LIMITS).encoded(other)
     assert pb.ModelInferRequest.FromString(changed) == message(other)
 
 

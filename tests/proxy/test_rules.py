@@ -4,13 +4,13 @@ from typing import Any
 
 import pytest
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import RefusedError
 from tritone.proxy.admission import Admission
 from tritone.proxy.checks import ModelFacts, check_classification, check_inference, outward
 from tritone.proxy.inference import Inference, StreamId, TensorHead
 from tritone.proxy.models import facts_of
-from tritone.proxy.options import Limits
 from tritone.proxy.owners import Owner, Stream, Streams
-from tritone.proxy.refusal import RefusedError
 from tritone.routing import STREAM_HEADER
 
 LIMITS = Limits(max_body_bytes=1 << 20, max_queued_s=10, max_requests=3, max_streams=2, stream_idle_s=1e-9)
@@ -25,7 +25,7 @@ ANN, BOB = Owner("10.0.0.1", connection=("10.0.0.1", 4000)), Owner("10.0.0.2")
 
 def request(model: str = "m", **more: Any) -> Inference:
     wav = TensorHead(name="WAV", datatype="FP32", shape=[1, 100], num_bytes=400)
-    return Inference(**{"model": model, "inputs": [wav], "renamed": lambda stream: b""} | more)
+    return Inference(**{"model": model, "inputs": [wav], "encoded": lambda stream: b""} | more)
 
 
 def chunk(stream: StreamId, *, start: bool = False, end: bool = False) -> Inference:

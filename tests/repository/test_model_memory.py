@@ -6,11 +6,13 @@ import pytest
 
 from tritone.backend.settings import MEMORY_MB, Settings
 from tritone.bundle.bundle import Bundle
-from tritone.errors import OperatorError
-from tritone.repository import ModelOptions, build_repository
+from tritone.errors import OperatorError, ServerSetupError
+from tritone.repository import ModelOptions, build_repository, check_settings
 from tritone.repository import memory as repository_memory
+from tritone.repository.config import from_text, to_text
 from tritone.repository.memory import facts, fitted, memory_needs, total_bytes
 from tritone.repository.models import models_of
+from tritone.server import TritonServer
 from tritone.server.checks import check_memory
 
 MB = 10**6
@@ -91,3 +93,29 @@ def test_a_model_without_a_budget_has_one_by_its_threads_and_machine(
     told: int, threads: int, machine: int | None, expected: float
 ) -> None:
     assert Settings(sample_rate=16000, memory_mb=told).memory_of(threads, machine) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("max_audio_s", "0.25", r"max_audio_s is 0\.25, but model_warmup sends \d.* s of audio.*Set max_audio_s to"),
+        ("max_audio_s", "long", "max_audio_s must be a number, got 'long'"),
+        ("max_streams", "0", "max_streams must be a number above 0, got 0"),
+        ("max_audios", "1", "unknown model parameter 'max_audios'"),
+    ],
+)
+def test_an_edited_setting_that_cannot_be_is_an_error_before_the_server_starts(
+    tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    """Triton ends by SIGSEGV when a model refuses its warm-up."""
+    build_repository(["demo-asr"], tmp_path)
+    check_settings(tmp_path)
+    path = tmp_path / "demo-asr" / "config.pbtxt"
+    config = from_text(path.read_text(encoding="utf-8"))
+    config.parameters[name].string_value = text
+    path.write_text(to_text(config), encoding="utf-8")
+    with pytest.raises(OperatorError, match=told) as error:
+        check_settings(tmp_path)
+    assert str(path) in str(error.value)
+    with pytest.raises(ServerSetupError, match=told):
+        TritonServer(tmp_path).start()

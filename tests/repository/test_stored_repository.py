@@ -2,6 +2,7 @@
 
 import shutil
 import time
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from tritone.repository.pull import pull, pull_bundle
 from tritone.repository.push import push, push_bundle, rollback
 from tritone.repository.stored import INDEX, read_models, served_versions
 from tritone.storage import Store, object_store, open_store
+from tritone.storage.folder_store import FolderStore
 
 MODELS = "bucket/models/"
 ADDRESS = "s3://bucket/models"
@@ -141,6 +143,30 @@ def test_a_push_that_breaks_anywhere_serves_nothing_half_and_goes_on(
 def allow(objects: ObjectServer, count: int) -> None:
     """Let so many objects be written, and refuse what follows."""
     objects.forbidden_after = objects.seen["PUT"] + count
+
+
+def test_a_models_own_files_of_any_size_are_pulled_in_pieces(built: Path, tmp_path: Path):
+    size = 64 << 20
+    sample = built / "toy" / "warmup" / "sample"
+    sample.parent.mkdir(exist_ok=True)
+    with sample.open("wb") as file:
+        file.truncate(size)
+    store, folder = FolderStore(built), tmp_path / "pulled"
+    tracemalloc.start()
+    try:
+        pull(store, folder)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < size / 4
+    pulled = folder / "toy" / "warmup" / "sample"
+    assert pulled.stat().st_size == size
+    with sample.open("r+b") as file:
+        file.write(b"other")
+    assert [each.outcome for each in pull(store, folder)] == ["updated"]
+    with pulled.open("rb") as file:
+        assert file.read(5) == b"other"
+    assert [each.outcome for each in pull(store, folder)] == ["unchanged"]
 
 
 def test_a_version_that_lost_a_file_is_not_pulled(built: Path, store: Store, objects: ObjectServer, tmp_path: Path):

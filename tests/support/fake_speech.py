@@ -21,6 +21,7 @@ from websockets.sync.client import ClientConnection
 from tritone.client.models import Kind, ModelInfo
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.callers import Caller
+from tritone.search.hotwords import foreign
 from tritone.transcript import Alternative, Span, Transcript
 
 
@@ -56,8 +57,9 @@ def transcript(words: Sequence[tuple[str, float]], segment: int = 0, *, is_final
 class FakeLive:
     model = "fake"
 
-    def __init__(self, speech: "FakeSpeech", sample_rate: int) -> None:
+    def __init__(self, speech: "FakeSpeech", sample_rate: int, ask: Ask) -> None:
         self._speech = speech
+        self._ask = ask
         self._rate = sample_rate
         self._samples = np.zeros(0)
         self._heard = 0
@@ -72,6 +74,9 @@ class FakeLive:
     async def accept(self, samples: npt.NDArray[Any]) -> list[Event]:
         if self._speech.error is not None:
             raise self._speech.error
+        for phrase in self._ask.search.get("hotwords", {}):
+            if self._speech.foreign and self._speech.foreign in phrase.casefold():
+                raise foreign(phrase, self._speech.foreign)
         await asyncio.sleep(self._speech.delay_s)
         self._heard += samples.size
         levels = samples * 32768 if samples.dtype.kind == "f" else samples
@@ -119,7 +124,7 @@ class FakeLive:
 class FakeSpeech:
     """`asked`: what was asked for, in order. `error`: what audio fails with. `delay_s`: how long audio takes.
 
-    `has_beam`: the model. `suffix`: of every word."""
+    `has_beam`: the model. `suffix`: of every word. `foreign`: a letter that no token writes, in hotwords."""
 
     def __init__(self) -> None:
         self.asked: list[Ask] = []
@@ -128,6 +133,7 @@ class FakeSpeech:
         self.delay_s = 0.0
         self.has_beam = True
         self.suffix = ""
+        self.foreign = ""
 
     @property
     def open_streams(self) -> int:
@@ -135,7 +141,7 @@ class FakeSpeech:
 
     async def open(self, ask: Ask, sample_rate: int, caller: Caller) -> FakeLive:
         self.asked.append(ask)
-        live = FakeLive(self, sample_rate)
+        live = FakeLive(self, sample_rate, ask)
         self.open_ones.add(live)
         return live
 

@@ -1,9 +1,10 @@
-"""A block of decoded audio, which every decoder yields, and what they refuse alike."""
+"""A block of decoded audio, which every decoder yields, what is wanted of all of them, and what they refuse alike."""
 
 from typing import NamedTuple
 
+from tritone.audio.channels import Mixer
 from tritone.audio.waveform import Samples
-from tritone.errors import AudioError
+from tritone.errors import AudioError, AudioTooLongError
 
 BLOCK = 65536  # samples decoded at a time, of all channels together
 MIN_SAMPLE_RATE, MAX_SAMPLE_RATE = 1000, 768_000  # Hz; outside of this a header is damaged or malicious
@@ -15,6 +16,31 @@ class Block(NamedTuple):
     rate: int
     duration_s: float
     samples: Samples
+
+
+class Wanted(NamedTuple):
+    """What a decoder is to make of a file.
+
+    `name`: of the file, in messages. `max_audio_s`: refuse longer audio, in seconds; None takes any. `pcm_rate`: int16
+    where it has 16 bits, one channel and this rate (Hz); None makes float32 of all.
+    """
+
+    name: str
+    max_audio_s: float | None
+    pcm_rate: int | None
+    mixer: Mixer
+
+    def check_length(self, duration_s: float) -> None:
+        """Raises `AudioTooLongError` if the file is longer than the limit."""
+        if self.max_audio_s is not None and duration_s > self.max_audio_s:
+            raise AudioTooLongError(
+                f"{self.name} is {duration_s:.3f} s long, the limit is {self.max_audio_s:g} s. Cut it, stream it, or "
+                "raise the limit (max_audio_s)."
+            )
+
+    def is_pcm(self, channels: int, rate: int) -> bool:
+        """Whether 16-bit samples may stay what they are."""
+        return channels == 1 and rate == self.pcm_rate
 
 
 def check_rate(name: str, rate: int) -> None:
@@ -31,9 +57,9 @@ def cut_off(name: str, detail: str) -> AudioError:
     return AudioError(f"{name} is cut off: {detail}. Copy or download it again.")
 
 
-def too_long(name: str, duration_s: float, max_audio_s: float) -> str:
-    """The message about a file that is longer than the limit; both in seconds."""
-    return (
-        f"{name} is {duration_s:.3f} s long, the limit is {max_audio_s:g} s. Cut it, stream it, or raise the limit "
-        "(max_audio_s)."
-    )
+def missing_bytes(name: str, part: float) -> AudioError:
+    return cut_off(name, f"{100 * part:.3g} % of the bytes that its container states are not there")
+
+
+def no_samples(name: str) -> AudioError:
+    return AudioError(f"{name} has no samples, or is cut off")

@@ -9,49 +9,47 @@ more memory than its mono samples.
 
 import io
 import os
-import struct
 from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cache
 from itertools import chain
 from pathlib import Path
-from typing import BinaryIO, overload
+from typing import Any, BinaryIO, overload
 
 import numpy as np
 import soundfile
 import soxr
 
-from tritone.audio import libav, pipes
+from tritone.audio import libav, pipes, plain
 from tritone.audio.block import (
     BLOCK,
     MAX_SAMPLE_RATE,
     MIN_SAMPLE_RATE,
     Block,
-    absurd_rate,
+    Wanted,
     check_rate,
     cut_off,
-    too_long,
+    missing_bytes,
+    no_samples,
 )
-from tritone.audio.pipes import UNKNOWN_SIZE
+from tritone.audio.channels import Mixer
+from tritone.audio.layout import NO_LENGTH, SLACK_S, Excerpt, Part, parts_of
 from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError, AudioTooLongError
 from tritone.paths import OPEN_PIPES, local
 
-CHUNKED = {
-    (b"RIFF", b"WAVE"): ("<I", b"data"),
-    (b"FORM", b"AIFF"): (">I", b"SSND"),
-    (b"FORM", b"AIFC"): (">I", b"SSND"),
-}
 UNKNOWN_FRAMES = 2**62  # libsndfile's count is at least this for FLAC without one, which cannot be read
-OGG_MAX_PAGE = 65307  # bytes
-OGG_LAST_PAGE = 4  # flag in the page header
 PCM_16 = "PCM_16"  # libsndfile's name, of FLAC with 16 bits too
-KNOWN_FORMATS = "WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile reads"
+KNOWN_FORMATS = (
+    "WAV, FLAC, Ogg Vorbis, Opus, MP3 and what else libsndfile reads; with PyAV what libav reads: MP4, WebM, AAC, ..."
+)
 
 # What files of these formats are called; a folder holds other files too.
 SUFFIXES: frozenset[str] = frozenset(
     {".wav", ".wave", ".w64", ".rf64", ".flac", ".ogg", ".oga", ".opus", ".mp3"}
     | {".aif", ".aiff", ".aifc", ".caf", ".au", ".snd", ".sph", ".nist", ".voc"}
+    | libav.SUFFIXES
 )
 
 Source = str | os.PathLike[str] | bytes | BinaryIO
@@ -85,7 +83,9 @@ def read_samples(source: Source, sample_rate: int, *, max_audio_s: float | None 
     pcm_rate = sample_rate if pcm else None
     file, name, is_own = _opened(source)
     with file if is_own else nullcontext():
-        return _read(file, name, sample_rate, max_audio_s, pcm_rate)
+        wanted = _wanted(source, name, max_audio_s, pcm_rate)
+        blocks = _selected(_decoded(file, wanted), source, name)
+        return _read(blocks, wanted._replace(max_audio_s=max_audio_s), sample_rate)
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,28 @@ class StoredAudio(os.PathLike[str]):
 
     def __fspath__(self) -> str:
         return self.name
+
+
+@dataclass(frozen=True)
+class Selection(os.PathLike[str]):
+    """A part of an audio file: one channel, counted from 1, in place of the mean of all; the audio between two times.
+
+    `source`: a path, or what lies elsewhere. `start_s`, `end_s`: in seconds; None goes on to the end.
+    """
+
+    source: "str | os.PathLike[str]"
+    channel: int | None = None
+    start_s: float = 0.0
+    end_s: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.channel is not None and self.channel < 1:
+            raise ValueError(f"channels are counted from 1, got {self.channel}")
+        if self.start_s < 0 or (self.end_s is not None and not self.end_s > self.start_s):
+            raise ValueError(f"a part ends after its start, got {self.start_s} to {self.end_s} s")
+
+    def __fspath__(self) -> str:
+        return os.fspath(self.source)
 
 
 class AudioBlocks:
@@ -111,7 +133,8 @@ class AudioBlocks:
         """Raises `AudioError` as `read_audio` does, if the first block cannot be read."""
         self._sample_rate = sample_rate
         self._file, self.name, self._is_own = _opened(source)
-        self._decoded = _decoded(self._file, self.name, None, sample_rate if pcm else None)
+        wanted = _wanted(source, self.name, None, sample_rate if pcm else None)
+        self._decoded = _selected(_decoded(self._file, wanted), source, self.name)
         try:
             self._first = next(self._decoded)
         except BaseException:
@@ -136,16 +159,19 @@ class AudioBlocks:
         return np.concatenate(read)  # type: ignore[return-value]  # all blocks are of one type
 
     def _resampled(self) -> Iterator[Samples]:
-        rate = self._first.rate
-        stream = None if rate == self._sample_rate else soxr.ResampleStream(rate, self._sample_rate, 1, "float32", "HQ")
-        read = 0
+        rate, stream, read_s = 0, None, 0.0
         for each in chain([self._first], self._decoded):
+            if each.rate != rate:
+                if stream is not None:
+                    yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
+                rate, wanted = each.rate, self._sample_rate
+                stream = None if rate == wanted else soxr.ResampleStream(rate, wanted, 1, "float32", "HQ")
             try:
                 _check(each.samples, rate)
             except AudioError as error:
-                raise AudioError(f"{self.name}: {error}, counted from {read / rate:.3f} s") from error
-            read += len(each.samples)
-            yield each.samples if stream is None else stream.resample_chunk(each.samples)
+                raise AudioError(f"{self.name}: {error}, counted from {read_s:.3f} s") from error
+            read_s += len(each.samples) / rate
+            yield each.samples if stream is None else stream.resample_chunk(widened(each.samples))
         if stream is not None:
             yield stream.resample_chunk(np.zeros(0, np.float32), last=True)
 
@@ -174,10 +200,11 @@ def read_or_blocks(
         if whole is not None:
             blocks.close()
         return blocks if whole is None else whole
-    if isinstance(source, StoredAudio):
-        fetched = io.BytesIO(source.fetch())
-        fetched.name = source.name  # as open files have
-        source = fetched
+    selection = source if isinstance(source, Selection) else None
+    stored = source if selection is None else selection.source
+    if isinstance(stored, StoredAudio):  # which is fetched once
+        kept = StoredAudio(stored.name, cache(stored.fetch))
+        source = kept if selection is None else replace(selection, source=kept)
     start = source.tell() if isinstance(source, io.IOBase) else 0
     try:
         return read_samples(source, sample_rate, max_audio_s=longest_s, pcm=pcm)
@@ -209,13 +236,25 @@ def find_audio(folder: Path) -> list[Path]:
     found: list[Path] = []
     for home, folders, names in os.walk(folder, onerror=refuse):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
-        audible = (name for name in sorted(names) if Path(name).suffix.lower() in SUFFIXES)
+        audible = (name for name in sorted(names) if _is_audible(Path(home, name)))
         found += [Path(home, name) for name in audible if not name.startswith(".")]
     if not found:
         raise AudioError(
             f"no audio in the folder {folder}. Known are files of the names *{', *'.join(sorted(SUFFIXES))}."
         )
     return found
+
+
+def _is_audible(path: Path) -> bool:
+    suffix = path.suffix.lower()
+    if suffix != libav.TRANSPORT or not path.is_file():
+        return suffix in SUFFIXES | {libav.TRANSPORT}
+    try:
+        with path.open("rb") as file:
+            head = file.read(libav.TRANSPORT_PACKET + 1)
+    except OSError:
+        return True  # who reads it says why it cannot be
+    return head[:1] == head[-1:] == libav.TRANSPORT_SYNC
 
 
 @overload
@@ -241,8 +280,36 @@ def check_sample_rate(sample_rate: int) -> int:
     return sample_rate
 
 
+def _selected(blocks: Generator[Block, None, None], source: object, name: str) -> Generator[Block, None, None]:
+    """The blocks between the times of a selection."""
+    if not isinstance(source, Selection) or (not source.start_s and source.end_s is None):
+        yield from blocks
+        return
+    at_s, given = 0.0, 0
+    for block in blocks:
+        first = max(0, round((source.start_s - at_s) * block.rate))
+        last = None if source.end_s is None else max(0, round((source.end_s - at_s) * block.rate))
+        at_s += len(block.samples) / block.rate
+        if len(found := block.samples[first:last]):
+            given += len(found)
+            yield block._replace(samples=found, duration_s=0.0)
+        if last is not None and last <= len(block.samples):
+            break
+    blocks.close()
+    if not given:
+        raise AudioError(f"{name} ends at {at_s:.3f} s, before the part from {source.start_s:g} s on begins")
+
+
+def _wanted(source: object, name: str, max_audio_s: float | None, pcm_rate: int | None) -> Wanted:
+    selection = source if isinstance(source, Selection) else Selection("")
+    is_part = selection.start_s > 0 or selection.end_s is not None
+    return Wanted(name, None if is_part else max_audio_s, pcm_rate, Mixer(name, selection.channel))
+
+
 def _opened(source: "Source | StoredAudio") -> tuple[BinaryIO, str, bool]:
     """The open file of a source, its name in messages, and whether it is to be closed here."""
+    if isinstance(source, Selection):
+        source = source.source
     if isinstance(source, StoredAudio):
         return io.BytesIO(source.fetch()), source.name, True
     if isinstance(source, bytes):
@@ -275,15 +342,24 @@ def _for_soundfile(file: BinaryIO) -> BinaryIO | int:
     return file.fileno()
 
 
-def _read(file: BinaryIO, name: str, sample_rate: int, max_audio_s: float | None, pcm_rate: int | None) -> Samples:
-    blocks = list(_decoded(file, name, max_audio_s, pcm_rate))
-    rate, samples = blocks[0].rate, np.concatenate([block.samples for block in blocks])
-    del blocks
-    try:
-        _check(samples, rate)
-    except AudioError as error:
-        raise AudioError(f"{name}: {error}") from error
-    return resample(samples, rate, sample_rate)
+def _read(blocks: Iterator[Block], wanted: Wanted, sample_rate: int) -> Samples:
+    runs: list[tuple[int, list[Any]]] = []
+    heard_s = 0.0
+    for block in blocks:
+        if not runs or runs[-1][0] != block.rate:
+            runs.append((block.rate, []))
+        runs[-1][1].append(block.samples)
+        heard_s += len(block.samples) / block.rate
+        wanted.check_length(heard_s)
+    joined: list[tuple[int, Any]] = [(rate, np.concatenate(parts)) for rate, parts in runs]
+    del runs
+    for rate, samples in joined:
+        try:
+            _check(samples, rate)
+        except AudioError as error:
+            raise AudioError(f"{wanted.name}: {error}") from error
+    resampled = [resample(samples, rate, sample_rate) for rate, samples in joined]
+    return resampled[0] if len(resampled) == 1 else np.concatenate(resampled)
 
 
 def _check(samples: Samples, rate: int) -> None:
@@ -291,39 +367,91 @@ def _check(samples: Samples, rate: int) -> None:
         check_waveform(samples, sample_rate=rate)
 
 
-def _decoded(
-    file: BinaryIO, name: str, max_audio_s: float | None, pcm_rate: int | None = None
-) -> Generator[Block, None, None]:
-    """The blocks of a file, at least one; int16 where it has 16 bits, one channel and the rate `pcm_rate` (Hz).
+def _decoded(file: BinaryIO, wanted: Wanted) -> Generator[Block, None, None]:
+    """The blocks of a file, at least one; where its rate changes, so does that of the blocks.
 
     Raises as `read_audio` does.
     """
-    if not file.seekable():
-        yield from pipes.decoded(file, name, max_audio_s, pcm_rate, _decoded)
+    if file.seekable():
+        yield from _all_parts(file, wanted)
+    else:
+        yield from pipes.decoded(file, wanted, _decoded)
+    wanted.mixer.check()
+
+
+def _all_parts(file: BinaryIO, wanted: Wanted) -> Generator[Block, None, None]:
+    if (plain_wav := _plain_wav(file, wanted)) is not None:
+        yield from plain_wav
         return
-    _refuse_damaged(file, name)
+    parts = parts_of(file, wanted.name)
+    if len(parts) == 1:
+        (part,) = parts
+        whole = part.start == 0 and part.stop == file.seek(0, os.SEEK_END)
+        yield from _part(file if whole else _excerpt(file, part), part, wanted)
+        return
+    every = wanted._replace(pcm_rate=None)  # blocks of one type
+    for part in parts:
+        for block in _part(_excerpt(file, part), part, every):
+            yield block._replace(duration_s=0.0)
+
+
+def _excerpt(file: BinaryIO, part: Part) -> BinaryIO:
+    return io.BufferedReader(Excerpt(file, part.start, part.stop), 1 << 16)
+
+
+def _plain_wav(file: BinaryIO, wanted: Wanted) -> Generator[Block, None, None] | None:
+    """The blocks of a WAV file of plain samples, and of those that follow it; None of any other file."""
+    total = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    tape = plain.Tape(file)
+    head = bytearray(tape.read(12))
+    if head[:4] != b"RIFF" or head[8:] != b"WAVE":
+        return None
+    found = plain.header(tape, head, wanted.name)
+    return None if found is None else _wavs(tape, wanted, found, total - len(head), file)
+
+
+def _wavs(
+    tape: plain.Tape, wanted: Wanted, found: tuple[plain.Format, int], present: int, file: BinaryIO
+) -> Generator[Block, None, None]:
+    yield from plain.decoded(tape, wanted, *found, present)
+    while plain.follows(tape):
+        following = plain.header(tape, bytearray(tape.read(12)), wanted.name)
+        if following is None:
+            raise AudioError(f"{wanted.name} goes on as WAV of another kind; convert its parts to one")
+        yield from plain.decoded(tape, wanted, *following, None)
+
+
+def _part(file: BinaryIO, part: Part, wanted: Wanted) -> Generator[Block, None, None]:
+    """The blocks of one recording, by libsndfile, or by libav what that does not read."""
+    name, unread = wanted.name, part.unread
+    if part.is_mpeg and libav.is_installed():  # whose decoder in libsndfile writes to the standard error as it likes
+        unread = unread or "MPEG audio"
+    known = bool(unread)
     rate = promised = decoded = 0  # samples, by the header
-    unread = ""  # why libsndfile does not read it
+    file.seek(0)
     try:
+        if unread:
+            raise _NoLengthError(unread)
         with soundfile.SoundFile(_for_soundfile(file), closefd=False) as sound:
             rate, promised = sound.samplerate, sound.frames
             check_rate(name, rate)
             if promised <= 0:
-                raise AudioError(f"{name} has no samples, or is cut off")
+                raise no_samples(name)
             if promised >= UNKNOWN_FRAMES:
-                raise _NoLengthError("its header does not tell its length (was it written to a pipe?)")
-            if max_audio_s is not None and promised > max_audio_s * rate:
-                raise AudioTooLongError(too_long(name, promised / rate, max_audio_s))
+                raise _NoLengthError(NO_LENGTH)
+            wanted.check_length(promised / rate)
+            if part.missing * promised / rate > SLACK_S * (1 - part.missing):
+                raise missing_bytes(name, part.missing)
             step = max(1, BLOCK // sound.channels)
-            as_pcm = sound.subtype == PCM_16 and sound.channels == 1 and rate == pcm_rate
+            as_pcm = sound.subtype == PCM_16 and wanted.is_pcm(sound.channels, rate)
             dtype = "int16" if as_pcm else "float32"
             # never more than the header said, whatever the data decodes to
             while decoded < promised and len(
                 block := sound.read(min(step, promised - decoded), dtype=dtype, always_2d=True)
             ):
                 decoded += len(block)
-                samples = block[:, 0] if as_pcm else block.mean(axis=1, dtype=np.float32)
-                yield Block(rate, promised / rate, samples)
+                yield Block(rate, promised / rate, block[:, 0] if as_pcm else wanted.mixer.mix(block))
     except (
         soundfile.SoundFileError,
         _NoLengthError,
@@ -333,47 +461,12 @@ def _decoded(
         if promised and not isinstance(error, _NoLengthError):
             raise AudioError(f"{name} is damaged or cut off ({reason}). Copy or download it again.") from error
         unread = reason or "it is of no known format"
+        known = known or isinstance(error, _NoLengthError)
     if unread:
-        yield from libav.decoded(file, name, max_audio_s, unread)
-    elif decoded < promised:
+        yield from libav.decoded(file, wanted, unread, missing=part.missing, known=known)
+    elif promised - decoded > SLACK_S * rate:
         raise cut_off(name, f"its header promises {promised / rate:.3f} s, it holds {decoded / rate:.3f} s")
 
 
 class _NoLengthError(Exception):
     """A file that libsndfile opens, but cannot read to its end."""
-
-
-def _refuse_damaged(file: BinaryIO, name: str) -> None:
-    """Compare what WAV, AIFF and Ogg files promise with what they hold; libsndfile takes them as they are.
-
-    A FLAC file of 0 Hz is refused too, for which libsndfile may read all of it.
-    """
-    start = file.tell()
-    total = file.seek(0, os.SEEK_END)
-    if total == start:
-        raise AudioError(f"{name} is empty (0 bytes)")
-    file.seek(start)
-    head = file.read(12)
-    if (head[:4], head[8:]) in CHUNKED:
-        order, audio = CHUNKED[head[:4], head[8:]]
-        while len(chunk := file.read(8)) == 8:
-            size = struct.unpack(order, chunk[4:])[0]
-            present = total - file.tell()
-            if chunk[:4] == audio:
-                if present < size < UNKNOWN_SIZE:
-                    raise cut_off(name, f"its header promises {size} bytes of audio, {present} are there")
-                break
-            file.seek(size + size % 2, os.SEEK_CUR)
-    elif head[:4] == b"fLaC":
-        details = file.read(9)  # the last bytes of its sizes, and 20 bits of the sample rate
-        if len(details) == 9 and head[4] & 0x7F == 0 and not (rate := int.from_bytes(details[6:9], "big") >> 4):
-            raise absurd_rate(name, rate)
-    elif head[:4] == b"OggS":
-        file.seek(max(start, total - OGG_MAX_PAGE))
-        tail = file.read(OGG_MAX_PAGE)
-        page = tail[max(tail.rfind(b"OggS"), 0) :]
-        # A page is 27 bytes, the last of which counts its segments, then their sizes, then the segments.
-        whole = len(page) >= 27 and len(page) >= 27 + page[26] + sum(page[27 : 27 + page[26]])
-        if not whole or not page[5] & OGG_LAST_PAGE:
-            raise cut_off(name, "its last page is missing")
-    file.seek(start)

@@ -2,19 +2,21 @@
 
 import os
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, BinaryIO, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
 import soxr
 
-from tritone.audio.files import check_sample_rate, read_audio, read_samples, resample
+from tritone.audio.channels import Mixer
+from tritone.audio.files import Source, check_sample_rate, read_audio, read_samples, resample
 from tritone.audio.pcm import to_pcm
 from tritone.audio.waveform import Samples, Waveform, check_waveform, widened
 from tritone.errors import AudioError
 from tritone.result import AnyResult
 
-AudioInput = str | os.PathLike[str] | npt.NDArray[Any]
+AudioInput = str | os.PathLike[str] | bytes | BinaryIO | npt.NDArray[Any]
+MAX_CHANNELS = 16  # an axis of an array that is longer is time
 
 
 def load(
@@ -28,7 +30,7 @@ def load(
     """Read a file or take an array.
 
     Args:
-        item: path, or (samples,) or (samples, channels): floating point in [-1, 1], or int16.
+        item: path, bytes of a file, open file, or array or tensor as of `mono`.
         sample_rate: of an array, in Hz; None means `wanted`. Files know their own.
         wanted: rate of the result, in Hz.
         max_audio_s: longer audio is an error, in seconds; None takes any.
@@ -41,10 +43,10 @@ def load(
         AudioError: the file cannot be read, or the array has another shape or type, or samples that cannot be used.
         ValueError: `sample_rate` is no rate that audio has.
     """
-    if isinstance(item, (str, os.PathLike)):
+    if is_file(item):
         return read_audio(item, wanted, max_audio_s=max_audio_s)
     rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
-    waveform = widened(mono(item))
+    waveform = widened(mono(item, whole=True))
     if check:
         waveform = check_waveform(waveform, sample_rate=rate, max_audio_s=max_audio_s)
     return resample(waveform, rate, wanted)
@@ -60,10 +62,10 @@ def load_samples(item: AudioInput | bytes, sample_rate: int | None, wanted: int,
 
     Raises: as `load`.
     """
-    if isinstance(item, (str, os.PathLike, bytes)):
+    if is_file(item):
         return narrow(read_samples(item, wanted, pcm=pcm is not False), wanted, pcm=pcm)
     rate = wanted if sample_rate is None else check_sample_rate(sample_rate)
-    return narrow(resample(mono(item), rate, wanted), wanted, pcm=pcm)
+    return narrow(resample(mono(item, whole=True), rate, wanted), wanted, pcm=pcm)
 
 
 def narrow(samples: Samples, sample_rate: int, *, pcm: bool | None) -> Samples:
@@ -74,8 +76,16 @@ def narrow(samples: Samples, sample_rate: int, *, pcm: bool | None) -> Samples:
 
 
 def is_single(inputs: object) -> bool:
-    """Whether inputs are one path or waveform instead of several."""
-    return isinstance(inputs, (str, os.PathLike)) or getattr(inputs, "ndim", 2) < 2
+    """Whether inputs are one file or waveform instead of several; a list of numbers is a waveform, too."""
+    if is_file(inputs) or (isinstance(inputs, list | tuple) and inputs and isinstance(inputs[0], int | float)):
+        return True
+    shape = getattr(inputs, "shape", (0, 0))
+    return len(shape) < 2 or (len(shape) == 2 and shape[1] <= MAX_CHANNELS < shape[0])
+
+
+def is_file(item: object) -> TypeGuard[Source]:
+    """Whether an input is a file: its path, its bytes, or one that is open, as `io.BytesIO` is."""
+    return isinstance(item, str | os.PathLike | bytes) or hasattr(item, "read")
 
 
 def all_or_one(
@@ -94,27 +104,49 @@ def source_of(item: object, index: int) -> str:
     return os.fspath(item) if isinstance(item, (str, os.PathLike)) else f"input {index}"
 
 
-def mono(samples: npt.NDArray[Any]) -> Samples:
-    """Average the channels of (samples,) or (samples, channels).
+def mono(samples: Any, *, whole: bool = False) -> Samples:
+    """One channel of an array, a tensor or a list of numbers: the mean of its channels.
+
+    The rule: (samples,), or (samples, channels) of at most `MAX_CHANNELS` channels, or else (channels, samples), as
+    torchaudio and librosa have it. Floating point in [-1, 1], or int16.
+
+    Args:
+        whole: it is all of a recording, of which channels that cancel each other are refused.
 
     Returns:
         (samples,) float32; int16 of a single channel of that type.
 
     Raises:
-        AudioError: another shape, or neither floating point nor int16.
+        AudioError: another shape or type, or on a GPU.
     """
     if hasattr(samples, "__cuda_array_interface__"):
         raise AudioError("the array is on a GPU, which is not possible here: copy it to the host")
-    array = np.asarray(samples)
-    if array.ndim not in (1, 2):
-        raise AudioError(f"an array of shape {array.shape} is no waveform; give (samples,) or (samples, channels)")
-    if array.dtype == np.int16:
-        if array.ndim == 1:
-            return array
-        return array[:, 0] if array.shape[1] == 1 else widened(array).mean(axis=1, dtype=np.float32)
-    if array.dtype.kind != "f":
-        raise AudioError(f"a waveform of type {array.dtype} is ambiguous; give floats in [-1, 1], or int16 samples")
-    return array.astype(np.float32, copy=False) if array.ndim == 1 else array.mean(axis=1, dtype=np.float32)
+    if hasattr(samples, "detach"):  # a tensor of torch, which may have a gradient, or a type that numpy does not know
+        samples = samples.detach()
+        samples = (samples.float() if samples.is_floating_point() else samples).cpu().numpy()
+    try:
+        array = np.asarray(samples)
+    except ValueError as error:  # lists of several lengths
+        raise AudioError(f"a waveform is an array (samples,), got a {type(samples).__name__} that is none") from error
+    if array.ndim == 2 and array.shape[1] > MAX_CHANNELS >= array.shape[0]:
+        array = array.T
+    if array.ndim not in (1, 2) or (array.ndim == 2 and not 1 <= array.shape[1] <= MAX_CHANNELS):
+        raise AudioError(
+            f"an array of shape {array.shape} is no waveform; give (samples,), or (samples, channels) or (channels, "
+            f"samples) of at most {MAX_CHANNELS} channels"
+        )
+    if array.dtype != np.int16 and array.dtype.kind != "f":
+        raise AudioError(
+            f"a waveform of type {array.dtype} and shape {array.shape} is ambiguous; give floats in [-1, 1], or int16 "
+            "samples"
+        )
+    if array.ndim == 2:
+        mixer = Mixer("the array")
+        mixed: Samples = mixer.mix(array if array.shape[1] == 1 or array.dtype != np.int16 else widened(array))
+        if whole:
+            mixer.check()
+        array = mixed
+    return array if array.dtype == np.int16 else array.astype(np.float32, copy=False)
 
 
 class StreamResampler:

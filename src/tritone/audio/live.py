@@ -16,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from tritone.audio.libav import pyav
+from tritone.audio.libav import Converter, pyav
 from tritone.audio.waveform import Samples
 from tritone.errors import AudioError
 
@@ -75,26 +75,31 @@ def live_audio(form: str, sample_rate: int) -> LiveAudio:
     raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {form!r}")
 
 
-def samples_of(message: bytes, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-    """The samples of a message; `AudioError` if one of them is not whole."""
-    size = np.dtype(dtype).itemsize
-    if len(message) % size:
-        raise AudioError(
-            f"a message has {len(message)} bytes, which are no whole number of samples of {size} bytes: "
-            "send whole samples, without a header"
-        )
-    return np.frombuffer(message, dtype)
+class SampleStream:
+    """Samples of one type whose bytes come in messages that are cut anywhere: half a sample waits for its rest."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self._dtype = np.dtype(dtype)
+        self._rest = b""
+
+    def push(self, message: bytes) -> npt.NDArray[Any]:
+        """The samples that are whole with this message, (samples,)."""
+        data = self._rest + message if self._rest else message
+        whole = len(data) // self._dtype.itemsize
+        self._rest = bytes(data[whole * self._dtype.itemsize :])
+        return np.frombuffer(data, self._dtype, whole)
 
 
 class PlainSamples:
-    """Messages of samples: numbers of one type, one channel."""
+    """Messages of samples: numbers of one type, one channel. Half a sample at the very end is none."""
 
     def __init__(self, dtype: npt.DTypeLike, rate: int) -> None:
         self.rate = rate
         self._dtype = np.dtype(dtype)
+        self._stream = SampleStream(dtype)
 
     async def push(self, message: bytes) -> Samples:
-        samples: Samples = samples_of(message, self._dtype)
+        samples: Samples = self._stream.push(message)
         return samples
 
     async def finish(self) -> Samples:
@@ -253,15 +258,13 @@ class _Mono:
     """Frames of any rate and number of channels as (samples,) int16 at `DECODED_RATE`."""
 
     def __init__(self, av: ModuleType) -> None:
-        self._resampler = av.AudioResampler(format="s16", layout="mono", rate=DECODED_RATE)
-        self._used = False
+        self._frames = Converter(lambda _: av.AudioResampler(format="s16", layout="mono", rate=DECODED_RATE))
 
     def of(self, frame: Any) -> npt.NDArray[np.int16]:
-        self._used = True
-        return _joined([part.to_ndarray()[0] for part in self._resampler.resample(frame)])
+        return _joined([part.to_ndarray()[0] for part in self._frames.of(frame)])
 
     def rest(self) -> npt.NDArray[np.int16]:
-        return _joined([part.to_ndarray()[0] for part in self._resampler.resample(None)]) if self._used else _NOTHING
+        return _joined([part.to_ndarray()[0] for part in self._frames.rest()])
 
 
 def _settle(done: "asyncio.Future[None]") -> None:

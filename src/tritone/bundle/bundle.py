@@ -34,7 +34,7 @@ from tritone.bundle.manifest import (
 )
 from tritone.bundle.vocabulary import Vocabulary, write_tokens
 from tritone.errors import BundleError
-from tritone.paths import local
+from tritone.paths import local, plain_text
 from tritone.storage import fetch, parse
 
 MANIFEST = "manifest.json"
@@ -247,7 +247,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     if (size := path.stat().st_size) > MAX_LABEL_BYTES:
         raise BundleError(f"{path} has {size} bytes; labels are at most {MAX_LABEL_BYTES}")
     try:
-        return tuple(path.read_text(encoding="utf-8").rstrip("\n").split("\n"))
+        return tuple(plain_text(path.read_bytes()).rstrip("\n").split("\n"))
     except UnicodeDecodeError as error:
         raise BundleError(f"{path} is not UTF-8 ({error}). Save the labels as UTF-8, one on each line.") from error
 

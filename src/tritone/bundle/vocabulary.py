@@ -24,6 +24,7 @@ from tritone.bundle import manifest
 from tritone.bundle.byte_level import piece_bytes
 from tritone.bundle.bytewise import ByteReader, byte_piece, fallback_byte
 from tritone.errors import BundleError
+from tritone.paths import plain_text
 from tritone.transcript import IDEOGRAPH
 
 SPACE = "▁"  # U+2581, sentencepiece's sign for a space; character tables use it as well
@@ -302,7 +303,7 @@ def read_tokens(path: Path) -> list[str]:
     try:
         if path.stat().st_size > MAX_TABLE_BYTES:
             raise BundleError(f"{path} has {path.stat().st_size} bytes; a token table has at most {MAX_TABLE_BYTES}")
-        content = path.read_bytes().decode("utf-8-sig")
+        content = plain_text(path.read_bytes())
     except OSError as error:
         raise BundleError(f"cannot read the token table {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -193,7 +193,7 @@ def read_autoscaler(path: Path, names: Mapping[str, Signal] | None = None) -> Au
         documents = list(yaml.safe_load_all(path.read_text(encoding="utf-8")))
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:  # of what is nested too deeply
         raise InputError(f"{path} is no YAML: {error}") from error
     found = [each for each in documents if isinstance(each, dict) and each.get("kind") == KIND]
     if len(found) != 1:

@@ -14,6 +14,7 @@ import numpy as np
 from tritone.capacity.simulation import MAX_ARRIVALS, Arrivals, Floats
 from tritone.errors import InputError
 from tritone.loadtest.workload.workload import SHORTEST_S, parse_lengths
+from tritone.paths import plain_text
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 LONGEST_S = 86400.0  # a stream of a day
@@ -115,7 +116,7 @@ def read_day(text: str) -> tuple[str, Sequence[float]]:
         return text, DAYS[text]
     path = Path(text)
     try:
-        numbers = tuple(float(line) for line in path.read_text(encoding="utf-8").split())
+        numbers = tuple(float(line) for line in plain_text(path.read_bytes()).split())
     except OSError as error:
         raise InputError(f"{text!r} is not one of {', '.join(DAYS)} and no file: {error.strerror}") from error
     except ValueError as error:

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tritone.cli.shared.interrupts import interrupts
 from tritone.errors import InputError
+from tritone.paths import plain_text
 
 RATE = 8000  # Hz, to measure recordings by
 
@@ -81,7 +82,7 @@ def _lengths(data: Path) -> list[float]:
 
     if data.is_file() and data.suffix == ".txt":
         try:
-            found = [float(line) for line in data.read_text(encoding="utf-8").split()]
+            found = [float(line) for line in plain_text(data.read_bytes()).split()]
         except ValueError as error:
             raise InputError(f"{data} must hold a number of seconds on each line ({error})") from error
         if not found or min(found) <= 0:

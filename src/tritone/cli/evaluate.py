@@ -165,6 +165,7 @@ def evaluate(
     printer = EvaluationPrinter()
     try:
         utterances = read_utterances(
+            segments=True,
             wavscp=wavscp,
             trans=trans,
             manifest=manifests,

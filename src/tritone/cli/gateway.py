@@ -11,7 +11,7 @@ import typer
 
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.gateway.options import GatewayOptions
-from tritone.proxy.options import Tls
+from tritone.net.limits import Tls
 
 if TYPE_CHECKING:
     from tritone.gateway.server import GatewayServer

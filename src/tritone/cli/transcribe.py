@@ -1,6 +1,6 @@
 """`tritone transcribe`: audio files to text, by a running server or in this process."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tritone.audio.files import Selection
 from tritone.cli.shared import recordings
 from tritone.cli.shared import search_options as options
 from tritone.cli.shared.documents import Documents, Output, OutputFormat
@@ -92,6 +93,13 @@ def transcribe(
     details: Annotated[
         bool, typer.Option("--details", help="Add confidence, and for a stream the segments with their times.")
     ] = False,
+    channels: Annotated[
+        str,
+        typer.Option(
+            metavar="mixed|N",
+            help="Of recordings with several channels: their mean, or one of them, counted from 1.",
+        ),
+    ] = "mixed",
     journal: Annotated[
         Path | None,
         typer.Option(
@@ -130,6 +138,10 @@ def transcribe(
         raise typer.BadParameter("--vad is for whole files; leave --streaming out")
     if journal is not None and streaming:
         raise typer.BadParameter("--journal is for whole files; leave --streaming out")
+    if channels != "mixed" and (not channels.isdecimal() or not int(channels)):
+        raise typer.BadParameter(f"--channels is mixed or the number of one, from 1 on, got {channels!r}")
+    if channels != "mixed" and (on_ray.ray is not None or labels.speakers):
+        raise typer.BadParameter("--channels does not go with --ray or with labels of speakers")
     labels.check(streaming=streaming, ray=on_ray.ray is not None)
     asked = search if hotwords is None else search | {"hotwords": hotwords}
     own = {"lm": lm, "chunk_size": chunk_size, "left_chunks": left_chunks, "vad": vad}
@@ -145,6 +157,7 @@ def transcribe(
     if json and output is not None:
         raise typer.BadParameter("--json prints lines; with --output there is --format json")
     paths, ids = recordings.named(files, wavscp, manifest, data_dir)
+    sources = paths if channels == "mixed" else [Selection(each, channel=int(channels)) for each in paths]
     documents = Documents(format, output, paths, ids)
     # A single file that was named needs no name in front of its text, nor does one that has a file for it.
     printer = TranscriptPrinter(
@@ -171,16 +184,18 @@ def transcribe(
             # One file after the other, since each shows its text as it grows.
             for index, path in enumerate(paths):
                 with printer.partials(path) as show:
-                    (result,) = system.run([path], lambda _, transcript: show(tidy(transcript, texts)))
+                    (result,) = system.run([sources[index]], lambda _, transcript: show(tidy(transcript, texts)))
                 printer.show(replace(_tidied(result, texts), index=index))
         else:
             written = {"json": str(json), "timestamps": str(timestamps), "details": str(details)}
             if not texts.changes_nothing:
                 written["texts"] = str(texts)
+            if channels != "mixed":
+                written["channels"] = channels
             if format != "text":
                 written["format"] = format
             kept = None if journal is None else stack.enter_context(_journal(journal, paths, system, written))
-            _whole_files(paths, system, printer, texts, kept)
+            _whole_files(sources, system, printer, texts, kept)
     if printer.failed:
         raise typer.Exit(1)
 
@@ -198,7 +213,7 @@ def _journal(path: Path, paths: list[str], system: "System[TranscriptResult]", w
 
 
 def _whole_files(
-    paths: list[str],
+    paths: Sequence[str | Selection],
     system: "System[TranscriptResult]",
     printer: TranscriptPrinter,
     texts: TextOptions,

@@ -25,6 +25,8 @@ from tritone.corpus.utterance import Listed, Place, Utterance, check_text, shown
 from tritone.errors import InputError
 from tritone.paths import stored
 
+SEGMENTS = "segments"
+
 __all__ = ["Utterance", "read_utterances"]
 
 
@@ -36,6 +38,7 @@ def read_utterances(
     data_dir: Path | None = None,
     need_text: bool = True,
     need_audio: bool = True,
+    segments: bool = False,
     min_duration_s: float = 0.0,
     max_duration_s: float = math.inf,
 ) -> list[Utterance]:
@@ -50,6 +53,8 @@ def read_utterances(
             in it are taken.
         need_text: whether an utterance without a reference is an error; else its `text` is None.
         need_audio: whether an audio file that is missing is an error; else who reads it will find out.
+        segments: whether Kaldi's `segments` beside the wav.scp is read where references are of its utterances: a line
+            `id recording start end` for each, in seconds. Who passes it reads `Utterance.source`.
         min_duration_s, max_duration_s: leave out what manifests say is shorter or longer.
 
     Raises:
@@ -74,7 +79,7 @@ def read_utterances(
     texts = {} if trans is None else _references(trans)
     seen: dict[str, Place] = {}
     utterances: list[Utterance] = []
-    for folder, (place, utterance) in _listed(wavscp, texts, manifests, data_dir):
+    for folder, (place, utterance) in _listed(wavscp, texts, manifests, data_dir, segments):
         if utterance.id in seen:
             earlier = seen[utterance.id]
             where = earlier.within if earlier.path == place.path else str(earlier)
@@ -109,12 +114,17 @@ def _listed(
     texts: Mapping[str, tuple[Place, str]],
     manifests: Sequence[Path],
     data_dir: Path | None,
+    segments: bool,
 ) -> Iterator[tuple[Path, Listed]]:
     """Every utterance with the folder that its path starts from."""
     confined = data_dir is not None
     if wavscp is not None:
         folder = wavscp.parent if data_dir is None else data_dir
-        for each in _kaldi(wavscp, read_list(wavscp), texts):
+        whole = _kaldi(wavscp, read_list(wavscp), texts)
+        parts = wavscp.with_name(SEGMENTS)
+        if segments and parts.is_file() and any(name in texts for _, name, _ in entries(parts, read_list(parts))):
+            whole = _segments(parts, whole, texts)
+        for each in whole:
             yield folder, each
     for manifest in manifests:
         folder = manifest.parent if data_dir is None else data_dir
@@ -137,6 +147,28 @@ def _kaldi(path: Path, content: str, texts: Mapping[str, tuple[Place, str]]) -> 
         if re.search(r"\.(ark|scp):\d+$", rest):
             raise InputError(f"{place}: {name!r} is in a Kaldi archive, {shown(rest)}; extract it (wav-copy) first")
         yield place, Utterance(name, Path(rest), texts[name][1] if name in texts else None)
+
+
+def _segments(path: Path, whole: Iterator[Listed], texts: Mapping[str, tuple[Place, str]]) -> Iterator[Listed]:
+    """The utterances of a `segments`, parts of the recordings of a wav.scp."""
+    recordings = {utterance.id: utterance for _, utterance in whole}
+    for place, name, rest in entries(path, read_list(path)):
+        fields = rest.split()
+        try:
+            recording, start_s, end_s = fields[0], *map(float, fields[1:])
+        except (IndexError, ValueError):
+            recording, start_s, end_s = "", 0.0, 0.0
+        if not 0 <= start_s < end_s < math.inf:
+            raise InputError(
+                f"{place}: {shown(rest)} is no 'recording start end' with seconds, the end after the start"
+            )
+        if recording not in recordings:
+            raise InputError(f"{place}: the recording {recording!r} is not in the wav.scp")
+        text = texts[name][1] if name in texts else None
+        yield (
+            place,
+            replace(recordings[recording], id=name, text=text, duration_s=end_s - start_s, span=(start_s, end_s)),
+        )
 
 
 def _references(path: Path) -> dict[str, tuple[Place, str]]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tritone.corpus.utterance import MAX_TEXT, Place
 from tritone.errors import InputError
-from tritone.paths import local, open_file
+from tritone.paths import local, open_file, plain_text
 
 MAX_LIST_MB = 256  # more than a million utterances
 MAX_TEXT_FILE = 4 * MAX_TEXT  # bytes of one reference in a file of its own
@@ -50,7 +50,7 @@ def _read(path: Path, most: int, complaint: str) -> str:
     if len(content) > most:
         raise InputError(f"{path} is {complaint}.")
     try:
-        return content.decode("utf-8-sig")
+        return plain_text(content)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}:{line}: not UTF-8 (byte 0x{content[error.start]:02x}); convert the file") from error

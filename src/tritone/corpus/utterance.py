@@ -1,9 +1,11 @@
 """An utterance as lists have it, and where in a list it stands."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tritone.audio.files import Selection
 from tritone.errors import InputError
 
 MAX_TEXT = 1_000_000  # characters of one reference, 18 hours of speech
@@ -11,12 +13,22 @@ MAX_TEXT = 1_000_000  # characters of one reference, 18 hours of speech
 
 @dataclass(frozen=True)
 class Utterance:
-    """A recording: its name, its file, what is said in it and how long it is in seconds, as far as the lists tell."""
+    """A recording: its name, its file, what is said in it and how long it is in seconds, as far as the lists tell.
+
+    `span`: the part of the file that it is, from and to, in seconds; None for all of it.
+    """
 
     id: str
     audio: Path
     text: str | None = None
     duration_s: float | None = None
+    span: tuple[float, float] | None = None
+
+    @property
+    def source(self) -> str | Selection:
+        """What is read."""
+        path = os.fspath(self.audio)
+        return path if self.span is None else Selection(path, start_s=self.span[0], end_s=self.span[1])
 
 
 @dataclass(frozen=True)

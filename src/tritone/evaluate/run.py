@@ -119,7 +119,7 @@ def _transcribe(run: "_Collector", system: System[TranscriptResult], journal: Jo
         run.concurrencies.append(system.concurrency)
         started = time.perf_counter()
         # A generator that is left by an interrupt in this loop must still give up what is in flight.
-        with closing(system.run(os.fspath(each.audio) for each in pending)) as results:
+        with closing(system.run(each.source for each in pending)) as results:
             for result in results:
                 elapsed_s = time.perf_counter() - started
                 unanswered.pop(result.index, None)

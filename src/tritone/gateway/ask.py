@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from tritone.client.parameters import request_parameters
+from tritone.errors import InputError
 from tritone.texts import TextOptions
 from tritone.transcript import Transcript
 
@@ -38,9 +40,10 @@ class Ask:
     """What a client asks of the models.
 
     `model`: "" is the gateway's own for whole recordings, or for streams. `search`: request parameters of the wire
-    contract. `details`: words with times and confidences. `texts`: how they are written. `vad`: for streams; None
-    leaves segments to the recogniser's endpoint rules. `final_model`: a model for whole recordings that writes the
-    final text of each segment, with `final_search` as its request parameters; "" is none.
+    contract; those that cannot travel are an `InputError`. `details`: words with times and confidences. `texts`: how
+    they are written. `vad`: for streams; None leaves segments to the recogniser's endpoint rules. `final_model`: a
+    model for whole recordings that writes the final text of each segment, with `final_search` as its request
+    parameters; "" is none.
     """
 
     model: str = ""
@@ -51,6 +54,13 @@ class Ask:
     vad: VadOptions | None = None
     final_model: str = ""
     final_search: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        try:
+            for each in (self.search, self.final_search):
+                request_parameters(each)
+        except ValueError as error:
+            raise InputError(str(error)) from error
 
 
 @dataclass(frozen=True, kw_only=True)

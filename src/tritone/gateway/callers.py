@@ -26,6 +26,7 @@ import yaml
 from tritone.errors import OperatorError
 from tritone.gateway.accounts import NO_LIMITS, Account, CallerLimits
 from tritone.gateway.refusal import LOG, GatewayRefusal
+from tritone.paths import plain_text
 
 if TYPE_CHECKING:
     from tritone.gateway.openid import Tokens
@@ -156,7 +157,7 @@ class _Rules:
     @classmethod
     def read(cls, file: Path) -> "_Rules":
         try:
-            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+            found = yaml.safe_load(plain_text(file.read_bytes()))
             if file.stat().st_mode & stat.S_IWOTH:
                 LOG.warning("everybody on this machine may write %s, and let themselves in: chmod o-w %s", file, file)
         except OSError as error:
@@ -165,7 +166,7 @@ class _Rules:
                 f"the file of keys {file} cannot be read: {reason}. `tritone gateway --new-key NAME` makes a "
                 "key and its entry."
             ) from error
-        except (UnicodeDecodeError, yaml.YAMLError) as error:
+        except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:  # of what is nested too deeply
             raise ValueError(f"the file of keys {file} cannot be read: {error}") from error
         try:
             return cls._made(_mapping(found, {"keys", "openid", "anybody"}, "the file"), file.parent)

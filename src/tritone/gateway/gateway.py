@@ -19,7 +19,7 @@ from tritone.gateway.refusal import GatewayRefusal
 from tritone.gateway.speech import Speech
 from tritone.gateway.tracing import Traces
 from tritone.gateway.visit import VISIT
-from tritone.proxy.tls import Certificates
+from tritone.net.tls import Certificates
 
 LOG = logging.getLogger("tritone.gateway")
 LOOK_S = 2.0

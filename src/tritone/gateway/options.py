@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 
-from tritone.proxy.options import Tls
+from tritone.net.limits import LeastRate, Tls
 
 DEFAULT_PORT = 9000
 MEGABYTE = 1 << 20
@@ -24,6 +24,11 @@ class GatewayLimits:
     max_streams: int = field(default=2048, metadata={"help": "Live streams open at once."})
     max_requests: int = field(default=256, metadata={"help": "Requests in flight at once."})
     request_s: float = field(default=600, metadata={"help": "Longest time of a request, in seconds."})
+    body_grace_s: float = field(
+        default=10, metadata={"help": "Seconds that a body which comes slower than --body-kb-s may take on top."}
+    )
+    body_kb_s: float = field(default=16, metadata={"help": "Least speed of a body, in KB a second."})
+    max_uploads: int = field(default=128, metadata={"help": "Bodies that one address may be sending at once."})
     triton_s: float = field(default=60, metadata={"help": "Longest time that Triton may take to answer, in seconds."})
     second_pass_s: float = field(
         default=10, metadata={"help": "Longest time of a segment's second pass, in seconds; then its first text stays."}
@@ -38,6 +43,10 @@ class GatewayLimits:
     @property
     def max_body_bytes(self) -> int:
         return round(self.max_body_mb * MEGABYTE)
+
+    @property
+    def body_rate(self) -> LeastRate:
+        return LeastRate(grace_s=self.body_grace_s, bytes_per_s=1024 * self.body_kb_s)
 
     @property
     def max_message_bytes(self) -> int:

@@ -9,10 +9,12 @@ model at once: it takes little memory.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+import anyio
 
 from tritone.audio.files import AudioBlocks, read_or_blocks
 from tritone.audio.waveform import Samples
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from tritone.gateway.speech import Speech
 
 AT_ONCE = 4  # pieces of one recording that the model has
+Answer = TypeVar("Answer")
 
 
 class Recording:
@@ -44,28 +47,30 @@ class Recording:
         """The finished parts; one for a short recording. Texts are as models write them."""
         info = await self._speech.model(self._ask.model, "offline")
         longest_s = min(self._speech.limits.max_audio_s, info.max_audio_s or float("inf"))
-        audio = await asyncio.to_thread(read_or_blocks, self._audio, info.sample_rate, longest_s)
+        audio = await _whole(read_or_blocks, self._audio, info.sample_rate, longest_s)
         if not isinstance(audio, AudioBlocks):
             self._count(audio.size / info.sample_rate, info)
             self.whole = await self._once(audio, info, details=self._ask.details)
             yield self.whole
             return
         try:
+            self._check_length(audio.duration_s)  # what its header claims, before any work
             async with aclosing(self._long(audio, info, longest_s)) as found:
                 async for part in found:
                     yield part
         finally:
-            await asyncio.to_thread(audio.close)
+            with anyio.CancelScope(shield=True):
+                await asyncio.to_thread(audio.close)
 
     async def _long(self, audio: AudioBlocks, info: ModelInfo, longest_s: float) -> AsyncGenerator[Transcript, None]:
         cutting = (Cutting() if info.has_details else Cutting(context_s=0.0)).within(longest_s)
         activity = await self._speech.activity(info.sample_rate)
-        cut = await asyncio.to_thread(pieces, audio, info.sample_rate, cutting=cutting, activity=activity)
+        cut = await _whole(lambda: pieces(audio, info.sample_rate, cutting=cutting, activity=activity))
         joiner = Joiner(details=self._ask.details)
         asked: dict[asyncio.Task[Transcript], Piece] = {}
         try:
             while True:
-                piece = await asyncio.to_thread(next, cut, None)
+                piece = await _whole(next, cut, None)
                 self._count(cut.audio_s, info)
                 if piece is not None:
                     task = asyncio.ensure_future(self._once(piece.samples, info, details=info.has_details))
@@ -81,16 +86,33 @@ class Recording:
         finally:
             for each in asked:
                 each.cancel()
-            await asyncio.gather(*asked, return_exceptions=True)
-            await asyncio.to_thread(cut.close)
+            with anyio.CancelScope(shield=True):
+                await asyncio.gather(*asked, return_exceptions=True)
+                await asyncio.to_thread(cut.close)
 
     async def _once(self, samples: Samples, info: ModelInfo, *, details: bool) -> Transcript:
         return await self._speech.once(samples, info.sample_rate, info.name, self._ask, self._caller, details=details)
 
     def _count(self, audio_s: float, info: ModelInfo) -> None:
         """Count audio that was read, up to so many seconds from the start."""
+        self._check_length(audio_s)
+        self._speech.heard(audio_s - self._counted_s, info.name, self._caller)
+        self._counted_s = audio_s
+
+    def _check_length(self, audio_s: float) -> None:
         longest_s = self._speech.limits.max_audio_s
         if audio_s > longest_s:
             raise AudioError(f"the recording has more than {longest_s:g} s of audio, the longest one; send it in parts")
-        self._speech.heard(audio_s - self._counted_s, info.name, self._caller)
-        self._counted_s = audio_s
+
+
+async def _whole(work: Callable[..., Answer], *args: object) -> Answer:
+    """What a thread makes of it. Who is cancelled waits for the thread, whose step is short, and may close after it."""
+    step = asyncio.ensure_future(asyncio.to_thread(work, *args))
+    try:
+        return await asyncio.shield(step)
+    except asyncio.CancelledError:
+        with anyio.CancelScope(shield=True):
+            await asyncio.wait((step,))
+        if not step.cancelled() and step.exception() is None and isinstance(found := step.result(), AudioBlocks):
+            found.close()
+        raise

@@ -6,8 +6,10 @@ Every door words an error in its own protocol, and takes these four values for i
 they are; about Triton and its operator's mistakes it learns no more than what it can do, and the log has the rest.
 """
 
+import errno
 import logging
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from tritone.errors import (
     TritoneError,
 )
 from tritone.gateway.visit import VISIT
-from tritone.proxy.refusal import retry_hints
+from tritone.net.refusal import retry_hints
 
 LOG = logging.getLogger("tritone.gateway")
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
@@ -52,17 +54,24 @@ CODES = {
     429: "rate_limited",
     500: "internal_error",
     503: "overloaded",
+    507: "disk_full",
 }
+FULL = (errno.ENOSPC, errno.EDQUOT)
+FULL_AGAIN_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
 class ErrorAnswer:
-    """What a client is told. `retry_after_s`: when to try again; None: not unchanged, or nobody knows when."""
+    """What a client is told.
+
+    `retry_after_s`: when to try again; None: not unchanged, or nobody knows when. `param`: the field that is wrong.
+    """
 
     status: int
     code: str
     message: str
     retry_after_s: float | None = None
+    param: str | None = None
 
     @property
     def headers(self) -> dict[str, str]:
@@ -70,9 +79,16 @@ class ErrorAnswer:
         return retry_hints(self.retry_after_s)
 
     @property
-    def body(self) -> dict[str, dict[str, str]]:
-        """The JSON of the gateway's own doors."""
-        return {"error": {"code": self.code, "message": self.message}}
+    def kind(self) -> str:
+        """OpenAI's `type` of errors with this status."""
+        if self.status == 429:
+            return "rate_limit_error"
+        return "server_error" if self.status >= 500 else "invalid_request_error"
+
+    @property
+    def body(self) -> dict[str, dict[str, str | None]]:
+        """The JSON of every error by HTTP: the fields of OpenAI, which are those of the gateway's own doors, too."""
+        return {"error": {"message": self.message, "type": self.kind, "param": self.param, "code": self.code}}
 
 
 @contextmanager
@@ -106,7 +122,17 @@ def _answer(error: BaseException) -> ErrorAnswer:
     if isinstance(error, InputError):
         code = "invalid_audio" if isinstance(error, AudioError) else "invalid_request"
         code = "invalid_stream" if isinstance(error, StreamError) else code
-        return ErrorAnswer(status=400, code=code, message=ADDRESS.sub("", str(error)))
+        param = getattr(error, "param", None)
+        return ErrorAnswer(status=400, code=code, message=ADDRESS.sub("", str(error)), param=param)
+    if isinstance(error, OSError) and error.errno in FULL:
+        LOG.error(
+            "%s: recordings are kept in %s while they are recognised; free some space there, or have TMPDIR name "
+            "another folder",
+            error,
+            tempfile.gettempdir(),
+        )
+        message = "the gateway's disk has no room for this recording now; try again later, or send a shorter one"
+        return ErrorAnswer(status=507, code=CODES[507], message=message, retry_after_s=FULL_AGAIN_S)
     LOG.log(logging.WARNING if isinstance(error, RetryError) else logging.ERROR, "%s", error, exc_info=_trace(error))
     if isinstance(error, RetryError):
         status, code, message = _now(error)

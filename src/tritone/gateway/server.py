@@ -26,7 +26,7 @@ try:
 
     from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.doors import all_doors
-    from tritone.gateway.keepalive import ClientProtocol
+    from tritone.gateway.keepalive import ClientProtocol, HeadProtocol
 except ImportError as error:
     raise MissingDependencyError(
         f"the gateway needs packages that are not installed ({error.name}): pip install 'tritone[gateway]'"
@@ -210,7 +210,7 @@ class GatewayServer:
         limits, certificates = self.options.limits, self.gateway.certificates
         return uvicorn.Config(
             app,
-            http="httptools",
+            http=HeadProtocol,
             ws=ClientProtocol,
             lifespan="on" if lifespan else "off",
             log_config=None,

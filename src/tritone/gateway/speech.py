@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from tritone.audio.files import check_sample_rate
 from tritone.audio.waveform import Samples
 from tritone.client.async_client import AsyncClient
 from tritone.client.async_stream import AsyncActivityStream, AsyncClientStream
 from tritone.client.models import Kind, ModelInfo
-from tritone.errors import InputError
+from tritone.errors import AudioError, InputError
 from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, VadOptions
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
@@ -159,6 +160,10 @@ class Speech:
             AudioError: no audio has that rate.
             TritoneError: the server cannot be asked.
         """
+        try:
+            check_sample_rate(sample_rate)
+        except ValueError as error:
+            raise AudioError(str(error)) from error
         if len(self._lives) >= self.limits.max_streams:
             message = f"{len(self._lives)} streams are open here, the most there may be; try again later"
             raise GatewayRefusal(503, message, 1.0)

@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 ACCESS = logging.getLogger("tritone.gateway.access")
 MAX_PATH = 200  # characters of it in the log
-LEFT = 499  # of a gRPC call that its client has cancelled, or whose connection is gone; no error
+LEFT = 499  # of a request or gRPC call that its client has left, or whose connection is gone; no error
 UNCOUNTED = ("/health/", "/metrics")
 AWAY = {429: 1013, 502: 1013, 503: 1013, 504: 1013, 500: 1011}  # "try again later", "internal error" of RFC 6455
 
@@ -49,6 +50,7 @@ class Visits:
         self._gateway = gateway
         self._limits = gateway.options.limits
         self._in_flight = 0
+        self._uploads: Counter[str] = Counter()  # bodies that are not whole, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan" or scope["path"].startswith(UNCOUNTED):
@@ -103,28 +105,82 @@ class Visits:
         limits = self._limits
         if self._in_flight >= limits.max_requests:
             raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
-        declared = Headers(scope=scope).get("content-length", "0")
+        headers = Headers(scope=scope)
+        declared = headers.get("content-length", "0")
         if declared.isdigit() and int(declared) > limits.max_body_bytes:
             raise self._too_large()
-        counted = 0
+        address = (scope.get("client") or ("",))[0]
+        counted, begun = 0, time.monotonic()
+        is_answered, is_given = False, False
+        gone = asyncio.Event()
+        watching: list[asyncio.Task[None]] = []
+        whole = declared == "0" and "transfer-encoding" not in headers  # there is no body
+        if not whole and self._uploads[address] >= limits.max_uploads:
+            raise GatewayRefusal(
+                503, f"{self._uploads[address]} bodies are coming from {address}, the most there may be", 1.0
+            )
+
+        async def watch() -> None:
+            """Cancel the work for a client that goes before its answer is whole."""
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            gone.set()
+            if not is_answered:
+                scope_of_work.cancel()
+
+        async def answering(message: Message) -> None:
+            nonlocal is_answered
+            is_answered = is_answered or (
+                message["type"] == "http.response.body" and not message.get("more_body", False)
+            )
+            await send(message)
 
         async def counting() -> Message:
-            nonlocal counted
-            message = await receive()
+            nonlocal counted, whole, is_given
+            if whole:  # what comes now is that the client goes
+                if not is_given:  # nor was there a body
+                    is_given = True
+                    return {"type": "http.request", "body": b"", "more_body": False}
+                await gone.wait()
+                return {"type": "http.disconnect"}
+            left_s = begun + limits.body_rate.allowed_s(counted) - time.monotonic()
+            try:
+                message = await asyncio.wait_for(receive(), max(0.0, left_s))
+            except TimeoutError as error:
+                told = limits.body_rate.broken("the body", counted, time.monotonic() - begun)
+                raise GatewayRefusal(408, told) from error
             counted += len(message.get("body", b""))
             if counted > limits.max_body_bytes:
                 raise self._too_large()
+            if not message.get("more_body", False):
+                whole = is_given = True
+                self._uploaded(address)
+                watching.append(asyncio.ensure_future(watch()))
             return message
 
         self._in_flight += 1
+        self._uploads[address] += not whole
         try:
-            with anyio.fail_after(limits.request_s):
-                await self._app(scope, counting, send)
+            with anyio.fail_after(limits.request_s) as scope_of_work:
+                if whole:
+                    watching.append(asyncio.ensure_future(watch()))
+                await self._app(scope, counting, answering)
+            if gone.is_set() and not is_answered and (visit := VISIT.get()) is not None:
+                visit.status = LEFT
         except TimeoutError as error:
             message = f"the request took more than {limits.request_s:g} s, the longest time; send less at once"
             raise GatewayRefusal(408, message) from error
         finally:
+            for task in watching:
+                task.cancel()
             self._in_flight -= 1
+            if not whole:
+                self._uploaded(address)
+
+    def _uploaded(self, address: str) -> None:
+        self._uploads[address] -= 1
+        if not self._uploads[address]:
+            del self._uploads[address]
 
     async def _socket(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Close a connection on which nothing has come for too long."""

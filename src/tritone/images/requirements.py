@@ -12,6 +12,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from tritone.errors import InputError
+from tritone.paths import plain_text
 
 MAX_BYTES = 1 << 20  # of a list of packages
 MAX_FILES = 32  # that lists may include
@@ -109,7 +110,7 @@ def _lines(path: Path) -> Iterator[tuple[int, str]]:
     if len(data) > MAX_BYTES:
         raise InputError(f"{path} has {len(data)} bytes, a list of packages at most {MAX_BYTES}")
     try:
-        text = data.decode("utf-8-sig")
+        text = plain_text(data)
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is not UTF-8: {error}") from error
     begun = ""

@@ -5,7 +5,6 @@
 Pieces of several recordings, and short recordings among them, are all the same to the model, so its batches are full.
 """
 
-import os
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterable
@@ -16,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tritone.audio.files import AudioBlocks, read_or_blocks
-from tritone.audio.inputs import AudioInput, load_samples, narrow
+from tritone.audio.inputs import AudioInput, is_file, load_samples, narrow
 from tritone.audio.read_ahead import Recording
 from tritone.audio.waveform import Samples
 from tritone.errors import TritoneError
@@ -202,7 +201,7 @@ def read(
 
     Raises: as `audio.inputs.load`.
     """
-    if longest_s is None or longest_s < LEAST_PIECE_S or not isinstance(item, str | os.PathLike):
+    if longest_s is None or longest_s < LEAST_PIECE_S or not is_file(item):
         return load_samples(item, sample_rate, wanted, pcm=pcm)
     found = read_or_blocks(item, wanted, longest_s, pcm=pcm is not False)
     return found if isinstance(found, AudioBlocks) else narrow(found, wanted, pcm=pcm)

@@ -99,7 +99,7 @@ def pieces(
 
 
 def _array_blocks(array: Any, sample_rate: int, rate: int | None) -> Iterator[Samples]:
-    samples, own = mono(array), sample_rate if rate is None else rate
+    samples, own = mono(array, whole=True), sample_rate if rate is None else rate
     resampler = StreamResampler(own, sample_rate)
     for start in range(0, len(samples), BLOCK):
         block = samples[start : start + BLOCK]

@@ -3,7 +3,6 @@
 ["a.wav", array, ...]  ->  batches of waveforms  ->  Result, Result, ...
 """
 
-import os
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import ExitStack, closing
@@ -11,7 +10,7 @@ from functools import partial
 from typing import Any
 
 from tritone.audio.files import AudioBlocks, check_sample_rate, read_or_blocks
-from tritone.audio.inputs import AudioInput, load
+from tritone.audio.inputs import AudioInput, is_file, load
 from tritone.audio.read_ahead import Recording, read_ahead
 from tritone.audio.waveform import Waveform, widened
 from tritone.errors import TritoneError
@@ -78,7 +77,7 @@ class Sources:
     def _open(self, source: AudioInput, sample_rate: int | None) -> Waveform | AudioBlocks:
         if self.max_audio_s < LEAST_PIECE_S:
             return self.read(source, sample_rate)
-        if isinstance(source, str | os.PathLike):
+        if is_file(source):
             found = read_or_blocks(source, self.sample_rate, self.max_audio_s, pcm=False)
             return found if isinstance(found, AudioBlocks) else widened(found)
         return load(source, sample_rate, self.sample_rate, check=True)

@@ -6,9 +6,9 @@ Requests cost what their audio costs, so a limit on requests would be too low fo
 import time
 from dataclasses import dataclass, field
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BUSY, RefusedError
 from tritone.proxy.checks import ModelFacts
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import BUSY, RefusedError
 
 HINT_S = (0.1, 30.0)  # shortest and longest advice to wait
 FORGET = 0.8  # of the old estimate of speed, with each window

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BAD_REQUEST, LOCKED, TOO_LARGE, RefusedError
 from tritone.proxy.inference import Inference, TensorHead
-from tritone.proxy.options import Limits
 from tritone.proxy.protobuf_message import ITEM_SIZES
-from tritone.proxy.refusal import BAD_REQUEST, LOCKED, TOO_LARGE, RefusedError
 
 MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+@=:,-]{0,254}")
 VERSION = re.compile(r"[0-9]{0,18}")

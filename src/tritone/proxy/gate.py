@@ -12,14 +12,15 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tritone.net.connections import Connections
+from tritone.net.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
+from tritone.net.waits import Waits
 from tritone.proxy.admission import Admission
 from tritone.proxy.checks import ModelFacts, check_classification, check_inference
-from tritone.proxy.connections import Connections
 from tritone.proxy.inference import Inference
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream, Streams
-from tritone.proxy.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
 
 # serving: all is taken. leaving: not ready, so balancers send nothing new, but what comes is taken all the same.
 # draining: not ready, new requests and streams are refused. Open streams go on in all of them.
@@ -40,6 +41,10 @@ class Passage:
     deadline: float  # of time.monotonic()
     over: bool = field(default=False)
     given_up: bool = field(default=False)  # nobody waits for the answer
+
+    def encoded(self) -> Any:
+        """The request as Triton gets it, under our name of its stream."""
+        return self.inference.encoded(None if self.stream is None else self.stream.upstream_id)
 
     def remaining_s(self) -> float:
         return self.deadline - time.monotonic()
@@ -76,6 +81,7 @@ class Gate:
         self.connections = connections
         self.admission = Admission(options.limits, options.retry_after_s)
         self.streams = Streams(options.limits, options.retry_after_s, release)
+        self.waits = Waits(options.limits, connections, options.retry_after_s)
         self.state = "serving"  # of STATES
         self.not_ready: str | None = None  # why
         self.buffered_bytes = 0
@@ -210,7 +216,7 @@ class Gate:
             RefusedError: all bodies together are too large.
         """
         self.buffered_bytes += num_bytes
-        if self.buffered_bytes > self.options.limits.max_buffered_bytes:
+        if num_bytes > 0 and self.buffered_bytes > self.options.limits.max_buffered_bytes:
             raise RefusedError(
                 BUSY,
                 f"{self.buffered_bytes >> 20} MB of requests are being received, the most that are taken. Try again.",
@@ -220,6 +226,7 @@ class Gate:
     def tick(self) -> None:
         """What must happen now and then."""
         self.connections.sweep()
+        self.waits.expire()
         self.streams.expire(self.connections.is_open)
         self._changed.set()
 
@@ -239,7 +246,8 @@ class Gate:
             "open_streams": len(self.streams),
             "connections": self.connections.open,
             "connections_limit": self.connections.limit,
-            "buffered_bytes": self.buffered_bytes,
+            "buffered_bytes": self.buffered_bytes + self.connections.held_bytes,
+            "calls_waiting": self.waits.count,
             "ready": int(self.why_not_ready is None),
             "draining": int(self.state != "serving"),
         }

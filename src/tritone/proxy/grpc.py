@@ -9,21 +9,19 @@ import re
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import lru_cache
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
-from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
+from tritone.net.connections import Peer, peer_of
+from tritone.net.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
+from tritone.net.waits import Wait
 from tritone.proxy.checks import check_name, outward
-from tritone.proxy.connections import Peer, as_peer
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.options import ProxyOptions
 from tritone.proxy.owners import Owner, Stream
-from tritone.proxy.protobuf_message import plain, read_inference
-from tritone.proxy.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
+from tritone.proxy.protobuf_message import plain, read_inference, understood, unpacked_size
 
 SERVICE = "/inference.GRPCInferenceService/"
 HEALTH_CHECK = "/grpc.health.v1.Health/Check"
@@ -48,7 +46,10 @@ LOCKED_CALLS = {
     "LogSettings": "logging",
 }
 ERROR_MESSAGE = b"\x0a"  # a ModelStreamInferResponse that begins so is an error
+LARGE_PACKED = 1 << 10  # bytes of a message whose unpacking may take some milliseconds
+MOST_PENDING = 1 << 20
 GOODBYE_TIMEOUT_S = 5.0
+READY_TIMEOUT_S = 5.0
 STOP_GRACE_S = 1.0
 # A call that its client breaks off looks like one that it ends until gRPC cancels it, which on a busy machine is after
 # Triton has answered its end.
@@ -85,13 +86,23 @@ class GrpcUpstream:
             await self._channel.wait_for_state_change(state)
             state = self._channel.get_state()
 
-    async def call(self, name: str, message: bytes, *, timeout_s: float | None, with_key: bool = False) -> bytes:
+    async def is_ready(self, *, wait: bool = False) -> bool:
+        """Whether Triton says that it is ready. `wait`: for a connection, if there is none."""
+        try:
+            answer = await self.call("ServerReady", b"", timeout_s=READY_TIMEOUT_S, wait=wait)
+        except grpc.RpcError:
+            return False
+        return bool(pb.ServerReadyResponse.FromString(answer).ready)
+
+    async def call(
+        self, name: str, message: bytes, *, timeout_s: float | None, with_key: bool = False, wait: bool = False
+    ) -> bytes:
         """Make a call that has one answer. If the caller is cancelled, so is the call."""
         method = self._calls.get(name)
         if method is None:
             method = self._calls[name] = self._channel.unary_unary(SERVICE + name)
         metadata = tuple(self._key.items()) if with_key else None
-        return await method(message, timeout=timeout_s, metadata=metadata)
+        return await method(message, timeout=timeout_s, metadata=metadata, wait_for_ready=wait or None)
 
     def end(self, stream: Stream) -> None:
         """End a stream whose client does not, in the background."""
@@ -135,9 +146,11 @@ class GrpcSide(grpc.GenericRpcHandler):
                 ("grpc.keepalive_timeout_ms", 10_000),
                 ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
                 ("grpc.max_concurrent_streams", 1024),  # of one connection
+                # Calls that came faster than Python has looked at them; beyond gRPC ends anybody's, at random.
+                ("grpc.server.max_pending_requests", MOST_PENDING),
+                ("grpc.server.max_pending_requests_hard_limit", MOST_PENDING),
                 ("grpc.so_reuseport", 0),  # a second server on the port is an error
             ],
-            maximum_concurrent_rpcs=2 * limits.max_requests,
         )
         self._server.add_generic_rpc_handlers((self,))
         address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
@@ -165,36 +178,69 @@ class GrpcSide(grpc.GenericRpcHandler):
         if name == "ModelStreamInfer":
             return grpc.stream_stream_rpc_method_handler(self._stream_infer)
 
-        async def unary(message: bytes, context: Context) -> bytes:
-            return await self._unary(name, metadata, message, context)
+        # The client sends one message. As a stream of them the call is seen when it begins, not when that is whole.
+        async def unary(requests: AsyncIterator[bytes], context: Context) -> bytes:
+            return await self._unary(name, metadata, context)
 
-        return grpc.unary_unary_rpc_method_handler(unary)
+        return grpc.stream_unary_rpc_method_handler(unary)
 
-    async def _unary(self, name: str, metadata: Metadata, message: bytes, context: Context) -> bytes:
+    async def _unary(self, name: str, metadata: Metadata, context: Context) -> bytes:
         gate, peer = self._gate, peer_of(context)
         outcome = "cancelled"
-        gate.connections.begin(peer)
+        begun = False
         try:
             self._require_family(peer)
+            message = await self._message(context, peer)
+            gate.connections.begin(peer)
+            begun = True
             if name == "ModelInfer":
                 answer = await self._infer(metadata, message, context, peer)
             else:
-                answer = await self._other(name, metadata, plain(message, gate.options.limits))
+                with self._buffered(message):
+                    answer = await self._other(name, metadata, await self._plain(message))
             outcome = "ok"
             return answer
         except Exception as error:
             outcome = error.reason.name if isinstance(error, RefusedError) else "failed"
             await _abort(context, error, gate.options)
         finally:
-            gate.connections.end(peer)
+            if begun:
+                gate.connections.end(peer)
             gate.outcomes["grpc", outcome] += 1
         raise AssertionError  # _abort has raised
 
+    async def _message(self, context: Context, peer: Peer) -> bytes:
+        """The message of a call that has one.
+
+        Raises:
+            RefusedError: it does not come, or too slowly.
+        """
+        wait = self._gate.waits.enter(peer)
+        reading = asyncio.ensure_future(context.read())
+        try:
+            await asyncio.wait((reading, wait.over), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._gate.waits.leave(wait)
+            reading.add_done_callback(_looked_at)
+        if not reading.done():
+            raise wait.over.result()
+        message = reading.result()
+        if message is grpc.aio.EOF:
+            raise RefusedError(BAD_REQUEST, "the call has no message")
+        self._gate.connections.received_message(peer, len(message))
+        return bytes(message)
+
+    async def _plain(self, message: bytes) -> bytes:
+        """The message, unpacked where it is packed; a large one beside the loop."""
+        if len(message) < LARGE_PACKED:
+            return plain(message, self._gate.options.limits)
+        return await asyncio.to_thread(plain, message, self._gate.options.limits)
+
     async def _infer(self, metadata: Metadata, message: bytes, context: Context, peer: Peer) -> bytes:
         gate = self._gate
-        message = plain(message, gate.options.limits)
-        inference = read_inference(message, gate.options.limits)
         with self._buffered(message):
+            message = await self._plain(message)
+            inference = read_inference(message, gate.options.limits)
             passage = await gate.enter(
                 inference,
                 Owner.of(metadata, peer, connected=True),
@@ -202,29 +248,24 @@ class GrpcSide(grpc.GenericRpcHandler):
                 timeout_s=context.time_remaining(),
             )
             try:
-                return await gate.carry(passage, self._ask(passage, message))
+                return await gate.carry(passage, self._ask(passage))
             except grpc.aio.AioRpcError as error:
                 raise _UpstreamError(error, gate.options, passage) from error
 
-    async def _ask(self, passage: Passage, message: bytes) -> bytes:
-        if passage.stream is not None:
-            message = passage.inference.renamed(passage.stream.upstream_id)
-        return await self._upstream.call("ModelInfer", message, timeout_s=None)
+    async def _ask(self, passage: Passage) -> bytes:
+        return await self._upstream.call("ModelInfer", passage.encoded(), timeout_s=None)
 
     async def _other(self, name: str, metadata: Metadata, message: bytes) -> bytes:
         gate = self._gate
         if name == "ServerLive":
             return _bytes(pb.ServerLiveResponse(live=True))
         if name in ("ServerReady", HEALTH_CHECK):
-            ready = gate.why_not_ready is None and await self._is_ready()
+            ready = gate.why_not_ready is None and await self._upstream.is_ready()
             if name == HEALTH_CHECK:
                 return SERVING if ready else NOT_SERVING
             return _bytes(pb.ServerReadyResponse(ready=ready))
         if name in OF_MODELS:
-            try:
-                asked = OF_MODELS[name].FromString(message)
-            except DecodeError as error:
-                raise RefusedError(BAD_REQUEST, f"the message is no {name}Request") from error
+            asked = understood(OF_MODELS[name], message)
             if asked.name or name != "ModelStatistics":  # which are of all models then
                 check_name(asked.name, asked.version)
             if name == "ModelReady" and gate.why_not_ready is not None:
@@ -236,34 +277,47 @@ class GrpcSide(grpc.GenericRpcHandler):
         elif name not in OPEN:
             raise RefusedError(NOT_PASSED, f"{name[:200]!r} is not served here")
         limit = gate.options.limits.request_s
+        message = _bytes(understood(getattr(pb, f"{name}Request"), message))
         return await self._upstream.call(name, message, timeout_s=limit, with_key=name in LOCKED_CALLS)
-
-    async def _is_ready(self) -> bool:
-        try:
-            answer = await self._upstream.call("ServerReady", b"", timeout_s=5)
-        except grpc.RpcError:
-            return False
-        return bool(pb.ServerReadyResponse.FromString(answer).ready)
 
     async def _stream_infer(self, requests: AsyncIterator[bytes], context: Context) -> None:
         gate, peer = self._gate, peer_of(context)
         metadata = _texts(context.invocation_metadata())
         gate.connections.begin(peer)
         upstream = self._upstream.stream_infer(timeout=context.time_remaining())
-        relay = None
+        relay, wait = None, gate.waits.enter(peer, patient=True)
+        gate.connections.receive(peer)
         try:
             self._require_family(peer)
             relay = _Relay(
                 gate, upstream, context, Owner.of(metadata, peer, connected=True), self._may_share_memory(metadata)
             )
-            await relay.run(requests)
+            running = asyncio.ensure_future(relay.run(self._messages(requests, peer, wait)))
+            try:
+                await asyncio.wait((running, wait.over), return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                if not running.done():
+                    running.cancel()
+                    await asyncio.wait((running,))
+                running.add_done_callback(_looked_at)
+            if wait.over.done():
+                raise wait.over.result()
+            running.result()
         except Exception as error:
             await _abort(context, error, gate.options)
         finally:
             upstream.cancel()
             if relay is not None:
                 relay.close()
+            gate.waits.leave(wait)
+            gate.connections.receive_end(peer)
             gate.connections.end(peer)
+
+    async def _messages(self, requests: AsyncIterator[bytes], peer: Peer, wait: Wait) -> AsyncIterator[bytes]:
+        async for message in requests:
+            self._gate.waits.leave(wait)
+            self._gate.connections.received_message(peer, len(message))
+            yield message
 
     def _require_family(self, peer: Peer) -> None:
         if self._gate.connections.is_foreign(peer):
@@ -274,11 +328,13 @@ class GrpcSide(grpc.GenericRpcHandler):
 
     @contextmanager
     def _buffered(self, message: bytes) -> Iterator[None]:
-        self._gate.buffer(len(message))
+        """Count a message as buffered, and what it takes unpacked."""
+        size = unpacked_size(message, self._gate.options.limits)
         try:
+            self._gate.buffer(size)
             yield
         finally:
-            self._gate.buffer(-len(message))
+            self._gate.buffer(-size)
 
 
 class _Relay:
@@ -347,7 +403,6 @@ class _Relay:
                 await self._write(response)
             return
         if passage.stream is not None:
-            message = inference.renamed(passage.stream.upstream_id)
             self._streams = {each for each in self._streams if each.busy or not each.ending} | {passage.stream}
         if passage.facts.decoupled:  # any number of answers
             self._gate.leave(passage, failed=False)
@@ -355,7 +410,7 @@ class _Relay:
             self._waiting.append(passage)
             if "timeout" in inference.parameters:
                 asyncio.get_running_loop().call_later(passage.remaining_s(), self._expire, passage)
-        await self._upstream.write(message)
+        await self._upstream.write(passage.encoded())
 
     async def _answer(self, response: bytes) -> None:
         failed = response.startswith(ERROR_MESSAGE)
@@ -401,6 +456,12 @@ class _UpstreamError(Exception):
         self.hints = retry_hints(options.retry_after_s if busy else None)
 
 
+def _looked_at(task: "asyncio.Future[Any]") -> None:
+    """Take note of a task's error, of which asyncio complains else."""
+    if not task.cancelled():
+        task.exception()
+
+
 async def _abort(context: Context, error: Exception, options: ProxyOptions) -> None:
     """End a call with an error; always raises."""
     if isinstance(error, grpc.aio.AbortError):
@@ -423,18 +484,6 @@ def _stream_error(message: str, request_id: str) -> bytes:
 
 def _texts(metadata: Any) -> dict[str, str]:
     return {key: value for key, value in metadata or () if isinstance(value, str)}
-
-
-def peer_of(context: Context) -> Peer:
-    """Host and port of a call's client."""
-    return _as_peer(context.peer())
-
-
-@lru_cache(maxsize=4096)
-def _as_peer(text: str) -> Peer:
-    # ipv4:127.0.0.1:50051, ipv6:%5B::1%5D:50051
-    host, _, port = unquote(text).partition(":")[2].rpartition(":")
-    return as_peer((host.strip("[]"), port if port.isdigit() else 0))
 
 
 def _bytes(message: Any) -> bytes:

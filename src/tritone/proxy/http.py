@@ -8,18 +8,18 @@ import json
 import re
 import ssl
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
 
+from tritone.net.connections import as_peer
+from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
-from tritone.proxy.connections import as_peer
 from tritone.proxy.gate import Gate, Passage
-from tritone.proxy.json_body import read_inference, read_json, unpacked
+from tritone.proxy.json_body import most_unpacked, read_inference, read_json, unpacked, write_json
 from tritone.proxy.owners import Owner
-from tritone.proxy.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
@@ -48,8 +48,9 @@ LOCKED = {
 class HttpSide:
     """A server for HTTP clients, in a running event loop."""
 
-    def __init__(self, gate: Gate, upstream: HttpUpstream) -> None:
+    def __init__(self, gate: Gate, upstream: HttpUpstream, grpc_is_ready: Callable[[], Awaitable[bool]]) -> None:
         self._gate = gate
+        self._grpc_is_ready = grpc_is_ready
         self._upstream = upstream
         self._listener: asyncio.Server | None = None
         self._web: web.Server | None = None
@@ -108,7 +109,8 @@ class HttpSide:
         return response
 
     async def _answer(self, request: web.BaseRequest, peer: tuple[str, int]) -> web.Response:
-        method, path = request.method, request.raw_path
+        # What is behind a question mark means nothing to Triton, and nothing that was not checked is sent on.
+        method, path = request.method, request.raw_path.partition("?")[0]
         if path == "/v2/health/live" and method == "GET":
             return web.Response(headers=WHO)
         if path == "/v2/health/ready" and method == "GET":
@@ -131,7 +133,7 @@ class HttpSide:
                 raise RefusedError(DOWN, f"not ready: {self._gate.why_not_ready}", self._gate.options.drain_hint_s)
         async with self._body(request) as body:
             if body:
-                read_json(body, self._gate.options.limits)
+                body = write_json(read_json(body, self._gate.options.limits))
                 headers["Content-Type"] = "application/json"
             return _passed(await self._upstream.request(method, path, headers, body))
 
@@ -141,7 +143,10 @@ class HttpSide:
             raise RefusedError(DOWN, f"not ready: {why}", self._gate.options.drain_hint_s)
         try:
             asked = self._upstream.request("GET", "/v2/health/ready", {})
-            return _passed(await asyncio.wait_for(asked, READY_TIMEOUT_S))
+            answer = await asyncio.wait_for(asked, READY_TIMEOUT_S)
+            if answer.status == 200 and not await self._grpc_is_ready():
+                raise RefusedError(DOWN, "not ready: gRPC does not get through", self._gate.options.retry_after_s)
+            return _passed(answer)
         except TimeoutError as error:
             raise RefusedError(DOWN, "not ready: Triton does not answer", self._gate.options.retry_after_s) from error
 
@@ -168,9 +173,9 @@ class HttpSide:
 
     async def _ask(self, request: web.BaseRequest, passage: Passage, body: bytes, header_length: int | None) -> Answer:
         inference = passage.inference
-        if passage.stream is not None:
-            body, length = inference.renamed(passage.stream.upstream_id)
-            header_length = None if header_length is None else length
+        size = len(body) if header_length is None else header_length
+        body, length = passage.encoded() if size <= LARGE else await asyncio.to_thread(passage.encoded)
+        header_length = None if header_length is None else length
         headers = {"Content-Type": "application/octet-stream" if header_length is not None else "application/json"}
         if header_length is not None:
             headers[HEADER_LENGTH] = str(header_length)
@@ -199,7 +204,7 @@ class HttpSide:
                 if content.is_eof():  # all of it is here
                     part = content.read_nowait(-1)
                 else:
-                    left_s = begun + limits.body_grace_s + counted / limits.min_body_bytes_per_s - time.monotonic()
+                    left_s = begun + limits.body_rate.allowed_s(counted) - time.monotonic()
                     part = await asyncio.wait_for(content.readany(), left_s)
                 counted += len(part)
                 self._gate.buffer(len(part))
@@ -209,16 +214,16 @@ class HttpSide:
             body = parts[0] if len(parts) == 1 else b"".join(parts)
             encoding = request.headers.get("Content-Encoding", "").strip().lower()
             if encoding not in ("", "identity"):
-                body = await asyncio.to_thread(unpacked, body, encoding, limits.max_body_bytes)
-                counted += len(body)
-                self._gate.buffer(len(body))
+                binary = HEADER_LENGTH in request.headers
+                most = limits.max_body_bytes if binary else min(limits.max_json_bytes, limits.max_body_bytes)
+                reserved = most_unpacked(len(body), most)  # before it is there
+                counted += reserved
+                self._gate.buffer(reserved)
+                body = await asyncio.to_thread(unpacked, body, encoding, most)
             yield body
         except TimeoutError as error:
-            raise RefusedError(
-                TOO_SLOW,
-                f"only {counted} bytes of the body came in {time.monotonic() - begun:.0f} s; it must come faster than "
-                f"{limits.min_body_bytes_per_s} bytes a second",
-            ) from error
+            told = limits.body_rate.broken("the body", counted, time.monotonic() - begun)
+            raise RefusedError(TOO_SLOW, told) from error
         except web.RequestPayloadError as error:
             raise RefusedError(BAD_REQUEST, f"the body is damaged: {str(error)[:200]}") from error
         finally:

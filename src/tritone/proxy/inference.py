@@ -23,7 +23,11 @@ class TensorHead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inference:
-    """One request. `renamed(id)` is the request as bytes with another sequence id."""
+    """One request.
+
+    `encoded(id)` is what was read as bytes, written anew, with another sequence id unless it is None. Nothing else may
+    be sent on: another reader may find more in the bytes that came than the checks have seen.
+    """
 
     model: str
     version: str = ""
@@ -31,7 +35,7 @@ class Inference:
     parameters: Mapping[str, Any] = field(default_factory=dict)
     inputs: Sequence[TensorHead] = ()
     outputs: Sequence[TensorHead] = ()
-    renamed: Callable[[StreamId], Any]
+    encoded: Callable[[StreamId | None], Any]
 
     @property
     def stream(self) -> StreamId | None:

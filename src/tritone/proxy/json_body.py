@@ -1,22 +1,53 @@
-"""The body of an HTTP request: unpacked within a limit, its JSON read strictly.
+"""The body of an HTTP request: unpacked within a limit, its JSON read strictly, and written again.
 
 What Triton reads otherwise than a check does would pass the check: Triton's parser takes the first of two equal keys,
-Python's the last. So a body is either plain, or refused.
+Python's the last. So a body is either plain, or refused, and what is sent on is written of what was read.
+
+A list of numbers and strings alone, which is what tensor data is, stays text: as objects it would take many times its
+size. The grammar is that of RFC 8259, with NaN and Infinity, which Triton takes. No pattern here can go back over
+what it has matched, so that time and memory grow with the size of a body and no faster.
 """
 
+import codecs
 import json
 import re
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 from tritone.proxy.inference import Inference, StreamId, TensorHead
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 
 WINDOWS = {"gzip": 31, "deflate": 15}  # arguments of zlib
-STRINGS = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+MOST_UNPACKED = 1032  # bytes that a byte of deflate can become
+
+SPACE = rb"[ \t\n\r]*+"
+_PAIR = rb"[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"  # of surrogates
+_ESCAPE = rb"\\(?:[\"\\/bfnrt]|u(?:(?!0000|[dD][89a-fA-F])[0-9a-fA-F]{4}|" + _PAIR + rb"))"  # not of NUL
+STRING = rb'"(?:[^"\\\x00-\x1f]++|' + _ESCAPE + rb')*+"'
+NUMBER = rb"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+CONSTANT = rb"NaN|-?Infinity"
+SCALAR = rb"(?:" + STRING + rb"|" + CONSTANT + rb"|" + NUMBER + rb"|true|false|null)"
+LIST = rb"\[" + SPACE + rb"(?:" + SCALAR + SPACE + rb"(?:," + SPACE + SCALAR + SPACE + rb")*+)?+\]"
+TOKEN = re.compile(
+    SPACE + rb"(?:(?P<list>" + LIST + rb")|(?P<constant>" + CONSTANT + rb")|(?P<scalar>" + SCALAR + rb")"
+    rb"|(?P<open>[\[{])|(?P<close>[\]}])|(?P<mark>[:,]))"
+)
+REST = re.compile(SPACE)
+ANY_STRING = re.compile(SPACE + rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
+PLAIN_BYTES = 64 << 10  # of lists that are read into objects; the rest stays text
+FREE_TOKENS, BYTES_PER_TOKEN = 4096, 32  # a token becomes an object of some hundred bytes
+MOST_STRING = 1 << 20  # bytes of one string that is no data: as long as all parameters of a request may be
+MOST_SIZES = 1024  # characters of a shape
+
+
+@dataclass(frozen=True, slots=True)
+class FlatList:
+    """A JSON list of numbers, strings and constants, as text that was checked."""
+
+    text: bytes
 
 
 def unpacked(packed: bytes, encoding: str, limit: int) -> bytes:
@@ -41,8 +72,16 @@ def unpacked(packed: bytes, encoding: str, limit: int) -> bytes:
     return body
 
 
+def most_unpacked(packed: int, limit: int) -> int:
+    """Bytes that unpacking may take, at most, of so many packed ones."""
+    return min(limit + 1, MOST_UNPACKED * packed)
+
+
 def read_json(text: bytes, limits: Limits) -> Any:
     """Parse strict JSON: UTF-8, no equal keys, no deep nesting, no lone surrogates or NUL.
+
+    Returns:
+        The value; long lists of scalars in it are `FlatList`.
 
     Raises:
         RefusedError: it is not.
@@ -52,22 +91,82 @@ def read_json(text: bytes, limits: Limits) -> Any:
             TOO_LARGE,
             f"the JSON has {len(text)} bytes, {limits.max_json_bytes} are allowed. Send tensors as binary data.",
         )
-    depth = 0
-    for bracket in STRINGS.sub(b"", text).translate(None, NOT_BRACKETS):
-        depth += 1 if bracket in b"[{" else -1
-        if depth > limits.max_json_depth:
+    _check_utf8(text)
+    skeleton: list[bytes] = []
+    aside: list[Any] = []  # what stands for each NaN of the skeleton
+    depth, position, plain_left = 0, 0, PLAIN_BYTES
+    while (found := TOKEN.match(text, position)) is not None:
+        kind, token, position = found.lastgroup, found[found.lastgroup or 0], found.end()
+        depth += {"open": 1, "close": -1}.get(kind or "", 0)
+        if depth + (kind == "list") > limits.max_json_depth:
             raise RefusedError(BAD_REQUEST, f"the JSON is nested deeper than {limits.max_json_depth} levels")
+        if kind == "list" and len(token) <= plain_left and not re.search(CONSTANT, token):
+            plain_left -= len(token)
+        elif kind in ("list", "constant"):
+            aside.append(FlatList(token) if kind == "list" else float(token))
+            token = b"NaN"
+        elif len(token) > MOST_STRING:
+            raise RefusedError(TOO_LARGE, f"a string has {len(token)} bytes, {MOST_STRING} are allowed")
+        skeleton.append(token)
+        if len(skeleton) > FREE_TOKENS + len(text) // BYTES_PER_TOKEN:
+            raise RefusedError(
+                TOO_LARGE,
+                f"the JSON has more than {len(skeleton) - 1} small parts. Send tensors as binary data, or the data of "
+                "each as one flat list.",
+            )
+    if REST.match(text, position).end() < len(text):  # type: ignore[union-attr]
+        raise RefusedError(BAD_REQUEST, _why_unreadable(text, position))
+    constants = iter(aside)
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
-        if b"\\u" in text and "\0" in "".join(_strings(value)).encode("utf-8").decode("utf-8"):
-            raise ValueError("a string holds a NUL character")
-    except UnicodeDecodeError as error:
-        raise RefusedError(BAD_REQUEST, f"the JSON is not UTF-8 from byte {error.start} on") from error
-    except UnicodeEncodeError as error:
-        raise RefusedError(BAD_REQUEST, "the JSON has half of a surrogate pair in a string") from error
+        return json.loads(b"".join(skeleton), object_pairs_hook=_unique, parse_constant=lambda name: next(constants))
     except (ValueError, RecursionError) as error:
         raise RefusedError(BAD_REQUEST, f"the JSON cannot be read: {str(error)[:200]}") from error
-    return value
+
+
+def write_json(value: Any) -> bytes:
+    """The JSON of what `read_json` returned."""
+    return b"".join(_written(value))
+
+
+def _written(value: Any) -> Iterator[bytes]:
+    if isinstance(value, FlatList):
+        yield value.text
+    elif isinstance(value, dict):
+        before = b"{"
+        for key, each in value.items():
+            yield b"%b%b:" % (before, json.dumps(key).encode())
+            yield from _written(each)
+            before = b","
+        yield b"}" if value else b"{}"
+    elif isinstance(value, list) and any(isinstance(each, (dict, list, FlatList)) for each in value):
+        before = b"["
+        for each in value:
+            yield before
+            yield from _written(each)
+            before = b","
+        yield b"]"
+    else:
+        yield json.dumps(value, separators=(",", ":")).encode()
+
+
+def _check_utf8(text: bytes) -> None:
+    decoder = codecs.getincrementaldecoder("utf-8")()
+    for start in range(0, len(text), PLAIN_BYTES):
+        part = text[start : start + PLAIN_BYTES]
+        try:
+            decoder.decode(part, final=start + PLAIN_BYTES >= len(text))
+        except UnicodeDecodeError as error:
+            at = start + len(part) - len(error.object) + error.start
+            raise RefusedError(BAD_REQUEST, f"the JSON is not UTF-8 from byte {at} on") from error
+
+
+def _why_unreadable(text: bytes, position: int) -> str:
+    found = ANY_STRING.match(text, position) or ANY_STRING.match(text, position + 1)
+    if found and re.search(rb"\\u0000", found[0]):
+        return "the JSON cannot be read: a string holds a NUL character"
+    if found and re.search(rb"\\u[dD][89a-fA-F]", found[0]):
+        return "the JSON has half of a surrogate pair in a string"
+    return f"the JSON cannot be read from byte {position} on: {text[position : position + 20]!r}"
 
 
 def read_inference(model: str, version: str, body: bytes, header_length: int | None, limits: Limits) -> Inference:
@@ -84,9 +183,9 @@ def read_inference(model: str, version: str, body: bytes, header_length: int | N
     if not isinstance(head, dict):
         raise RefusedError(BAD_REQUEST, f"the request must be a JSON object, got {_kind(head)}")
 
-    def renamed(stream: StreamId) -> tuple[bytes, int]:
-        changed = head | {"parameters": parameters | {"sequence_id": stream}}
-        text = json.dumps(changed, separators=(",", ":")).encode()
+    def encoded(stream: StreamId | None) -> tuple[bytes, int]:
+        changed = head if stream is None else head | {"parameters": parameters | {"sequence_id": stream}}
+        text = write_json(changed)
         return b"".join((text, memoryview(body)[length:])), len(text)
 
     parameters = _object(head, "parameters")
@@ -100,7 +199,7 @@ def read_inference(model: str, version: str, body: bytes, header_length: int | N
         parameters=parameters,
         inputs=_tensors(head, "inputs"),
         outputs=_tensors(head, "outputs"),
-        renamed=renamed,
+        encoded=encoded,
     )
 
 
@@ -110,7 +209,7 @@ def _tensors(head: Mapping[str, Any], name: str) -> list[TensorHead]:
         raise RefusedError(BAD_REQUEST, f"{name!r} must be a list of objects")
     heads = []
     for each in tensors:
-        shape, tensor, datatype = each.get("shape", []), each.get("name", ""), each.get("datatype", "")
+        shape, tensor, datatype = _short(each.get("shape", [])), each.get("name", ""), each.get("datatype", "")
         if not isinstance(tensor, str) or not isinstance(datatype, str):
             raise RefusedError(BAD_REQUEST, f"'name' and 'datatype' of {name!r} must be strings")
         if not isinstance(shape, list) or not all(type(size) is int for size in shape):
@@ -142,17 +241,11 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def _strings(value: Any) -> Iterable[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from value
-        for each in value.values():
-            yield from _strings(each)
-    elif isinstance(value, list):
-        for each in value:
-            yield from _strings(each)
+def _short(value: Any) -> Any:
+    """A shape that stayed text, read; a long one is none."""
+    return json.loads(value.text) if isinstance(value, FlatList) and len(value.text) <= MOST_SIZES else value
 
 
 def _kind(value: Any) -> str:
-    return {dict: "an object", list: "a list", str: "a string", type(None): "null"}.get(type(value), repr(value)[:40])
+    kinds = {dict: "an object", list: "a list", FlatList: "a list", str: "a string", type(None): "null"}
+    return kinds.get(type(value), repr(value)[:40])

@@ -14,9 +14,9 @@ from contextlib import suppress
 
 from aiohttp import web
 
+from tritone.net.refusal import BAD_REQUEST, NOT_PASSED, TOO_LARGE, RefusedError
 from tritone.proxy.gate import STATES, Gate
 from tritone.proxy.http import WHO, error_response, peer_of
-from tritone.proxy.refusal import BAD_REQUEST, NOT_PASSED, TOO_LARGE, RefusedError
 
 METRICS, LIVE, READY, DRAIN = "/metrics", "/v2/health/live", "/v2/health/ready", "/drain"
 MAX_BODY_BYTES = 1024

@@ -9,8 +9,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from tritone.net.refusal import UNKNOWN, RefusedError
 from tritone.proxy.checks import ModelFacts, outward
-from tritone.proxy.refusal import UNKNOWN, RefusedError
 from tritone.proxy.upstream import HttpUpstream
 
 KEPT_S = 5.0

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, ELSEWHERE, RefusedError
 from tritone.proxy.inference import Inference, StreamId
-from tritone.proxy.options import Limits
 from tritone.proxy.protobuf_message import end_of
-from tritone.proxy.refusal import BAD_REQUEST, BUSY, CONFLICT, DOWN, ELSEWHERE, RefusedError
 from tritone.routing import MAX_STREAM_KEY, STREAM_HEADER
 
 CLIENT_HEADER = "tritone-client"

@@ -1,20 +1,29 @@
 """A gRPC message `ModelInferRequest`, read without its tensor data, which may be megabytes.
 
-bytes  ->  Inference; the data stays where it is, also when the sequence id is changed
+bytes  ->  Inference  ->  bytes; the data stays where it is, everything else is written anew
+
+Two readers of protobuf need not agree on bytes: Python's keeps a whole map entry as unknown that has one unknown field,
+C++ reads the entry without the field. So what neither the checks nor a newer client can mean is refused at every depth,
+and Triton gets what was read, in the one form that every reader understands alike.
 """
 
+from collections.abc import Iterator
 from typing import Any
 
 from google.protobuf.message import DecodeError
 from tritonclient.grpc import service_pb2 as pb
 
+from tritone.net.limits import Limits
+from tritone.net.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
 from tritone.proxy.inference import Inference, StreamId, TensorHead
-from tritone.proxy.json_body import unpacked
-from tritone.proxy.options import Limits
-from tritone.proxy.refusal import BAD_REQUEST, TOO_LARGE, RefusedError
+from tritone.proxy.json_body import most_unpacked, unpacked
 
 RAW_INPUT_CONTENTS = pb.ModelInferRequest.RAW_INPUT_CONTENTS_FIELD_NUMBER
-MAX_FIELDS = 4096  # at the top: inputs, outputs, parameters and raw contents together
+MAX_FIELDS = 4096  # at the top and in inputs and outputs together, without the numbers in `contents`
+NESTED = {  # field numbers at the top -> those inside of tensors of their own, which are not looked into
+    pb.ModelInferRequest.INPUTS_FIELD_NUMBER: pb.ModelInferRequest.InferInputTensor.CONTENTS_FIELD_NUMBER,
+    pb.ModelInferRequest.OUTPUTS_FIELD_NUMBER: 0,
+}
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5  # wire types
 GZIP, ZLIB = b"\x1f\x8b", b"\x78"  # no message that Triton knows begins so
 
@@ -32,6 +41,12 @@ def plain(message: bytes, limits: Limits) -> bytes:
     return message
 
 
+def unpacked_size(message: bytes, limits: Limits) -> int:
+    """Bytes that a message may take, at most, when it is unpacked, with itself."""
+    packed = message.startswith((GZIP, ZLIB))
+    return len(message) + (most_unpacked(len(message), limits.max_body_bytes) if packed else 0)
+
+
 def read_inference(message: bytes, limits: Limits) -> Inference:
     """Read a request.
 
@@ -45,22 +60,18 @@ def read_inference(message: bytes, limits: Limits) -> Inference:
             f"tensors in 'contents' take {len(head)} bytes, {limits.max_json_bytes} are allowed. "
             "Send them as raw_input_contents.",
         )
-    try:
-        request = pb.ModelInferRequest.FromString(head)
-    except DecodeError as error:
-        raise RefusedError(BAD_REQUEST, f"the message cannot be read: {str(error)[:200]}") from error
+    request = understood(pb.ModelInferRequest, head)
     # Raw contents are those of the inputs that do not lie in shared memory, in their order.
     sent = [each for each in request.inputs if "shared_memory_region" not in each.parameters]
     if raw and len(raw) != len(sent):
         raise RefusedError(BAD_REQUEST, f"{len(sent)} inputs need as many raw_input_contents, there are {len(raw)}")
     sizes = iter([len(each) for each in raw])
 
-    def renamed(stream: StreamId) -> bytes:
-        parameter = request.parameters["sequence_id"]
+    def encoded(stream: StreamId | None) -> bytes:
         if isinstance(stream, str):
-            parameter.string_param = stream
-        else:
-            parameter.int64_param = stream
+            request.parameters["sequence_id"].string_param = stream
+        elif stream is not None:
+            request.parameters["sequence_id"].int64_param = stream
         parts = [request.SerializeToString()]
         for each in raw:
             parts += (bytes((RAW_INPUT_CONTENTS << 3 | BYTES,)), _as_varint(len(each)), each)
@@ -85,8 +96,32 @@ def read_inference(message: bytes, limits: Limits) -> Inference:
             TensorHead(name=each.name, parameters=_parameters(each) if each.parameters else {})
             for each in request.outputs
         ],
-        renamed=renamed,
+        encoded=encoded,
     )
+
+
+def understood(kind: Any, message: bytes) -> Any:
+    """A message of protobuf of which every part is known.
+
+    Args:
+        kind: its class.
+
+    Raises:
+        RefusedError: it is damaged, or has fields that its definition does not have, at any depth.
+    """
+    try:
+        read = kind.FromString(message)
+    except DecodeError as error:
+        raise RefusedError(BAD_REQUEST, f"the message cannot be read: {str(error)[:200]}") from error
+    before = read.ByteSize()
+    read.DiscardUnknownFields()
+    if read.ByteSize() != before:
+        raise RefusedError(
+            BAD_REQUEST,
+            f"the message has fields that {kind.DESCRIPTOR.name} does not have here. Leave them out, or use the "
+            "definitions of Triton 2.51.",
+        )
+    return read
 
 
 def end_of(inference: Inference, stream: StreamId) -> bytes:
@@ -120,13 +155,37 @@ ITEM_SIZES = {
 
 
 def _split(message: bytes) -> tuple[bytes, list[memoryview]]:
-    """Separate a message into everything else and its raw contents."""
-    view, head, raw = memoryview(message), bytearray(), []
-    position, count = 0, 0
-    while position < len(message):
+    """Separate a message into everything else and its raw contents.
+
+    Raises:
+        RefusedError: it is damaged, or has so many parts that they would take many times its size as objects.
+    """
+    view, head, raw, count = memoryview(message), bytearray(), [], 0
+    for number, wire, start, inside, end in _fields(message, 0, len(message)):
         count += 1
-        if count > MAX_FIELDS:
-            raise RefusedError(BAD_REQUEST, f"the message has more than {MAX_FIELDS} fields")
+        if number == RAW_INPUT_CONTENTS:
+            if wire != BYTES:
+                raise _damaged()
+            raw.append(view[inside:end])
+        else:
+            head += view[start:end]
+            if number in NESTED and wire == BYTES:
+                contents = NESTED[number]
+                for nested, *_ in _fields(message, inside, end):
+                    count += nested != contents
+                    _check_count(count)
+        _check_count(count)
+    return bytes(head), raw
+
+
+def _check_count(count: int) -> None:
+    if count > MAX_FIELDS:
+        raise RefusedError(BAD_REQUEST, f"the message has more than {MAX_FIELDS} fields")
+
+
+def _fields(message: bytes, position: int, limit: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Number, wire type, and positions of tag, content and end of each field in a part of a message."""
+    while position < limit:
         start = position
         tag, position = _varint(message, position)
         wire = tag & 7
@@ -139,17 +198,10 @@ def _split(message: bytes) -> tuple[bytes, list[memoryview]]:
             size = 4 if wire == FIXED32 else 8
         else:
             raise _damaged()
-        end = position + size
-        if end > len(message):
+        if position + size > limit:
             raise _damaged()
-        if tag >> 3 == RAW_INPUT_CONTENTS:
-            if wire != BYTES:
-                raise _damaged()
-            raw.append(view[position:end])
-        else:
-            head += view[start:end]
-        position = end
-    return bytes(head), raw
+        yield tag >> 3, wire, start, position, position + size
+        position += size
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:

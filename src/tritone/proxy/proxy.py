@@ -16,18 +16,19 @@ from typing import Any
 
 from tritone.client.loop_thread import LoopThread
 from tritone.errors import ServerSetupError
-from tritone.proxy.connections import Connections
+from tritone.net.connections import Connections
+from tritone.net.refusal import RefusedError
+from tritone.net.tls import Certificates
 from tritone.proxy.gate import Gate
 from tritone.proxy.grpc import GrpcSide, GrpcUpstream
 from tritone.proxy.http import HttpSide
 from tritone.proxy.management import ManagementSide
 from tritone.proxy.models import Models
 from tritone.proxy.options import ProxyOptions
-from tritone.proxy.refusal import RefusedError
-from tritone.proxy.tls import Certificates
 from tritone.proxy.upstream import HttpUpstream
 
 TICK_S = 1.0
+QUICK_TICK_S = 0.25
 START_TIMEOUT_S = 10.0
 CONNECT_S = 5.0  # to Triton; who takes longer is connected to later
 METRICS_TIMEOUT_S = 4.0  # of Triton's; a scrape has 10 s, and the proxy's own metrics tell what is wrong
@@ -86,6 +87,8 @@ class Proxy:
 
     def set_ready(self, ready: bool, reason: str = "") -> None:
         """Say from now on whether the server is ready; requests pass all the same."""
+        if ready:  # on both ports: gRPC's channel may still pause after a connection that was refused
+            self._run(self._running.connect(), START_TIMEOUT_S)
         self._gate.not_ready = None if ready else reason or "the server is not ready"
 
     def drain(self) -> None:
@@ -162,7 +165,7 @@ class _Parts:
             ports.append(options.metrics_port)
         connections = Connections(options.limits, tuple(ports), only_ipv4=options.host == "0.0.0.0")
         self.gate = Gate(options, Models(self._upstream_http, key), connections, self._upstream_grpc.end)
-        self._http = HttpSide(self.gate, self._upstream_http)
+        self._http = HttpSide(self.gate, self._upstream_http, self._upstream_grpc.is_ready)
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
         self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
         self._certificates = Certificates(options.tls) if options.tls is not None else None
@@ -190,6 +193,10 @@ class _Parts:
             await self._management.start(options.host, options.metrics_port)
         self._ticking = asyncio.ensure_future(self._tick())
 
+    async def connect(self) -> None:
+        """Return when gRPC gets through to Triton, or after some seconds."""
+        await self._upstream_grpc.is_ready(wait=True)
+
     async def close(self) -> None:
         if self._ticking is not None:
             self._ticking.cancel()
@@ -209,7 +216,8 @@ class _Parts:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(TICK_S)
+            # what gRPC holds of half messages grows as fast as a network carries
+            await asyncio.sleep(QUICK_TICK_S if self.gate.connections.is_receiving else TICK_S)
             try:
                 self.gate.tick()
                 if self._certificates is not None:

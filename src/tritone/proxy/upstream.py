@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from tritone.client.http_connections import HttpAnswer as Answer
 from tritone.client.http_connections import HttpConnections
-from tritone.proxy.refusal import DOWN, RefusedError
+from tritone.net.refusal import DOWN, RefusedError
 
 __all__ = ["Answer", "HttpUpstream"]
 

@@ -7,6 +7,7 @@ from tritone.repository.folder import BuiltModel
 from tritone.repository.instances import AUTO, Instances
 from tritone.repository.models import (
     backends_of,
+    check_settings,
     compiled_searches,
     features_of,
     is_all_ours,
@@ -23,6 +24,7 @@ __all__ = [
     "ModelOptions",
     "backends_of",
     "build_repository",
+    "check_settings",
     "compiled_searches",
     "features_of",
     "is_all_ours",

@@ -120,6 +120,34 @@ def shared_memory_bytes(path: str | Path) -> int:
     return total
 
 
+def check_settings(path: str | Path) -> None:
+    """Check what may be edited in the `config.pbtxt` of models that we run, before Triton reads it.
+
+    Triton 2.51 ends by a signal, and names no reason, when a model refuses the request that warms it up.
+
+    Raises:
+        OperatorError: a file cannot be read, a setting cannot be, or a warm-up is longer than `max_audio_s`.
+    """
+    for folder in sorted(Path(path).iterdir()):
+        if not is_ours(folder):
+            continue
+        try:
+            config = _config(folder)
+            if config.backend != "python":
+                continue
+            settings = _settings(config)
+        except (OperatorError, ValueError) as error:  # text that is not UTF-8 is a ValueError
+            raise OperatorError(f"{folder / CONFIG}: {error}. Correct it, or build the model again.") from error
+        wav = settings.tensor_names[0]
+        samples = [int(each.inputs[wav].dims[-1]) for each in config.model_warmup if wav in each.inputs]
+        longest_s = max(samples, default=0) / settings.sample_rate if samples else 0.0
+        if longest_s > settings.max_audio_s:
+            raise OperatorError(
+                f"{folder / CONFIG}: max_audio_s is {settings.max_audio_s:g}, but model_warmup sends {longest_s:g} s "
+                f"of audio, which the model refuses. Set max_audio_s to at least {longest_s:g}, or remove model_warmup."
+            )
+
+
 def models_of(path: str | Path) -> Iterator[tuple[str, Any, Settings, Bundle]]:
     """The models of a repository that we run: name, configuration, settings and bundle.
 

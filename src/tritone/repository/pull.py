@@ -21,6 +21,7 @@ from tritone.paths import explained
 from tritone.repository.folder import CONFIG
 from tritone.repository.stored import INDEX, KEPT, NUMBER, SOURCE, StoredModel, StoredVersion, read_models
 from tritone.storage import Entry, Store, parse
+from tritone.storage.checksum import sha256_of
 from tritone.storage.transfer import download
 
 
@@ -128,7 +129,7 @@ def _pull(store: Store, model: StoredModel, folder: Path, staging: Path, *, ever
     is_new = not target.exists()
     work = staging / model.name
     changed = False
-    files = _contents(store, model, target)
+    files = _own_files(store, model, target, work)
     for number in wanted:
         version = model.versions[number]
         if number in served and not version.is_complete:
@@ -153,43 +154,49 @@ def _pull(store: Store, model: StoredModel, folder: Path, staging: Path, *, ever
         changed = True
     config = model.text.encode()
     if changed or files or _read_bytes(target / CONFIG) != config:
-        _place(target, work, wanted, files, config)
+        work.mkdir(exist_ok=True)
+        beside = work / CONFIG
+        beside.write_bytes(config)
+        _place(target, work, wanted, files, beside)
         return Pulled(model=model.name, versions=served, outcome="new" if is_new else "updated")
     return Pulled(model=model.name, versions=served, outcome="unchanged")
 
 
-def _place(target: Path, work: Path, numbers: Sequence[int], files: Mapping[str, bytes], config: bytes) -> None:
+def _place(target: Path, work: Path, numbers: Sequence[int], files: Mapping[str, Path], config: Path) -> None:
     target.mkdir(exist_ok=True)
     for number in numbers:
         place = work / str(number) / target.name / str(number)
         if place.is_dir():
             os.rename(place, target / str(number))
-    for name, content in (*files.items(), (CONFIG, config)):
+    for name, file in (*files.items(), (CONFIG, config)):
         path = target / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        beside = path.with_name(f".{path.name}.new")
-        beside.write_bytes(content)
-        os.replace(beside, path)
+        os.replace(file, path)
     shutil.rmtree(work, ignore_errors=True)
 
 
-def _contents(store: Store, model: StoredModel, target: Path) -> dict[str, bytes]:
-    """The model's own files that differ here, such as labels and samples for warm-up, but for its configuration."""
-    found = {}
+def _own_files(store: Store, model: StoredModel, target: Path, work: Path) -> dict[str, Path]:
+    """The model's own files that differ here, such as labels and samples for warm-up, but for its configuration.
+
+    They are of any size, so they are copied to `work` in pieces and compared there.
+    """
     index = model.versions[max(model.served)].index
+    facts = {} if index is None else index.model_files
+    entries = []
     for name, entry in model.files.items():
         if name == CONFIG:
             continue
-        content = store.read(f"{model.name}/{name}", entry.size)
-        if content is None:
-            raise StorageError(f"{store.title}: {model.name}/{name} was removed while it was read; try again")
-        facts = index.model_files.get(name) if index is not None else None
-        if facts is not None and facts.sha256 != sha256(content).hexdigest():
-            raise StorageError(
-                f"{store.title}: {model.name}/{name} is not what was pushed with version {max(model.served)}"
-            )
-        if _read_bytes(target / name) != content:
-            found[name] = content
+        known = facts[name].sha256 if name in facts else None
+        entries.append(entry if known is None else replace(entry, sha256=known))
+    place = work / "own"
+    shutil.rmtree(place, ignore_errors=True)  # of an earlier pull, perhaps of other contents
+    copied = download(store, entries, place, work / "parts")
+    found = {}
+    for each, digest in copied.items():
+        name = each.removeprefix(f"{model.name}/")
+        here = target / name
+        if not here.is_file() or sha256_of(here) != digest:
+            found[name] = place / each
     return found
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import InputError, LanguageModelError
-from tritone.paths import open_file
+from tritone.paths import open_file, plain_text
 from tritone.search.fields import read_number
 
 MAX_HOTWORDS = 1000
@@ -25,7 +25,17 @@ MAX_FILE_BYTES = 2**20
 MAX_TEXT = 2**20  # characters: a thousand of the longest phrases as JSON that escapes all characters take 0.7 million
 NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")  # nothing matches in two ways, which takes long to find
 MAX_NUMBER = 40  # characters
+FOREIGN = re.compile(r"hotword .* cannot occur: no token of this model writes '(.)'", re.DOTALL)
+"""What `foreign` says, with the character."""
 YAML_NAMES = (".yaml", ".yml")
+
+
+def foreign(phrase: str, character: str) -> InputError:
+    """The error about a phrase with a character that no token of the model writes; `FOREIGN` reads it."""
+    return InputError(
+        f"hotword {phrase!r} cannot occur: no token of this model writes '{character}'. "
+        "Spell it as the model does, or leave it out."
+    )
 
 
 def check_hotwords(hotwords: tuple[tuple[str, float], ...]) -> None:
@@ -109,7 +119,7 @@ def read_hotwords_file(path: Path) -> tuple[tuple[str, float], ...]:
     try:
         with open_file(path) as file:
             content = file.read(MAX_FILE_BYTES + 1)
-        text = content.decode("utf-8-sig")
+        text = plain_text(content)
     except OSError as error:
         raise LanguageModelError(f"cannot read the hotwords file {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

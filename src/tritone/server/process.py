@@ -29,8 +29,8 @@ import psutil
 
 from tritone import errors
 from tritone.backend.settings import DRAINING
-from tritone.errors import ServerSetupError, ServerUnreachableError
-from tritone.repository import backends_of, features_of, is_all_ours, runtimes_of, shared_memory_bytes
+from tritone.errors import OperatorError, ServerSetupError, ServerUnreachableError
+from tritone.repository import backends_of, check_settings, features_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
 from tritone.server.control import UNREADY, Control
@@ -134,6 +134,10 @@ class TritonServer:
         elif not self.repository.is_dir():
             raise ServerSetupError(f"{self.repository} is not a folder. Make a repository with `tritone build`.")
         else:
+            try:
+                check_settings(self.repository)
+            except OperatorError as error:
+                raise ServerSetupError(str(error)) from error
             needed = max(MIN_SHARED_MEMORY, shared_memory_bytes(self.repository))
             runtimes, backends = runtimes_of(self.repository), backends_of(self.repository)
             memory = total_bytes(memory_needs(self.repository))

@@ -89,7 +89,7 @@ class Supervisor:
             failures = Failures()
             while True:
                 try:
-                    code = self._serve(first=not failures.count)
+                    code = self._serve(failures)
                 except ServerSetupError as error:
                     if not failures.count:
                         raise
@@ -110,7 +110,7 @@ class Supervisor:
                 if self._pause(failures.pause_s):
                     return 0
 
-    def _serve(self, first: bool) -> int:
+    def _serve(self, failures: Failures) -> int:
         running = self._running = TritonServer(self._repository, self._options, server=self._server, log=self._log)
         with running:
             ports = {self._options.http_port, self._options.grpc_port, *(self._front.ports if self._front else ())}
@@ -119,7 +119,8 @@ class Supervisor:
                 self._metrics.started(running)
                 if self._front is not None:
                     self._front.set_ready(True)
-                if first:
+                failures.ready()
+                if not failures.count:
                     self._on_ready(running)
                 else:
                     self._say("the server is ready again; streams that were open are lost")

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import psutil
 
@@ -18,7 +18,7 @@ from tritone.errors import TritoneError
 from tritone.server.process import TritonServer
 
 STUB = "triton_python_b"  # the kernel keeps 15 letters of a process's name
-STABLE_S = 5.0  # what lived for so long may fail as often as something new
+STABLE_S = 5.0  # what was ready for so long may fail as often as something new
 MOST_FAILURES = 5  # in a row
 LONGEST_PAUSE_S = 30.0
 CHANGE_S = 2.0  # in which the processes of a version that was loaded again end
@@ -27,17 +27,23 @@ MOST_LEFTOVERS = 50
 
 @dataclass
 class Failures:
-    """Failures in a row of something that is started again each time. `started`: when that was last."""
+    """Failures in a row of something that is started again each time.
+
+    `ready_at`: when it was ready last; None if it has not been since its last failure.
+    """
 
     clock: Callable[[], float] = time.monotonic
     count: int = 0
-    started: float = field(init=False)
+    ready_at: float | None = None
 
-    def __post_init__(self) -> None:
-        self.started = self.clock()
+    def ready(self) -> None:
+        """It was started, and works."""
+        self.ready_at = self.clock()
 
     def add(self) -> None:
-        self.count = 1 if self.clock() - self.started > STABLE_S else self.count + 1
+        stable = self.ready_at is not None and self.clock() - self.ready_at > STABLE_S
+        self.count = 1 if stable else self.count + 1
+        self.ready_at = None
 
     @property
     def too_many(self) -> bool:
@@ -114,8 +120,8 @@ class ModelWatch:
         except TritoneError as error:
             self.hopeless = f"model '{model}' could not be loaded again: {error}"
         else:
-            failures.started = time.monotonic()
-            self._say(f"model '{model}' is ready again after {failures.started - began:.1f} s; its streams are lost")
+            failures.ready()
+            self._say(f"model '{model}' is ready again after {time.monotonic() - began:.1f} s; its streams are lost")
 
     def _alive(self) -> dict[tuple[str, str, str], set[int]]:
         """The processes of models: model, version and instance -> process ids."""

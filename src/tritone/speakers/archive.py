@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from tritone.errors import InputError
+from tritone.paths import plain_text
 from tritone.report.table import visible
 
 MAX_DIM = 1 << 16  # of a vector; speaker embeddings have some hundred values
@@ -132,7 +133,7 @@ def read_text(path: Path, limit: int = MAX_LIST_BYTES) -> str:
             raise InputError(f"{path} has {file.size:,} bytes; at most {limit:,} are read. Is it a list?")
         content = file.read(0, file.size)
     try:
-        return content.decode("utf-8-sig")
+        return plain_text(content)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise InputError(f"{path}:{line}: not UTF-8 (byte 0x{content[error.start]:02x})") from error

@@ -5,7 +5,7 @@ from collections.abc import Generator, Iterable, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Generic, Protocol, cast
 
-from tritone.audio.files import StoredAudio
+from tritone.audio.files import Selection, StoredAudio
 from tritone.result import AnyResult
 from tritone.systems.stored_audio import audio_inputs
 from tritone.systems.streams import PartialListener, Playback, play_files
@@ -28,7 +28,9 @@ class LocalModel(Protocol[AnyResult_co]):
         """The pipeline for whole files or for streams."""
         ...
 
-    def each(self, inputs: Iterable[str | StoredAudio], *, concurrency: int) -> Generator[AnyResult_co, None, None]: ...
+    def each(
+        self, inputs: Iterable[str | Selection | StoredAudio], *, concurrency: int
+    ) -> Generator[AnyResult_co, None, None]: ...
 
     def deciding(self, options: Mapping[str, str]) -> Mapping[str, str]:
         """What decides the results, of options that the model was loaded with."""
@@ -83,9 +85,11 @@ class BundleSystem(Generic[AnyResult]):
         elif warm_up:
             pipeline.warm_up()
 
-    def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
+    def run(
+        self, paths: Iterable[str | Selection], on_partial: PartialListener | None = None
+    ) -> Generator[AnyResult, None, None]:
         if self._playback is None:
-            return self._model.each(audio_inputs(map(str, paths)), concurrency=self.concurrency)
+            return self._model.each(audio_inputs(paths), concurrency=self.concurrency)
         model: Any = self._model
         results = play_files(
             paths,

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Generic
 
+from tritone.audio.files import Selection
 from tritone.errors import InputError, MissingDependencyError, OperatorError, RetryError, TritoneError
 from tritone.result import AnyResult
 from tritone.systems.ray_worker import Load, RayWorker
@@ -146,10 +147,12 @@ class RaySystem(Generic[AnyResult]):
         while not self._pool.idle:
             self._wait()
 
-    def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
+    def run(
+        self, paths: Iterable[str | Selection], on_partial: PartialListener | None = None
+    ) -> Generator[AnyResult, None, None]:
         self._connect()
         shards: Shards[AnyResult] = Shards(
-            list(map(str, paths)),
+            list(map(_whole, paths)),
             block=self.concurrency,
             workers=self._count,
             result=self._result,
@@ -355,3 +358,9 @@ def _told(error: BaseException) -> str:
 
 def _resources(amounts: Mapping[str, float]) -> str:
     return ", ".join(f"{amounts.get(name, 0):g} {name}s" for name in ("CPU", "GPU") if name in amounts) or "none"
+
+
+def _whole(path: str | Selection) -> str:
+    if isinstance(path, Selection):
+        raise InputError(f"{path.source}: workers on a Ray cluster read whole files; cut it to files first")
+    return path

@@ -5,6 +5,7 @@ from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic
 
+from tritone.audio.files import Selection
 from tritone.audio.read_ahead import read_ahead
 from tritone.longform.longform import read
 from tritone.result import ActivityResult, AnyResult, EmbeddingResult, TranscriptResult
@@ -72,7 +73,9 @@ class ServedSystem(Generic[AnyResult]):
         if not self._named:
             self.name = info.name
 
-    def run(self, paths: Iterable[str], on_partial: PartialListener | None = None) -> Generator[AnyResult, None, None]:
+    def run(
+        self, paths: Iterable[str | Selection], on_partial: PartialListener | None = None
+    ) -> Generator[AnyResult, None, None]:
         info = self._info()
         pcm = self._client.pcm_of(info)
         if self._playback is not None:
@@ -90,7 +93,7 @@ class ServedSystem(Generic[AnyResult]):
         # Long recordings are cut where they are transcribed; what embeds takes them whole.
         longest_s = info.max_audio_s if info.kind == "offline" else None
         opened = partial(read, sample_rate=None, wanted=info.sample_rate, longest_s=longest_s, pcm=pcm)
-        with closing(read_ahead(audio_inputs(map(str, paths)), opened, info.sample_rate)) as recordings:
+        with closing(read_ahead(audio_inputs(paths), opened, info.sample_rate)) as recordings:
             yield from self._send(recordings, info.name, concurrency=self.concurrency, **self._request)
 
     def close(self) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache, partial
 from pathlib import PurePosixPath
 
-from tritone.audio.files import SUFFIXES, StoredAudio
+from tritone.audio.files import SUFFIXES, Selection, StoredAudio
 from tritone.errors import AudioError, TritoneError
 from tritone.paths import stored
 from tritone.storage import Address, Store, open_store, parse
@@ -16,12 +16,17 @@ from tritone.storage import Address, Store, open_store, parse
 MAX_BYTES = 2 << 30  # of a file, which is held in memory
 
 
-def audio_inputs(paths: Iterable[str]) -> Iterator[str | StoredAudio]:
+def audio_inputs(paths: Iterable[str | Selection]) -> Iterator[str | Selection | StoredAudio]:
     """The paths; in place of those in object stores, what fetches them. What is wrong with one is found when it is."""
     opened = cache(open_store)  # one client of each bucket, with its connections, for all of them
-    for path in paths:
+    for each in paths:
+        path = each if isinstance(each, Selection) else str(each)
         address = stored(path)
-        yield path if address is None else StoredAudio(address, partial(_fetch, address, opened))
+        if address is None:
+            yield path
+            continue
+        found = StoredAudio(address, partial(_fetch, address, opened))
+        yield replace(path, source=found) if isinstance(path, Selection) else found
 
 
 def recordings_in(folder: str) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from tritone.audio.files import AudioBlocks
+from tritone.audio.files import AudioBlocks, Selection
 from tritone.client.playback import TextStream, play
 from tritone.errors import InputError, OperatorError, TritoneError
 from tritone.result import Partial, TranscriptResult
@@ -52,7 +52,7 @@ class _GivenUpError(Exception):
 
 
 def play_files(
-    paths: Iterable[str],
+    paths: Iterable[str | Selection],
     open_stream: Opener,
     *,
     sample_rate: int,
@@ -76,11 +76,11 @@ def play_files(
     """
     given_up = threading.Event()
 
-    def work(index: int, path: str) -> TranscriptResult:
+    def work(index: int, path: str | Selection) -> TranscriptResult:
         blocks = partial(AudioBlocks, path, sample_rate, pcm=pcm)
-        return _play_file(index, path, blocks, open_stream, sample_rate, playback, on_partial, given_up)
+        return _play_file(index, os.fspath(path), blocks, open_stream, sample_rate, playback, on_partial, given_up)
 
-    numbered = ((index, os.fspath(path)) for index, path in enumerate(paths))
+    numbered = enumerate(paths)
     if concurrency == 1:
         # No other thread: an interrupt then reaches the stream itself.
         yield from (work(index, path) for index, path in numbered)
@@ -89,12 +89,12 @@ def play_files(
 
 
 def _side_by_side(
-    numbered: Iterator[tuple[int, str]],
-    work: Callable[[int, str], TranscriptResult],
+    numbered: Iterator[tuple[int, str | Selection]],
+    work: Callable[[int, str | Selection], TranscriptResult],
     concurrency: int,
     given_up: threading.Event,
 ) -> Results:
-    jobs: SimpleQueue[tuple[int, str] | None] = SimpleQueue()
+    jobs: SimpleQueue[tuple[int, str | Selection] | None] = SimpleQueue()
     done: SimpleQueue[TranscriptResult | BaseException] = SimpleQueue()
 
     def player() -> None:

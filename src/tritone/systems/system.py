@@ -8,6 +8,7 @@ A system either takes whole files (offline), or plays them into streams (`Playba
 from collections.abc import Generator, Iterable, Mapping
 from typing import Literal, Protocol, TypeVar
 
+from tritone.audio.files import Selection
 from tritone.systems.streams import PartialListener
 
 Mode = Literal["offline", "streaming"]
@@ -42,7 +43,7 @@ class System(Protocol[AnyResult_co]):
         ...
 
     def run(
-        self, paths: Iterable[str], on_partial: PartialListener | None = None
+        self, paths: Iterable[str | Selection], on_partial: PartialListener | None = None
     ) -> Generator[AnyResult_co, None, None]:
         """Transcribe or embed files. A file that fails has its error in its result and does not disturb the others.
 

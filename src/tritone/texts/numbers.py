@@ -8,7 +8,9 @@ takes stays as it is. A lone number below ten stays a word, as editors ask for, 
 beside it ("enter q six"), or a unit follows.
 """
 
+import re
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 
 from tritone.texts.written import Written, row
 
@@ -44,6 +46,11 @@ CURRENCIES = {"dollar": ("$", "cent"), "euro": ("€", "cent"), "pound": ("£", 
 COINS = {"cent": "cent", "cents": "cent", "penny": "penny", "pence": "penny"}
 TOP_DOMAINS = frozenset(row("com org net edu gov io de uk"))
 GROUPED_FROM = 10_000  # 6881, but 68,810
+CARDINALS = {value: word for table in (DIGITS, TEENS, TENS) for word, value in table.items() if value}
+LONGEST = 16  # words of a number
+NUMBER = re.compile(r"-?\d[\d,.-]*(?: (?:million|billion|trillion))?")
+POSITION = re.compile(r"\d[\d,]*(?:st|nd|rd|th)")
+AMOUNT = re.compile(r"[$€£]\d.*")
 PHONE = {10: (3, 6)}  # where dashes stand in a number of so many digits, as North America writes it
 
 
@@ -55,7 +62,7 @@ def written_numbers(words: Words) -> list[Written]:
         text, taken = next(filter(None, (rule(words, at) for rule in RULES)), (words[at], 1))
         made.append(Written(text, at, at + taken))
         at += taken
-    return list(_lone_as_words(made, words))
+    return list(_lone_as_words(_half_understood(made, words), words))
 
 
 def _date(words: Words, at: int) -> Found | None:
@@ -166,8 +173,9 @@ def _address(words: Words, at: int) -> Found | None:
 
 
 def _position(words: Words, at: int) -> Found | None:
-    """Twenty first, hundredth; ordinals below the tenth stay words."""
-    if not (found := _ordinal(words, at)) or found[0] < 10:
+    """Twenty first, three hundred and thirty third, hundredth; ordinals below the tenth stay words."""
+    found = _large_ordinal(words, at)
+    if not (found := found or _ordinal(words, at)) or found[0] < 10:
         return None
     value = found[0]
     ending = "th" if value % 100 in (11, 12, 13) else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th")
@@ -310,6 +318,44 @@ def _ordinal(words: Words, at: int) -> tuple[int, int] | None:
     if (value := ORDINALS.get(word) or TENTHS.get(word)) is not None:
         return value, 1
     return None
+
+
+def _large_ordinal(words: Words, at: int) -> tuple[int, int] | None:
+    """Three hundred [and] thirty third: a whole number whose last word is an ordinal."""
+    if not _starts_number(words[at]) and words[at] != "a":
+        return None
+    for end in range(at + 2, min(len(words), at + LONGEST)):
+        last = CARDINALS.get(ORDINALS.get(words[end]) or TENTHS.get(words[end], 0))
+        if last is not None:
+            spoken = [*words[at:end], last]
+            whole = _cardinal(spoken, 0)
+            return whole if whole and whole[1] == len(spoken) and whole[0] > 100 else None
+    return None
+
+
+def _half_understood(made: Sequence[Written], words: Words) -> list[Written]:
+    """Numbers as words again where what stands beside them belongs to them and was not understood."""
+    back: set[int] = set()
+    for index, (one, two) in enumerate(pairwise(made)):
+        spoken = words[one.first]
+        if POSITION.fullmatch(two.text) and NUMBER.fullmatch(one.text):  # three | 100th
+            back |= {index, index + 1}
+        elif AMOUNT.fullmatch(one.text):
+            beside = index + 1 + (two.text == "and")
+            other = made[beside].text if beside < len(made) else ""
+            if NUMBER.fullmatch(two.text) or (beside > index + 1 and AMOUNT.fullmatch(other)):  # $9 | ninety nine
+                back |= set(range(index, beside + 1))
+        elif one.text == spoken and spoken in ("point", "hundred", *SCALES) and NUMBER.fullmatch(two.text):
+            back |= {index, index + 1}  # thousand | 200
+            if index and NUMBER.fullmatch(made[index - 1].text):
+                back.add(index - 1)
+    kept: list[Written] = []
+    for index, each in enumerate(made):
+        if index in back:
+            kept += [Written(words[at], at, at + 1) for at in range(each.first, each.end)]
+        else:
+            kept.append(each)
+    return kept
 
 
 def _starts_number(*word: str) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tritone.audio.files import is_pipe
+from tritone.audio.files import Selection, is_pipe
 from tritone.cli.shared.speaker_options import DEFAULT_BUNDLE, VoiceModel, with_store
 from tritone.errors import InputError, TritoneError
 from tritone.paths import stored
@@ -101,7 +101,7 @@ class _Labelled:
         self._system.prepare(warm_up=warm_up)
 
     def run(
-        self, paths: Iterable[str], on_partial: "PartialListener | None" = None
+        self, paths: "Iterable[str | Selection]", on_partial: "PartialListener | None" = None
     ) -> "Generator[TranscriptResult, None, None]":
         with closing(self._system.run(paths, on_partial)) as results:
             for result in results:

@@ -181,6 +181,9 @@ def sources_digest(manifest: "Manifest") -> dict[str, str]:
 def _vectors(system: "System[EmbeddingResult]", files: Sequence[Path]) -> "Floats":
     import numpy as np
 
+    from tritone.speakers.sound import check_sound
+
+    check_sound(map(str, files))
     results = sorted(system.run(map(str, files)), key=lambda result: result.index)
     failed = [result for result in results if not result.ok]
     if failed:

@@ -21,6 +21,7 @@ from onnx import helper
 from tritone.audio import read_audio
 from tritone.audio.files import SUFFIXES as AUDIO
 from tritone.errors import InputError, MissingDependencyError
+from tritone.paths import plain_text
 from tritone.runtime.graph import TensorSpec
 from tritone.runtime.shapes import shown
 
@@ -164,7 +165,7 @@ class InputFiles:
         lines = []
         for file in files:
             try:
-                lines += [line for line in file.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+                lines += [line for line in plain_text(file.read_bytes()).splitlines() if line.strip()]
             except (OSError, UnicodeDecodeError) as error:
                 raise InputError(f"{file} cannot be read as lines of UTF-8: {error}") from error
         if all(spec.dtype.kind == "O" for spec in inputs.values()):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from tritone.errors import ExportError
+from tritone.paths import plain_text
 
 MAX_JSON_BYTES = 64 * 2**20
 
@@ -28,7 +29,7 @@ def read_json(path: Path, kind: type = dict) -> Any:
     if (size := path.stat().st_size) > MAX_JSON_BYTES:
         raise ExportError(f"{path} has {size} bytes; more than {MAX_JSON_BYTES} cannot be right")
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(plain_text(path.read_bytes()))
     except (ValueError, RecursionError) as error:
         raise ExportError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(content, kind):

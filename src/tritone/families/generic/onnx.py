@@ -20,7 +20,7 @@ import onnx
 from google.protobuf.message import DecodeError
 from onnx import TensorProto
 
-from tritone.bundle.bundle import MANIFEST, MODEL_CARD, Bundle, BundleWriter
+from tritone.bundle.bundle import MANIFEST, MODEL_CARD, Bundle, BundleWriter, read_labels
 from tritone.bundle.manifest import Manifest, Precision, Serving, TensorType
 from tritone.errors import BundleError, ExportError
 from tritone.families.convert.opset import to_opset
@@ -227,7 +227,7 @@ def _write(
         for each in source.weights:
             shutil.copyfile(each, writer.folder / each.name)
         for label_file, path in proposal.labels.items():
-            shutil.copyfile(path, writer.folder / label_file)
+            (writer.folder / label_file).write_bytes("\n".join((*read_labels(path), "")).encode())
         manifest = Manifest(
             name=proposal.name,
             kind="generic",

@@ -1,11 +1,10 @@
 """Writing the bundle of a generic model whose graph is one file, from what was proposed of it."""
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from tritone.bundle.bundle import Bundle, BundleWriter
+from tritone.bundle.bundle import Bundle, BundleWriter, read_labels
 from tritone.bundle.manifest import Manifest, Runtime, Serving
 from tritone.errors import BundleError, ExportError
 from tritone.families.export.report import TORCH_PACKAGES, Choice, bundle_bytes, provenance
@@ -49,7 +48,7 @@ def write_graph(
     with BundleWriter(output) as writer:
         write(writer.folder / file)
         for name, path in proposal.labels.items():
-            shutil.copyfile(path, writer.folder / name)
+            (writer.folder / name).write_bytes("\n".join((*read_labels(path), "")).encode())
         manifest = Manifest(
             name=proposal.name,
             kind="generic",

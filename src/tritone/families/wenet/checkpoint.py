@@ -15,6 +15,7 @@ from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
 from tritone.families.wenet.config import ModelConfig, parse_config
 from tritone.families.wenet.model import AsrModel
+from tritone.paths import plain_text
 
 MAX_TEXT_BYTES = 64 * 2**20
 # What may be left out: position tables are computed, concat_linear layers were never used, losses have no part in it.
@@ -28,7 +29,7 @@ def _read_text(path: Path, what: str) -> str:
     if path.stat().st_size > MAX_TEXT_BYTES:
         raise ExportError(f"{what} {path} has {path.stat().st_size} bytes; more than {MAX_TEXT_BYTES} cannot be right")
     try:
-        return path.read_text(encoding="utf-8")
+        return plain_text(path.read_bytes())
     except UnicodeDecodeError as error:
         raise ExportError(f"{what} {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 

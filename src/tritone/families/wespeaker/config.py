@@ -15,6 +15,7 @@ from typing import Any, Final, Literal, TypeAlias, get_args
 import yaml
 
 from tritone.errors import ExportError
+from tritone.paths import plain_text
 
 Pooling: TypeAlias = Literal["TSTP", "TAP", "TSDP", "ASTP", "MHASTP", "MQMHASTP"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
@@ -192,7 +193,7 @@ def read_yaml(path: Path) -> Any:
     if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
         raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        return yaml.safe_load(plain_text(path.read_bytes()))
     except UnicodeDecodeError as error:
         raise ExportError(f"config {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:

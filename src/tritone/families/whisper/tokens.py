@@ -18,6 +18,7 @@ from typing import Any
 from tritone.bundle.byte_level import ByteLevelBpe, piece_of
 from tritone.errors import ExportError
 from tritone.families.export.json_files import read_json
+from tritone.paths import plain_text
 
 MAX_TABLE_BYTES = 64 * 2**20
 # In the order of their tokens; the first 99 in models before large-v3.
@@ -197,7 +198,7 @@ def _read_text(path: Path) -> str:
     try:
         if (size := path.stat().st_size) > MAX_TABLE_BYTES:
             raise ExportError(f"{path} has {size} bytes; a token table has at most {MAX_TABLE_BYTES}")
-        return path.read_text(encoding="utf-8")
+        return plain_text(path.read_bytes())
     except OSError as error:
         raise ExportError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from tritone.audio.live import samples_of
+from tritone.audio.live import SampleStream
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
 from tritone.gateway.refusal import ErrorAnswer
@@ -52,11 +52,12 @@ def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     ask = Ask(model=socket.query.get("model", ""))
     async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
+        samples = SampleStream("<f4")
         is_over, segment, start_s = False, 0, 0.0
         while not is_over:
             message = await socket.receive()
             if isinstance(message, bytes):
-                events = await live.accept(samples_of(message, "<f4"))
+                events = await live.accept(samples.push(message))
             elif message == END:
                 events = await live.finish()
                 is_over = True

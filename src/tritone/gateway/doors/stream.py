@@ -13,7 +13,6 @@ from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
 from tritone.audio.live import LiveAudio, live_audio
-from tritone.client.parameters import request_parameters
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event, SpeakerOptions, VadOptions
 from tritone.gateway.live import Live
@@ -71,10 +70,6 @@ class Start(_Options):
     @property
     def ask(self) -> Ask:
         """What is asked of the models; `InputError` if an option of the search or of texts is unfit."""
-        try:
-            request_parameters(self.search)
-        except ValueError as error:
-            raise InputError(str(error)) from error
         vad = Vad() if self.vad is True else self.vad or None
         speakers = Speakers() if self.speakers is True else self.speakers or None
         return Ask(

@@ -6,21 +6,23 @@
 Source: alphacep/vosk-server, websocket/asr_server.py and the clients beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from tritone.audio.live import samples_of
+from tritone.audio.live import SampleStream
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, Event
 from tritone.gateway.live import Live
-from tritone.gateway.refusal import ErrorAnswer
+from tritone.gateway.refusal import ADDRESS, ErrorAnswer
 from tritone.gateway.sockets import Socket, converse, read_json
+from tritone.search.hotwords import FOREIGN
 from tritone.transcript import Span, Transcript, joined
 
 if TYPE_CHECKING:
@@ -28,7 +30,12 @@ if TYPE_CHECKING:
 
 DOOR = "vosk"
 DEFAULT_RATE = 8000  # Hz, as vosk-server has it where nobody says another
+UNKNOWN = "[unk]"  # in a list of phrases: other words are possible too, as they always are here
+KEPT_S = 2.0  # of audio that is heard again without phrases that no token writes
 PHRASE_WEIGHT = 3.0  # of a phrase list, natural-log units: a preference that the audio can still overrule
+
+
+Act = Callable[[Live], Awaitable[list[Event]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +57,11 @@ class Config:
         except (TypeError, ValueError, OverflowError) as error:
             raise InputError(f'"config" has a value that cannot be used: {error}') from error
 
+    def without(self, character: str) -> "Config":
+        """This configuration without the phrases that have a character."""
+        phrases = [each for each in self.phrase_list if character.casefold() not in each.casefold()]
+        return replace(self, phrase_list=tuple(phrases))
+
     def ask(self, *, has_beam: bool) -> Ask:
         """What is asked of a model, which has a beam or searches greedily."""
         search: dict[str, Any] = {}
@@ -63,7 +75,7 @@ class Config:
 def _phrases(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"phrase_list must be a list of texts, got {str(value)[:80]}")
-    return tuple(value)
+    return tuple(each for each in value if each != UNKNOWN)
 
 
 READERS: Mapping[str, Any] = {
@@ -90,7 +102,8 @@ def _complaint(answer: ErrorAnswer) -> Mapping[str, Any]:
 
 async def _talk(gateway: "Gateway", socket: Socket) -> None:
     config = Config().changed({name: socket.query[name] for name in ("sample_rate", "model") if name in socket.query})
-    live: Live | None = None
+    live: _Listening | None = None
+    samples = SampleStream("<i2")
     partial_text = ""
     async with AsyncExitStack() as stack:
         while True:
@@ -114,16 +127,82 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
                 partial_text = ""
                 continue
             if live is None:
-                model = await gateway.speech.live_model(config.model)
-                ask = config.ask(has_beam=model.has_beam)
-                opened = await gateway.speech.open(ask, config.sample_rate, socket.caller)
-                live = await stack.enter_async_context(opened)
-            events = await live.accept(samples_of(message, "<i2"))
+                live = await stack.enter_async_context(_Listening(gateway, socket, config))
+            events = await live.accept(samples.push(message))
             for event in events:
                 if event.transcript is not None:
                     partial_text = event.transcript.text if event.kind == "partial" else ""
             finals = _finals(events)
-            await socket.send(_result(finals, config) if finals else {"partial": partial_text})
+            await socket.send({**(_result(finals, config) if finals else {"partial": partial_text}), **live.warning()})
+
+
+class _Listening:
+    """A live stream whose phrases are those that the model can spell: others are left out, as vosk-server does.
+
+    The model says so with its first answer, so the audio until then is kept, and heard again without them.
+    """
+
+    def __init__(self, gateway: "Gateway", socket: Socket, config: Config) -> None:
+        self._gateway = gateway
+        self._socket = socket
+        self._config = config
+        self._live: Live | None = None
+        self._kept: list[Any] = []
+        self._warning = ""
+
+    async def __aenter__(self) -> "_Listening":
+        self._live = await self._opened()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._live is not None:
+            await self._live.close()
+
+    async def accept(self, samples: Any) -> list[Event]:
+        """As of `Live`."""
+        if self._live is None or self._live.heard_s > KEPT_S:
+            self._kept.clear()
+        else:
+            self._kept.append(samples)
+        return await self._answered(lambda live: live.accept(samples), is_audio=True)
+
+    async def commit(self) -> list[Event]:
+        return await self._answered(lambda live: live.commit())
+
+    async def finish(self) -> list[Event]:
+        return await self._answered(lambda live: live.finish())
+
+    def warning(self) -> Mapping[str, str]:
+        """A field for the next message about phrases that are left out, once; none if there are none."""
+        told, self._warning = self._warning, ""
+        return {"warning": told} if told else {}
+
+    async def _opened(self) -> Live:
+        model = await self._gateway.speech.live_model(self._config.model)
+        ask = self._config.ask(has_beam=model.has_beam)
+        return await self._gateway.speech.open(ask, self._config.sample_rate, self._socket.caller)
+
+    async def _answered(self, asked: Act, *, is_audio: bool = False) -> list[Event]:
+        ask = asked
+        while True:
+            assert self._live is not None
+            try:
+                return await ask(self._live)
+            except InputError as error:
+                found = FOREIGN.search(str(error))
+                left = self._config if found is None else self._config.without(found[1])
+                if left.phrase_list == self._config.phrase_list or not self._kept:
+                    raise
+                self._config = left
+                self._warning = self._warning or f"phrases are left out: {ADDRESS.sub('', str(error))}"
+                await self._live.close()
+                self._live = await self._opened()
+                ask = partial(_again, np.concatenate(self._kept), None if is_audio else asked)
+
+
+async def _again(kept: Any, then: Act | None, live: Live) -> list[Event]:
+    events = await live.accept(kept)
+    return events if then is None else events + await then(live)
 
 
 def _finals(events: Sequence[Event]) -> list[Transcript]:

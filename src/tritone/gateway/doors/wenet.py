@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from starlette.routing import BaseRoute, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from tritone.audio.live import samples_of
+from tritone.audio.live import SampleStream
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask
 from tritone.gateway.refusal import ErrorAnswer
@@ -52,11 +52,12 @@ async def _talk(gateway: "Gateway", socket: Socket) -> None:
     ask = Ask(model=model.name, search=search)
     async with await gateway.speech.open(ask, SAMPLE_RATE, socket.caller) as live:
         await socket.send({"status": "ok", "type": "server_ready"})
+        samples = SampleStream("<i2")
         is_over = False
         while not is_over:
             message = await socket.receive()
             if isinstance(message, bytes):
-                events = await live.accept(samples_of(message, "<i2"))
+                events = await live.accept(samples.push(message))
             elif _signal(read_json(message)) == "end":
                 events = await live.finish()
                 is_over = True

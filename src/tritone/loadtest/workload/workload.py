@@ -21,6 +21,7 @@ from tritone.audio.waveform import Waveform
 from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
 from tritone.loadtest.workload.speech import Tape
+from tritone.paths import plain_text
 
 MAX_UTTERANCES = 256
 MAX_OF_ONE_LENGTH = 64
@@ -173,7 +174,7 @@ DISTRIBUTIONS: Mapping[
 
 def _from_file(path: Path) -> tuple[str, Draw]:
     try:
-        lines = path.read_text(encoding="utf-8").split()
+        lines = plain_text(path.read_bytes()).split()
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read lengths from {path}: {error}") from error
     lengths = np.array([_number(line, f"{path}: {line}") for line in lines])

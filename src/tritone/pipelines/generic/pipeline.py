@@ -177,10 +177,16 @@ class GenericPipeline:
         self.work.take()
 
     def check_outputs(self, names: Iterable[str]) -> tuple[str, ...]:
-        """The names, if they are outputs of the model; else raises `InputError`."""
-        if unknown := [name for name in names if name not in self._outputs]:
+        """The names in the order of the model's outputs, whatever order they come in; Triton gives those that a request
+        wants in the order of a hash table, and clients take outputs by their place.
+
+        Raises:
+            InputError: one is no output of the model.
+        """
+        asked = dict.fromkeys(names)
+        if unknown := [name for name in asked if name not in self._outputs]:
             raise InputError(f"there is no output {', '.join(unknown)}; the model has {', '.join(self._outputs)}")
-        return tuple(names)
+        return tuple(name for name in self._outputs if name in asked)
 
     def _checked(self, item: tuple[Arrays, Ask | None]) -> Job:
         tensors, ask = item[0], item[1] or Ask()

@@ -75,8 +75,9 @@ class Ensemble:
 
     def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
         """The answers to one request, one unless the last step is a generator. Arguments and errors as of `infer`."""
-        wanted = list(self.spec.outputs) if outputs is None else list(outputs)
-        if unknown := [name for name in wanted if name not in self.spec.outputs]:
+        asked = self.spec.outputs if outputs is None else dict.fromkeys(outputs)
+        wanted = [name for name in self.spec.outputs if name in asked]
+        if unknown := [name for name in asked if name not in self.spec.outputs]:
             raise InputError(f"there is no output {', '.join(unknown)}; it has {', '.join(self.spec.outputs)}")
         tensors: dict[str, Array] = checked(inputs, self.tensors)
         *before, last = self.wiring.order

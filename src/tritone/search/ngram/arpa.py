@@ -119,7 +119,7 @@ class _Reader:
 
     def _read_head(self) -> list[int]:
         head = self.content[:HEAD_BYTES].tobytes()
-        found = re.search(rb"^[ \t]*\\data\\[ \t]*\r?$", head, re.MULTILINE)
+        found = re.search(rb"^(?:\xef\xbb\xbf)?[ \t]*\\data\\[ \t]*\r?$", head, re.MULTILINE)
         if found is None:
             kind = (
                 "looks like an IRSTLM file; write it as text with compile-lm --text yes"

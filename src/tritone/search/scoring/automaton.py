@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from tritone.errors import InputError
 from tritone.search.compiled.addresses import address_of, int32s
 from tritone.search.compiled.compiler import compiled, inlined
+from tritone.search.hotwords import foreign
 from tritone.search.scoring.alphabet import BORDER, Alphabet
 from tritone.search.scoring.trie import Ids, Trie, child, grow
 
@@ -68,10 +68,7 @@ def _automaton(phrases: tuple[tuple[str, float], ...], alphabet: Alphabet, overl
         try:
             words = alphabet.words(alphabet.in_case(phrase))
         except ValueError as error:
-            raise InputError(
-                f"hotword {phrase!r} cannot occur: no token of this model writes {str(error)!r}. "
-                "Spell it as the model does, or leave it out."
-            ) from None
+            raise foreign(phrase, str(error)) from None
         if words:
             key = (BORDER, *(symbol for word in words for symbol in (*word, BORDER)))
             weights[key] = weights.get(key, 0.0) + weight

@@ -27,19 +27,14 @@ class FieldError(InputError):
         self.param = param
 
 
-def error_object(error: BaseException, answer: ErrorAnswer) -> dict[str, Any]:
-    """What a client is told about an error, in OpenAI's fields."""
-    return {
-        "message": answer.message,
-        "type": _kind(answer.status),
-        "param": error.param if isinstance(error, FieldError) else None,
-        "code": CODES.get(answer.code, answer.code),
-    }
+def error_object(answer: ErrorAnswer) -> dict[str, Any]:
+    """What a client is told about an error, with OpenAI's code words."""
+    return {**answer.body["error"], "code": CODES.get(answer.code, answer.code)}
 
 
 def error_response(error: BaseException, answer: ErrorAnswer) -> JSONResponse:
     """The HTTP answer about an error."""
-    return JSONResponse({"error": error_object(error, answer)}, answer.status, answer.headers)
+    return JSONResponse({"error": error_object(answer)}, answer.status, answer.headers)
 
 
 async def admitted(gateway: Gateway, connection: HTTPConnection, door: str) -> Caller:
@@ -48,9 +43,3 @@ async def admitted(gateway: Gateway, connection: HTTPConnection, door: str) -> C
     if visit is not None:
         visit.wording = error_response
     return await gateway.admit(connection.headers, connection.query_params, door=door)
-
-
-def _kind(status: int) -> str:
-    if status == 429:
-        return "rate_limit_error"
-    return "server_error" if status >= 500 else "invalid_request_error"

@@ -4,14 +4,15 @@ text of a client  ->  the event, its samples as bytes          a type and fields
 """
 
 import base64
-import binascii
 import json
 import secrets
 from collections.abc import Iterator
 from typing import Any
 
+from tritone.errors import InputError
 from tritone.gateway.doors.openai.errors import FieldError
 from tritone.gateway.doors.openai.session import Dialect
+from tritone.gateway.sockets import read_json
 
 
 def new_id(kind: str) -> str:
@@ -24,14 +25,9 @@ def read_event(text: str | None) -> dict[str, Any]:
     if text is None:
         raise FieldError("event", "is a binary message; events are JSON in text messages, with audio in base64")
     try:
-        event = json.loads(text)
-    except ValueError as error:  # deep nesting is a RecursionError
-        raise FieldError("event", f"is no JSON: {error}") from error
-    except RecursionError:
-        raise FieldError("event", "is no JSON that can be read: it is nested too deeply") from None
-    if not isinstance(event, dict):
-        raise FieldError("event", 'must be an object with a "type"')
-    return event
+        return read_json(text)
+    except InputError as error:
+        raise FieldError("event", f"{error}") from error
 
 
 def read_audio(value: object) -> bytes:
@@ -40,7 +36,7 @@ def read_audio(value: object) -> bytes:
         raise FieldError("audio", "must be base64 text")
     try:
         return base64.b64decode(value, validate=True)
-    except binascii.Error as error:
+    except ValueError as error:  # of its alphabet, or not of ASCII at all
         raise FieldError("audio", f"is no base64: {error}") from error
 
 

@@ -24,7 +24,7 @@ from tritone.gateway.doors.openai.deltas import Deltas
 from tritone.gateway.doors.openai.errors import FieldError, admitted, error_object
 from tritone.gateway.doors.openai.events import item_events, new_id, read_audio, read_event, write_event
 from tritone.gateway.doors.openai.request import hotwords
-from tritone.gateway.doors.openai.session import Dialect, SessionConfig, TurnDetection
+from tritone.gateway.doors.openai.session import Dialect, SessionConfig
 from tritone.gateway.gateway import Gateway
 from tritone.gateway.live import Live
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
@@ -90,6 +90,7 @@ class RealtimeSession:
         self._caller = caller
         self._dialect = dialect
         self._config = config
+        self._decode = config.decoder()
         self._id = new_id("sess")
         self._has_vad = False  # whether a served model finds speech; else the recogniser's endpoint rules end segments
         self._live: Live | None = None
@@ -140,35 +141,27 @@ class RealtimeSession:
 
     async def _check(self, config: SessionConfig) -> None:
         """Find out what the configuration asks for and is not there, before any audio comes."""
+        self._ask(config)
         await self._speech.live_model(config.model)
         if config.final_model:
             await self._speech.model(config.final_model, "offline")
-        if config.prompt:
-            raise FieldError("prompt", "has no meaning for streaming models here; give words that may come as keywords")
-        turns = config.turn_detection
-        if turns is not None and turns != TurnDetection() and not self._has_vad:
-            raise FieldError(
-                "turn_detection",
-                "has values, and no model for voice activity is served: the endpoint rules of the recogniser end "
-                "segments here. Leave them out, or send null and commit the audio yourself",
-            )
 
     def _session(self) -> dict[str, Any]:
         return self._config.to_dict(self._dialect, self._id, has_vad=self._has_vad)
 
-    def _ask(self) -> Ask:
-        turns, vad = self._config.turn_detection, None
+    def _ask(self, config: SessionConfig) -> Ask:
+        turns, vad = config.turn_detection, None
         if turns is not None and self._has_vad:
             silence_s = turns.silence_duration_ms / 1000
             parameters = {"threshold": max(LEAST_THRESHOLD, turns.threshold), "min_silence_s": silence_s}
-            vad = VadOptions(parameters=parameters, prefix_s=self._prefix_s)
+            vad = VadOptions(parameters=parameters, prefix_s=turns.prefix_padding_ms / 1000)
         return Ask(
-            model=self._config.model,
-            search=hotwords(self._config.keywords) | dict(self._config.search),
-            texts=self._config.texts,
+            model=config.model,
+            search=hotwords(config.keywords) | dict(config.search),
+            texts=config.texts,
             vad=vad,
-            final_model=self._config.final_model,
-            final_search=self._config.final_search,
+            final_model=config.final_model,
+            final_search=config.final_search,
         )
 
     @property
@@ -211,6 +204,7 @@ class RealtimeSession:
             await self._commit()
         elif kind == "input_audio_buffer.clear":
             await self._close_live()
+            self._decode = self._config.decoder()
             self._pending_s = 0.0
             await self._send("input_audio_buffer.cleared")
         elif kind in UPDATES:
@@ -233,11 +227,13 @@ class RealtimeSession:
         if config != self._config:
             # What was said so far belongs to the old configuration.
             await self._finish_live()
+            if (config.encoding, config.rate) != (self._config.encoding, self._config.rate):
+                self._decode = config.decoder()
             self._config = config
         await self._send(UPDATED[dialect], session=self._session())
 
     async def _append(self, event: Mapping[str, Any]) -> None:
-        samples = self._config.decode(read_audio(event.get("audio")))
+        samples = self._decode(read_audio(event.get("audio")))
         live = await self._opened()
         audio_s = samples.size / self._config.rate
         self._heard_s += audio_s
@@ -264,7 +260,7 @@ class RealtimeSession:
     async def _opened(self) -> Live:
         if self._live is None:
             try:
-                self._live = await self._speech.open(self._ask(), self._config.rate, self._caller)
+                self._live = await self._speech.open(self._ask(self._config), self._config.rate, self._caller)
             except TritoneError as error:
                 await self._refuse(error)
             self._base_s = self._heard_s
@@ -294,7 +290,7 @@ class RealtimeSession:
         if not self._items:
             await self._tell_error(error, event)
         else:
-            answer = error_object(error, told(error))
+            answer = error_object(told(error))
             for item in self._items.values():
                 await self._commit_item(item)
                 await self._send(
@@ -381,7 +377,7 @@ class RealtimeSession:
         answer = told(error)
         event_id = event.get("event_id")
         about = {"event_id": event_id if isinstance(event_id, str) else None}
-        await self._send("error", error=error_object(error, answer) | about)
+        await self._send("error", error=error_object(answer) | about)
         return answer
 
     async def _send(self, kind: str, **fields: Any) -> None:

@@ -1,7 +1,8 @@
 """The form of `/v1/audio/transcriptions`  ->  what is asked of the models, and in which shape it is answered.
 
-Fields are read as OpenAI's client packages send them: lists as `name[]`, objects as `name[key]`. What OpenAI has and
-the model has not is refused; `language` alone is accepted by every model, for clients send it unasked.
+Fields are read as OpenAI's client packages send them: lists as `name[]`, objects as `name[key]`. What clients send
+unasked and nothing here does is ignored, and the answer's headers say so; what somebody chose is refused instead.
+docs/gateway-parameters.md has the decision about each.
 """
 
 import json
@@ -18,6 +19,7 @@ ResponseFormat = Literal["json", "text", "srt", "vtt", "verbose_json", "diarized
 FORMATS: tuple[ResponseFormat, ...] = ("json", "text", "srt", "vtt", "verbose_json", "diarized_json")
 STREAMED: tuple[ResponseFormat, ...] = ("json", "text", "diarized_json")
 MAX_TEXT = 10_000  # characters of a field
+NOTICE = "x-tritone-ignored"
 KEYWORD_WEIGHT = 5.0  # of a keyword as a hotword, in natural-log units
 
 LISTS = (
@@ -29,7 +31,9 @@ LISTS = (
     "known_speaker_references",
 )
 OBJECTS = ("chunking_strategy", "search", "speakers", "texts")
-TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy")
+TEXTS = ("model", "language", "prompt", "response_format", "temperature", "stream", "chunking_strategy", "vad_filter")
+SWITCH = ("true", "false", "True", "False", "1", "0")
+OF_VAD = {"threshold": 1.0, "prefix_padding_ms": 1e9, "silence_duration_ms": 1e9}  # of `server_vad`, and the most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,6 +53,7 @@ class TranscriptionRequest:
     num_speakers: int = 0  # 0: as many as there are
     search: Mapping[str, str] = field(default_factory=dict)
     texts: TextOptions = field(default_factory=TextOptions)
+    ignored: Mapping[str, str] = field(default_factory=dict)  # fields, and why
 
     @classmethod
     def read(cls, fields: Iterable[tuple[str, str]]) -> "TranscriptionRequest":
@@ -60,21 +65,26 @@ class TranscriptionRequest:
         form = _Form(fields)
         response_format = form.one_of("response_format", FORMATS, "json")
         granularities = form.several("timestamp_granularities", ("word", "segment"))
+        ignored: dict[str, str] = {}
         if granularities and response_format != "verbose_json":
-            raise FieldError("timestamp_granularities", "goes with response_format verbose_json alone")
+            ignored["timestamp_granularities"] = "times are in verbose_json alone"
         logprobs = bool(form.several("include", ("logprobs",)))
         if logprobs and response_format != "json":
             raise FieldError("include", "logprobs goes with response_format json alone")
-        stream = form.one_of("stream", ("true", "false", "True", "False", "1", "0"), "false").lower() in ("true", "1")
+        stream = form.one_of("stream", SWITCH, "false").lower() in ("true", "1")
+        if form.one_of("vad_filter", SWITCH, "false").lower() in ("true", "1"):
+            ignored["vad_filter"] = "recordings are cut at pauses in any case"
         if stream and response_format not in STREAMED:
             raise FieldError("stream", f"goes with response_format {', '.join(STREAMED)}, not {response_format}")
         form.refuse("known_speaker_names", "known_speaker_references")
         strategy = form.objects.get("chunking_strategy", {})
         kind = form.texts.get("chunking_strategy") or strategy.get("type", "auto")
-        if kind not in ("auto", "server_vad") or set(strategy) - {"type"}:
-            raise FieldError(
-                "chunking_strategy", "must be 'auto': recordings are cut at pauses by the gateway's own rules"
-            )
+        if kind not in ("auto", "server_vad") or set(strategy) - {"type", *OF_VAD}:
+            raise FieldError("chunking_strategy", "must be 'auto' or server_vad with its three values")
+        for name, most in OF_VAD.items():
+            _number(f"chunking_strategy[{name}]", strategy.get(name, ""), most)
+        if kind == "server_vad":
+            ignored["chunking_strategy"] = "recordings are cut at pauses by the gateway's own rules"
         languages = form.lists.get("languages", [])
         if len(languages) > 1:
             raise FieldError("languages", "has several; give one language, or none to have it detected")
@@ -86,7 +96,8 @@ class TranscriptionRequest:
             language=form.texts.get("language") or (languages or [""])[0],
             prompt=form.texts.get("prompt", ""),
             keywords=tuple(form.lists.get("keywords", ())),
-            temperature=form.number("temperature", 1.0),
+            temperature=_number("temperature", form.texts.get("temperature", ""), 1.0),
+            ignored=ignored,
             response_format=response_format,
             stream=stream,
             words="word" in granularities,
@@ -117,11 +128,6 @@ class TranscriptionRequest:
         else:
             if translate:
                 raise FieldError("model", f"'{info.name}' does not translate; Whisper models do")
-            if self.prompt:
-                message = f"has no meaning for model '{info.name}'; give words that may come as keywords[]"
-                raise FieldError("prompt", message)
-            if self.temperature:
-                raise FieldError("temperature", f"must be 0 for model '{info.name}', which samples nothing")
             search |= hotwords(self.keywords)
         return Ask(
             model=info.name,
@@ -132,6 +138,18 @@ class TranscriptionRequest:
             if self.response_format == "diarized_json"
             else None,
         )
+
+    def notices(self, info: ModelInfo) -> dict[str, str]:
+        """Headers that name the fields which had no influence on a model's answer, and say why; none if all had."""
+        ignored = dict(self.ignored)
+        if not info.has_prompt:
+            if self.prompt:
+                ignored["prompt"] = "the model takes none, keywords[] favours words"
+            if self.temperature:
+                ignored["temperature"] = "the model samples nothing"
+            if self.language:
+                ignored["language"] = "the model writes its own"
+        return {NOTICE: "; ".join(f"{name}: {why}" for name, why in ignored.items())} if ignored else {}
 
 
 def hotwords(keywords: Iterable[str]) -> dict[str, Any]:
@@ -177,20 +195,20 @@ class _Form:
                 raise FieldError(name, f"must be one of {', '.join(known)}, got {value[:80]!r}")
         return values
 
-    def number(self, name: str, most: float) -> float | None:
-        text = self.texts.get(name, "")
-        try:
-            value = float(text) if text else None
-        except ValueError:
-            value = -1.0
-        if value is not None and not 0 <= value <= most:
-            raise FieldError(name, f"must be a number from 0 to {most:g}, got {text[:80]!r}")
-        return value
-
     def refuse(self, *names: str) -> None:
         for name in names:
             if self.lists.get(name):
                 raise FieldError(name, "is not possible here; leave it out")
+
+
+def _number(name: str, text: str, most: float) -> float | None:
+    try:
+        value = float(text) if text else None
+    except ValueError:
+        value = -1.0
+    if value is not None and not 0 <= value <= most:
+        raise FieldError(name, f"must be a number from 0 to {most:g}, got {text[:80]!r}")
+    return value
 
 
 def _whole(name: str, text: str) -> int:

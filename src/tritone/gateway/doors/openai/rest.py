@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -73,8 +74,8 @@ def rest_routes(gateway: Gateway) -> list[BaseRoute]:
 class _EventStream(StreamingResponse):
     """Server-sent events, with what they hold until the last of them is sent or the client has gone."""
 
-    def __init__(self, events: AsyncIterator[str], held: AsyncExitStack) -> None:
-        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache"})
+    def __init__(self, events: AsyncIterator[str], held: AsyncExitStack, headers: Mapping[str, str]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"cache-control": "no-cache", **headers})
         self._held = held
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -90,11 +91,13 @@ async def _transcribe(gateway: Gateway, request: Request, caller: Caller, *, tra
         ask = wanted.ask(info, translate=translate)
         audio = await stack.enter_async_context(_content(file))
         if not wanted.stream:
-            return _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
+            answer = _answer(await gateway.speech.transcribe(audio, ask, caller), wanted)
+            answer.headers.update(wanted.notices(info))
+            return answer
         events = events_of(gateway.speech.parts(audio, ask, caller), wanted)
         stack.push_async_callback(events.aclose)
         first = await anext(events)  # what fails before the first text has a status of its own
-        return _EventStream(_sent(first, events), stack.pop_all())
+        return _EventStream(_sent(first, events), stack.pop_all(), wanted.notices(info))
 
 
 def _answer(transcript: Transcript, wanted: TranscriptionRequest) -> Response:
@@ -139,7 +142,7 @@ async def _sent(first: dict[str, Any], rest: AsyncIterator[dict[str, Any]]) -> A
         async for event in rest:
             yield _line(event)
     except TritoneError as error:  # the status is sent already
-        yield _line({"error": error_object(error, told(error))})
+        yield _line({"error": error_object(told(error))})
 
 
 def _line(event: Mapping[str, Any]) -> str:
@@ -149,8 +152,11 @@ def _line(event: Mapping[str, Any]) -> str:
 @asynccontextmanager
 async def _form(request: Request) -> AsyncIterator[tuple[list[tuple[str, str]], UploadFile]]:
     """The fields of a form and its file."""
-    if not request.headers.get("content-type", "").startswith("multipart/form-data"):
+    kind, options = parse_options_header(request.headers.get("content-type", ""))
+    if kind != b"multipart/form-data":
         raise FieldError("body", "must be multipart/form-data with the audio as file")
+    if (charset := options.get(b"charset", b"utf-8").lower()) not in (b"utf-8", b"utf8", b"us-ascii"):
+        raise FieldError("body", f"has texts in {charset[:80].decode('latin-1')!r}; UTF-8 is needed")
     try:
         form = await request.form(max_files=1, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES)
     except HTTPException as error:

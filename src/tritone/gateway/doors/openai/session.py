@@ -3,8 +3,9 @@
     {"type": "transcription", "audio": {"input": {"format": {...}, "turn_detection": {...}}}}      GA
     {"input_audio_format": "pcm16", "input_audio_transcription": {...}, "turn_detection": {...}}   beta
 
-An update changes what it names and leaves the rest. What OpenAI has and this server has not is refused, unless it is
-what the server does anyway.
+An update changes what it names and leaves the rest. What OpenAI has and this server has not is null in the answer, and
+named in its `ignored`, where clients send it unasked; else it is refused. docs/gateway-parameters.md has the decision
+about each.
 """
 
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from tritone.audio.g711 import SAMPLE_RATE as G711_RATE
 from tritone.audio.g711 import decode_alaw, decode_mulaw
+from tritone.audio.live import SampleStream
 from tritone.gateway.doors.openai.errors import FieldError
 from tritone.texts import TextOptions
 
@@ -60,26 +62,17 @@ class SessionConfig:
     delay: Delay = "low"
     turn_detection: TurnDetection | None = TurnDetection()  # None: the client commits
     logprobs: bool = False
+    ignored: frozenset[str] = frozenset()  # fields that have no influence here
 
     @property
     def bytes_per_sample(self) -> int:
         return 2 if self.encoding == "pcm" else 1
 
-    def decode(self, data: bytes) -> npt.NDArray[np.int16]:
-        """Audio of an `append` as (samples,) int16 at `rate`.
-
-        Raises:
-            FieldError: 16-bit audio has half a sample at its end.
-        """
-        if self.encoding == "mulaw":
-            return decode_mulaw(data)
-        if self.encoding == "alaw":
-            return decode_alaw(data)
-        if len(data) % 2:
-            raise FieldError(
-                "audio", f"{len(data)} bytes are no whole number of 16-bit samples; send two bytes for each"
-            )
-        return np.frombuffer(data, "<i2").astype(np.int16, copy=False)
+    def decoder(self) -> Callable[[bytes], npt.NDArray[np.int16]]:
+        """What makes (samples,) int16 at `rate` of the audio of one `append` after the other."""
+        if self.encoding == "pcm":
+            return SampleStream("<i2").push
+        return decode_mulaw if self.encoding == "mulaw" else decode_alaw
 
     def updated(self, session: object, dialect: Dialect) -> "SessionConfig":
         """The configuration after `session.update` or `transcription_session.update`.
@@ -101,8 +94,7 @@ class SessionConfig:
         audio.only("input")
         audio_input = audio.part("input")
         audio_input.only("format", "noise_reduction", "transcription", "turn_detection")
-        audio_input.off("noise_reduction")
-        changed = self._include(fields)
+        changed = self._include(fields)._noise_reduction(audio_input, "noise_reduction")
         if audio_input.has("format"):
             changed = changed._format(audio_input.part("format"))
         return changed._transcription(audio_input, "transcription")._turns(audio_input)
@@ -112,12 +104,23 @@ class SessionConfig:
             *("input_audio_format", "input_audio_transcription", "turn_detection", "include", "modalities"),
             *("input_audio_noise_reduction", "client_secret", "id", "object", "expires_at"),
         )
-        fields.off("input_audio_noise_reduction")
-        changed = self._include(fields)
+        changed = self._include(fields)._noise_reduction(fields, "input_audio_noise_reduction")
         if fields.has("input_audio_format"):
             encoding = fields.one_of("input_audio_format", BETA_ENCODINGS)
             changed = replace(changed, encoding=encoding, rate=PCM_RATE if encoding == "pcm" else G711_RATE)
         return changed._transcription(fields, "input_audio_transcription")._turns(fields)
+
+    def _noise_reduction(self, fields: "_Fields", name: str) -> "SessionConfig":
+        if not fields.has(name):
+            return self
+        if not fields.is_null(name):
+            part = fields.part(name)
+            part.only("type")
+            part.one_of("type", {each: each for each in ("near_field", "far_field")}, "near_field")
+        return self._with_ignored("noise_reduction", is_given=not fields.is_null(name))
+
+    def _with_ignored(self, name: str, *, is_given: bool) -> "SessionConfig":
+        return replace(self, ignored=self.ignored | {name} if is_given else self.ignored - {name})
 
     def _include(self, fields: "_Fields") -> "SessionConfig":
         if not fields.has("include"):
@@ -152,15 +155,16 @@ class SessionConfig:
         if part.has("delay"):
             known: tuple[Delay, ...] = ("minimal", "low", "medium", "high", "xhigh")
             delay = part.one_of("delay", {each: each for each in known})
+        prompt = part.text("prompt", self.prompt)
         return replace(
-            self,
+            self._with_ignored("prompt", is_given=bool(prompt))._with_ignored("language", is_given=bool(language)),
             model=part.text("model", self.model),
             search=part.scalars("search") if part.has("search") else self.search,
             texts=TextOptions().changed(part.scalars("texts")) if part.has("texts") else self.texts,
             final_model=part.text("final_model", self.final_model),
             final_search=part.scalars("final_search") if part.has("final_search") else self.final_search,
             language=language,
-            prompt=part.text("prompt", self.prompt),
+            prompt=prompt,
             keywords=keywords,
             delay=delay,
         )
@@ -176,13 +180,16 @@ class SessionConfig:
             *("create_response", "interrupt_response", "eagerness"),
         )
         kind = part.text("type", "server_vad")
-        if kind != "server_vad":
+        if kind not in ("server_vad", "semantic_vad"):
             raise FieldError(f"{part.path}.type", f"is {kind!r}; this server has 'server_vad', or null for none")
+        changed = self._with_ignored("semantic_vad", is_given=kind == "semantic_vad")
+        part.number("idle_timeout_ms", 0)
+        part.text("eagerness", "")
         for name in ("idle_timeout_ms", "eagerness"):
-            part.off(name)
+            changed = changed._with_ignored(name, is_given=not part.is_null(name))
         before = self.turn_detection or TurnDetection()
         return replace(
-            self,
+            changed,
             turn_detection=TurnDetection(
                 threshold=part.number("threshold", before.threshold, 0, 1),
                 prefix_padding_ms=int(part.number("prefix_padding_ms", before.prefix_padding_ms, 0, 10_000)),
@@ -196,8 +203,13 @@ class SessionConfig:
         Args:
             has_vad: whether the values of turn detection are used; without, they are null.
         """
-        transcription: dict[str, Any] = {"model": self.model or None, "language": self.language, "prompt": self.prompt}
+        # The models for streams know one language and take no prompt; clients read these two as texts.
+        transcription: dict[str, Any] = {"model": self.model or None, "language": self.language, "prompt": ""}
         turns = self.turn_detection
+        ignored = set(self.ignored)
+        if turns not in (None, TurnDetection()) and not has_vad:
+            ignored.add("turn_detection")
+        told = {"ignored": sorted(ignored)} if ignored else {}
         detection: dict[str, Any] | None = None
         if turns is not None:
             detection = {"type": "server_vad"}
@@ -213,6 +225,7 @@ class SessionConfig:
                 "input_audio_noise_reduction": None,
                 "turn_detection": detection,
                 "include": include,
+                **told,
             }
         audio_format: dict[str, Any] = {
             "type": next(name for name, encoding in GA_ENCODINGS.items() if encoding == self.encoding)
@@ -233,6 +246,7 @@ class SessionConfig:
                 }
             },
             "include": include,
+            **told,
         }
 
 
@@ -260,11 +274,6 @@ class _Fields:
 
     def part(self, name: str) -> "_Fields":
         return _Fields(self._value.get(name), f"{self.path}.{name}")
-
-    def off(self, name: str) -> None:
-        """Refuse what this server does not have, unless it is null."""
-        if self._value.get(name) is not None:
-            raise FieldError(f"{self.path}.{name}", "is not possible here; leave it out, or send null")
 
     def text(self, name: str, default: str) -> str:
         value = self._value.get(name)

@@ -10,7 +10,7 @@ import grpc
 from tritone.gateway.refusal import told
 from tritone.gateway.visit import VISIT, Visit
 from tritone.gateway.visits import LEFT, left
-from tritone.proxy.grpc import peer_of
+from tritone.net.connections import peer_of
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway

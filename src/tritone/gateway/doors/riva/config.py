@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tritone.client.models import ModelInfo
-from tritone.client.parameters import request_parameters
 from tritone.errors import InputError
 from tritone.gateway.ask import Ask, SpeakerOptions, VadOptions
 from tritone.search.options import BEAM_MODES, MAX_BEAM
@@ -109,10 +108,7 @@ def _search(config: Any, custom: dict[str, str]) -> dict[str, Any]:
         raise InputError("nbest is in custom_configuration, and max_alternatives says it too; send one of them")
     if hotwords := _hotwords(config):
         _add(search, "hotwords", hotwords, "speech_contexts")
-    try:
-        return dict(request_parameters(search))
-    except ValueError as error:  # a name of Triton's own
-        raise InputError(f"custom_configuration: {error}") from error
+    return search
 
 
 def _hotwords(config: Any) -> dict[str, float]:

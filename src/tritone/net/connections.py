@@ -14,15 +14,19 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
-from tritone.proxy.options import Limits
+from tritone.net.limits import Limits
 
 RESERVE = 128  # descriptors for files, upstream connections of gRPC, and what else the process opens
 LEAST = 8
 MOST = 8192
 LAST_RECEIVED = slice(52, 56)  # of Linux's `struct tcp_info`: tcpi_last_data_recv, milliseconds
+BYTES_RECEIVED = slice(128, 136)  # tcpi_bytes_received
+AROUND_MESSAGE = 1024  # bytes of frames and headers that may come with a gRPC message
 DESCRIPTORS = Path("/proc/self/fd")
 
 Peer = tuple[str, int]
@@ -31,12 +35,13 @@ Peer = tuple[str, int]
 class Descriptor(NamedTuple):
     """The file descriptor of a connection; `inode` is of its socket, since numbers are used again.
 
-    `idle_s`: since anything was received, or since it was made, in seconds.
+    `idle_s`: since anything was received, or since it was made, in seconds. `received`: bytes, in all.
     """
 
     number: int
     inode: int
     idle_s: float = 0.0
+    received: int = 0
 
 
 def connections_allowed(ports: int) -> int:
@@ -60,6 +65,11 @@ class Connections:
         self.open = 0
         self.closed = 0  # by us, in all
         self._sweep_at = self.limit
+        self._most_held = limits.max_buffered_bytes
+        self._receiving: Counter[Peer] = Counter()  # gRPC calls that have not got all of a message
+        self._base: dict[Peer, int] = {}  # bytes that such a connection had received before, and messages since
+        self.received: dict[Peer, int] = {}  # bytes, at the last sweep
+        self.held_bytes = 0  # of gRPC messages that are not whole, at the last sweep
 
     def is_foreign(self, peer: Peer) -> bool:
         """Whether a client came by IPv6 to a server that was told to listen on IPv4."""
@@ -74,6 +84,25 @@ class Connections:
         if not self._busy[peer]:
             del self._busy[peer]
         self._active[peer] = time.monotonic()
+
+    def receive(self, peer: Peer) -> None:
+        """A gRPC call of a connection begins to receive. gRPC keeps what has come until a message is whole."""
+        self._receiving[peer] += 1
+
+    def received_message(self, peer: Peer, num_bytes: int) -> None:
+        """One message is whole."""
+        if peer in self._base:
+            self._base[peer] += num_bytes + AROUND_MESSAGE
+
+    def receive_end(self, peer: Peer) -> None:
+        self._receiving[peer] -= 1
+        if not self._receiving[peer]:
+            del self._receiving[peer]
+
+    @property
+    def is_receiving(self) -> bool:
+        """Whether any gRPC call has not got all of a message."""
+        return bool(self._receiving)
 
     def opened(self, peer: Peer, connection: Any) -> None:
         """A connection was accepted. So that a burst of them cannot take all descriptors before the next sweep.
@@ -115,9 +144,27 @@ class Connections:
                 if index < excess or self.is_foreign(peer) or now - live.get(peer, now) > self._idle_s:
                     self._shut(peers[peer], peer)
                     live.pop(peer, None)
+        self._hold({peer: each for peers in found.values() for peer, each in peers.items() if peer in live})
         self._active = live
         self.open = len(live)
         self._sweep_at = self.open + max(LEAST, self.limit // 10)
+
+    def _hold(self, connections: dict[Peer, Descriptor]) -> None:
+        """Count what gRPC holds of messages that are not whole, and shut the connections that make it too much."""
+        self._base = {
+            peer: min(self._base.get(peer, self.received.get(peer, 0)), each.received)
+            for peer, each in connections.items()
+            if peer in self._receiving
+        }
+        self.received = {peer: each.received for peer, each in connections.items()}
+        held = {peer: self.received[peer] - base for peer, base in self._base.items()}
+        self.held_bytes = sum(held.values())
+        for peer in sorted(held, key=lambda peer: held[peer], reverse=True):
+            # one connection may not take all that there is for everybody
+            if held[peer] <= self._most_held // 2 and self.held_bytes <= self._most_held:
+                break
+            self._shut(connections[peer], peer)
+            self.held_bytes -= held[peer]
 
     def _shut(self, descriptor: Descriptor, peer: Peer) -> None:
         self.closed += 1
@@ -142,7 +189,7 @@ class Connections:
                             port = each.getsockname()[1]
                             if port in found:
                                 found[port][as_peer(each.getpeername())] = Descriptor(
-                                    number, status.st_ino, _idle_s(each)
+                                    number, status.st_ino, _idle_s(each), _received(each)
                                 )
         return found
 
@@ -166,6 +213,27 @@ def _idle_s(each: Any) -> float:
         return 0.0
 
 
+def _received(each: Any) -> int:
+    """Bytes that a connection received in all; 0 where the system does not say it."""
+    try:
+        info = each.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, BYTES_RECEIVED.stop)
+        return int.from_bytes(info[BYTES_RECEIVED], sys.byteorder)
+    except (OSError, AttributeError):
+        return 0
+
+
 def as_peer(address: tuple[object, ...]) -> Peer:
     """Host and port of a socket's address; IPv4 in IPv6's clothes as IPv4."""
     return str(address[0]).removeprefix("::ffff:"), int(str(address[1]))
+
+
+def peer_of(context: Any) -> Peer:
+    """Host and port of a gRPC call's client; `context`: what the call's handler is given."""
+    return _of_text(context.peer())
+
+
+@lru_cache(maxsize=4096)
+def _of_text(text: str) -> Peer:
+    # ipv4:127.0.0.1:50051, ipv6:%5B::1%5D:50051
+    host, _, port = unquote(text).partition(":")[2].rpartition(":")
+    return as_peer((host.strip("[]"), port if port.isdigit() else 0))

@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from tritone.proxy.options import Tls
+from tritone.net.limits import Tls
 
 LOG = logging.getLogger(__name__)
 CERTIFICATE = re.compile(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
