@@ -23,6 +23,7 @@ from tritone.errors import BundleError, ExportError
 from tritone.families.silero import weights
 from tritone.families.silero.export import export_silero
 from tritone.pipelines import Step, voice_activity
+from tritone.systems.spec import open_system
 
 FLOAT_NOISE = 2e-6  # of a probability; both are float32, and batches are added up in another order
 RATES = (16000, 8000)
@@ -239,8 +240,9 @@ def test_a_manifest_that_does_not_fit_the_kind_is_refused(
 
 
 def test_each_way_of_loading_says_what_else_a_bundle_is_for(silero_bundle: Path) -> None:
+    assert isinstance(tritone.load(silero_bundle), tritone.Detector)
     with pytest.raises(BundleError, match=r"voice activity detector: it finds speech.*tritone\.load_detector"):
-        tritone.load(silero_bundle)
+        open_system(str(silero_bundle))
     with pytest.raises(BundleError, match="kind 'voice-activity': it finds speech and makes no embeddings"):
         tritone.load_embedder(silero_bundle)
     with pytest.raises(BundleError, match=r"demo-speaker is a speaker model: .* detects no voice activity"):
