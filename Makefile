@@ -83,7 +83,7 @@ clean:
 
 # The stamps make warm runs fast: pip runs again only when the requirements change, or what it compiles.
 $(VENV)/.light: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-python
-	$(PIP) --editable '.[import]'
+	$(PIP) --editable .
 	@touch $@
 
 # The network for voice activity is in a package that names torch, which nobody needs who reads the file alone.

@@ -15,8 +15,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import tritone
-from benchmarks.whisper_reference import recordings
+from benchmarks.whisper_reference import RATE, recordings
 from tritone.evaluate.bootstrap import paired_difference, rate_interval
 from tritone.evaluate.normalize import Normalization, Normalizer
 from tritone.evaluate.score import score_utterance
@@ -36,12 +38,14 @@ def transcribe(arguments: argparse.Namespace) -> None:
     """Add to the output what it does not have yet."""
     done = read(arguments.output)
     left = ((id, waveform) for id, waveform in recordings(arguments.folder, arguments.only) if id not in done)
-    if arguments.vad is not None:
-        detector = tritone.load_detector(arguments.vad)
-        left = (
-            (id, each if detector.detect([each], sample_rate=16000)[0].get().segments else each[:0])
-            for id, each in left
+    if arguments.vad is not None:  # 0.1 s of silence has no text, either
+        detector, silence = tritone.load_detector(arguments.vad), np.zeros(RATE // 10, np.float32)
+        speaks = (
+            (id, each, bool(detector.detect([each], sample_rate=RATE)[0].get().segments))
+            for id, each in recordings(arguments.folder, arguments.only)
+            if id not in done
         )
+        left = ((id, each if has_speech else silence) for id, each, has_speech in speaks)
     options = {"language": arguments.language, "temperature": [0], "beam": arguments.beam}
     if arguments.words:
         options["word_times"] = True
