@@ -18,7 +18,7 @@ from exports import let_go
 from graphs import scaled
 from hub_server import HubServer, commit_of
 from tritone.cli.main import app
-from tritone.errors import BundleError, InputError, MissingDependencyError, OperatorError, StorageError
+from tritone.errors import BundleError, ExportError, InputError, MissingDependencyError, OperatorError, StorageError
 from tritone.prepare import cache, cached, clear, prepare
 from tritone.prepare import prepare as prepare_module
 from tritone.storage.cache import copies
@@ -263,6 +263,8 @@ def test_scripts_need_trust_on_this_machine_too(tmp_path: Path):
         torch.jit.save(torch.jit.script(torch.nn.ReLU()), path)
     with pytest.raises(OperatorError, match=r"loading it runs it.*--trust"):
         prepare(path)
+    with pytest.raises(ExportError, match=r"--dims NAME=SIZE.*`tritone export torchscript` has more options"):
+        prepare(path, trust=True)
 
 
 def test_hostile_and_gated_repositories_are_refused_with_the_reason(hub: HubServer, graph: Path):
