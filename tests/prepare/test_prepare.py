@@ -252,6 +252,13 @@ def test_pickles_of_the_hub_need_trust(hub: HubServer):
         prepare("hf://anna/pickled", trust=True)
 
 
+def test_what_nothing_exports_is_refused_before_its_weights_are_read(hub: HubServer):
+    hub.repositories["anna/llama"] = {"main": {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"x"}}
+    with pytest.raises(BundleError, match=r"^hf://anna/llama is a model of transformers of type 'llama', which no"):
+        prepare("hf://anna/llama")
+    assert copies() == []
+
+
 def test_scripts_need_trust_on_this_machine_too(tmp_path: Path):
     import warnings
 
