@@ -18,7 +18,7 @@ from exports import let_go
 from graphs import scaled
 from hub_server import HubServer, commit_of
 from tritone.cli.main import app
-from tritone.errors import BundleError, InputError, MissingDependencyError, OperatorError, StorageError
+from tritone.errors import BundleError, ExportError, InputError, MissingDependencyError, OperatorError, StorageError
 from tritone.prepare import cache, cached, clear, prepare
 from tritone.prepare import prepare as prepare_module
 from tritone.storage.cache import copies
@@ -252,6 +252,13 @@ def test_pickles_of_the_hub_need_trust(hub: HubServer):
         prepare("hf://anna/pickled", trust=True)
 
 
+def test_what_nothing_exports_is_refused_before_its_weights_are_read(hub: HubServer):
+    hub.repositories["anna/llama"] = {"main": {"config.json": b'{"model_type": "llama"}', "model.safetensors": b"x"}}
+    with pytest.raises(BundleError, match=r"^hf://anna/llama is a model of transformers of type 'llama', which no"):
+        prepare("hf://anna/llama")
+    assert copies() == []
+
+
 def test_scripts_need_trust_on_this_machine_too(tmp_path: Path):
     import warnings
 
@@ -263,6 +270,8 @@ def test_scripts_need_trust_on_this_machine_too(tmp_path: Path):
         torch.jit.save(torch.jit.script(torch.nn.ReLU()), path)
     with pytest.raises(OperatorError, match=r"loading it runs it.*--trust"):
         prepare(path)
+    with pytest.raises(ExportError, match=r"--dims NAME=SIZE.*`tritone export torchscript` has more options"):
+        prepare(path, trust=True)
 
 
 def test_hostile_and_gated_repositories_are_refused_with_the_reason(hub: HubServer, graph: Path):

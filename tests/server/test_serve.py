@@ -11,9 +11,11 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+import soundfile
 
 from serving import Ask, RawClient, Refusal, Serve, alive, descendants, lines_until, ports, quiet_options
 from toy import SAMPLE_RATE, toy_waveform
+from toy_speaker import write_toy_speaker
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.repository import build_repository
 from tritone.server import TritonServer, free_ports
@@ -127,6 +129,33 @@ def test_a_server_that_died_cannot_list_its_models_and_says_so(repository: Path)
         assert server.wait() == 128 + signal.SIGKILL
         with pytest.raises(ServerUnreachableError, match="does not list its models"):
             server.models()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", ["toy", "toy and other", "speaker"])
+def test_the_line_of_curl_that_is_printed_works(serve: Serve, toy_bundle: Path, tmp_path: Path, models: str) -> None:
+    what = write_toy_speaker(tmp_path / "speaker") if models == "speaker" else toy_bundle
+    if models == "toy and other":
+        what = tmp_path / "repo"
+        build_repository([toy_bundle, toy_bundle], what, modes="offline", names=["toy", "other"])
+    soundfile.write(tmp_path / "up.wav", toy_waveform("up"), SAMPLE_RATE)
+    (port,) = free_ports(1)
+    process = serve(what, *ports(quiet_options()), "--gateway", "--gateway-port", str(port))
+    line = lines_until(process, "^curl ")[-1].replace("YOUR.wav", str(tmp_path / "up.wav"))
+    answer = subprocess.run([*line.split(), "-s"], capture_output=True, encoding="utf-8", check=True).stdout
+    assert ('"data":[]' if models == "speaker" else '"text":"up"') in answer
+    assert ("-F model=" in line) is (models == "toy and other")
+
+
+@pytest.mark.slow
+def test_a_gateway_without_its_packages_is_refused_before_anything_is_made(tmp_path: Path) -> None:
+    code = "import sys; sys.modules['prometheus_client'] = None; from tritone.cli.main import app; app()"
+    command = [sys.executable, "-c", code, "serve", str(tmp_path), "--gateway"]
+    done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
+    assert done.returncode == 1
+    assert done.stderr == (
+        "error: the gateway needs packages that are not installed (prometheus_client): pip install 'tritone[gateway]'\n"
+    )
 
 
 def test_a_signal_during_the_start_leaves_no_child(serve: Serve, repository: Path) -> None:

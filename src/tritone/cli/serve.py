@@ -15,6 +15,7 @@ from rich.table import Table
 from tritone.cli.export.run import usage_errors
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.what import HELP, Exporting, prepared
+from tritone.client import Client
 from tritone.errors import StorageError, StorageUnreachableError
 from tritone.gateway.options import DEFAULT_PORT as DEFAULT_GATEWAY_PORT
 from tritone.keys import HTTP_HEADER, key_file
@@ -119,8 +120,8 @@ def _built(
     return repository
 
 
-def _gateway(options: ServerOptions, tls: bool, port: int) -> "GatewayServer":
-    """A gateway in front of a Triton, not running yet; its port is free."""
+def _gateway(options: ServerOptions, tls: bool, port: int) -> "Callable[[], GatewayServer]":
+    """What makes a gateway in front of a Triton; its packages are there, and its port is free."""
     from tritone.gateway.options import GatewayOptions
     from tritone.gateway.server import GatewayServer, listen
 
@@ -128,8 +129,9 @@ def _gateway(options: ServerOptions, tls: bool, port: int) -> "GatewayServer":
         raise typer.BadParameter(
             "--gateway asks this Triton without TLS; run `tritone gateway` with --triton https://…"
         )
-    listen(options.host, port).close()  # told now and not when an export is done
-    return GatewayServer(GatewayOptions(triton=f"http://{options.address('http')}", host=options.host, port=port))
+    listen(options.host, port, "--gateway-port").close()  # told now and not when an export is done
+    front = GatewayOptions(triton=f"http://{options.address('http')}", host=options.host, port=port)
+    return lambda: GatewayServer(front)
 
 
 def _serve(
@@ -140,7 +142,7 @@ def _serve(
     server: Path | None,
     poll_s: float,
     lose: "Callable[[str | None, str], None]",
-    gateway: "GatewayServer | None",
+    gateway: "Callable[[], GatewayServer] | None",
     stack: ExitStack,
 ) -> int:
     """Serve a repository until a signal comes; the exit code. The gateway begins when models answer."""
@@ -165,10 +167,10 @@ def _serve(
         console.print(f"Serving on {'  '.join([*addresses, metrics])}", highlight=False)
         console.print(_doors(options), highlight=False)
         if gateway is not None:
-            stack.enter_context(gateway.background())
-            address = f"http://{gateway.options.address(gateway.port)}"
+            beside = stack.enter_context(gateway().background())
+            address = f"http://{beside.options.address(beside.port)}"
             console.print(f"The page: {address}/  Applications: {address}/v1  Try it:", highlight=False)
-            console.print(f"curl -F file=@YOUR.wav {address}/v1/audio/transcriptions", highlight=False)
+            console.print(_request(beside.options.triton, address), highlight=False)
 
     supervisor = Supervisor(served, behind, server=server, log=sys.stderr, on_ready=show, front=front, updates=updates)
     try:
@@ -219,6 +221,16 @@ def _found(
         f"{address} in {copy.folder}"
     )
     return copy.folder, updates, copy
+
+
+def _request(triton: str, gateway: str) -> str:
+    """A line of curl that works: the first model that takes whole recordings answers it, if there is one."""
+    with Client(triton) as client:
+        models = [model.name for model in client.models() if model.kind == "offline"]
+    if not models:
+        return f"curl {gateway}/v1/models"
+    which = f"-F model={models[0]} " if len(models) > 1 else ""
+    return f"curl -F file=@YOUR.wav {which}{gateway}/v1/audio/transcriptions"
 
 
 def _say(text: str) -> None:

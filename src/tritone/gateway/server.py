@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from tritone.errors import MissingDependencyError, ServerSetupError
-from tritone.gateway.gateway import Gateway
 from tritone.gateway.options import GatewayOptions
 
 try:
@@ -26,6 +25,7 @@ try:
 
     from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.doors import all_doors
+    from tritone.gateway.gateway import Gateway
     from tritone.gateway.keepalive import ClientProtocol, HeadProtocol
 except ImportError as error:
     raise MissingDependencyError(

@@ -81,6 +81,20 @@ def recognise(path: Path) -> Checkpoint:
     return _folder(path) if path.is_dir() else _file(path)
 
 
+def check_type(config: Mapping[str, Any], where: object) -> None:
+    """Refuse a model of transformers, by its `config.json`, that no command exports.
+
+    Raises:
+        BundleError: says of which type it is, and which there are.
+    """
+    kind = config.get("model_type")
+    if kind is not None and kind not in ("whisper", *WAVEFORM_CTC):
+        raise BundleError(
+            f"{where} is a model of transformers of type {str(kind)[:80]!r}, which no command exports. They are "
+            f"whisper and, of CTC, {', '.join(WAVEFORM_CTC)}"
+        )
+
+
 def is_pickled(name: str) -> bool:
     """Does a file of this name hold a pickle?"""
     return any(fnmatchcase(name.rpartition("/")[2].lower(), pattern) for pattern in PICKLED)
@@ -119,11 +133,7 @@ def _folder(folder: Path) -> Checkpoint:
                 extra="export",
                 int8=True,
             )
-        if kind is not None:
-            raise BundleError(
-                f"{folder} is a model of transformers of type {str(kind)[:80]!r}, which no command exports. They are "
-                f"whisper and, of CTC, {', '.join(WAVEFORM_CTC)}"
-            )
+        check_type(config, folder)
     if (wenet := some("train.yaml")) and (weights := some("final.pt") or some("avg*.pt") or some("*.pt")):
         if not (tokens := some("units.txt", "lang_char.txt", "words.txt", "dict.txt")):
             raise BundleError(f"{folder} is a model of WeNet without its tokens: units.txt is missing")

@@ -8,6 +8,7 @@ from tritone.inspection import Inspection, inspect_path
 from tritone.inspection.checkpoint import Checkpoint, recognise
 from tritone.paths import local
 from tritone.prepare.prepare import Identified, identify, is_repository, model_name
+from tritone.repository.folder import CONFIG
 from tritone.runtime.foreign import foreign
 from tritone.storage import parse
 
@@ -28,9 +29,8 @@ def explain(what: str, *, trust: bool = False) -> Inspection:
         return Inspection(what=f"{what}: {known.what}", facts={"needed": known.needed})
     if path is not None and os.path.isfile(path):
         found = Identified(what=what, checkpoint=recognise(path))
-    elif path is not None and (not os.path.exists(path) or (path / "config.pbtxt").is_file()):
-        shown = inspect_path(what)  # a shipped bundle, or one model of a repository
-        return shown if os.path.exists(path) else replace(shown, commands=_of_bundle(what))
+    elif path is not None and (path / CONFIG).is_file():
+        return inspect_path(what)  # one model of a repository
     else:
         found = identify(what, trust=trust)
     if found.checkpoint is None:

@@ -23,7 +23,7 @@ import psutil
 
 from tritone.bundle import Bundle, resolve, shipped_bundles
 from tritone.bundle.bundle import MANIFEST
-from tritone.errors import BundleError, MissingDependencyError, OperatorError, StorageError
+from tritone.errors import BundleError, ExportError, MissingDependencyError, OperatorError, StorageError
 from tritone.inspection.checkpoint import Checkpoint, recognise
 from tritone.paths import CACHE, local
 from tritone.prepare import cache
@@ -266,7 +266,12 @@ def _export(
     module, function = MODULES.get(checkpoint.family, (f"{checkpoint.family}.export", f"export_{checkpoint.family}"))
     run = getattr(import_module(f"tritone.families.{module}"), function)
     more = {} if module.startswith("generic.") else {"progress": say}
-    report = run(**checkpoint.arguments, output=target, name=name, **options, **more)
+    try:
+        report = run(**checkpoint.arguments, output=target, name=name, **options, **more)
+    except ExportError as error:
+        raise ExportError(
+            f"{error} `tritone export {checkpoint.family}` has more options; what it writes can be served."
+        ) from error
     about: dict[str, Any] = {
         "what": found.what,
         "is": checkpoint.what,
@@ -280,7 +285,8 @@ def _export(
     if "int8" in options.get("precisions", ()) and choosing:
         from tritone.families.export.options import ExportOptions
 
-        say("comparing the time of a clip in fp32 and in int8")
+        if "int8" in {each.precision for each in bundle.manifest.artifacts}:
+            say("comparing the time of a clip in fp32 and in int8")
         moved = [drift.moved for file, drift in report.drifts.items() if ".int8." in file]
         refused = " ".join(note for note in report.notes if "int8" in note)
         choice = choose(bundle, max(moved, default=None), ExportOptions.usual_drift, refused)

@@ -3,19 +3,21 @@
 hf://owner/name[@revision], s3://bucket/folder  ->  a local copy of the files that an export reads
 """
 
+import json
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 import yaml
 
 from tritone.errors import StorageError
-from tritone.inspection.checkpoint import is_pickled
-from tritone.storage import Address, fetch
+from tritone.inspection.checkpoint import MAX_CONFIG_BYTES, check_type, is_pickled
+from tritone.storage import Address, fetch, open_store
 
-CARD = "README.md"
+CARD, CONFIG, BINARY = "README.md", "config.json", "model.bin"
 SMALL = ("*.json", "*.txt", "*.yaml", "*.yml", "*.tiktoken", "*.model", "global_cmvn", CARD)
-WEIGHTS = ("*.safetensors", "*.onnx", "*.pt2", "model.bin")
+WEIGHTS = ("*.safetensors", "*.onnx", "*.pt2", BINARY)
 PICKLES = ("*.nemo", "*.pt", "*.pth", "*.ckpt", "*.ts", "pytorch_model*.bin")
 MAX_CARD_BYTES = 2**20
 WHY = (
@@ -28,6 +30,7 @@ def fetch_checkpoint(address: Address, trust: bool) -> Path:
     """A local copy of what a folder in storage holds of a checkpoint; of several forms the one without pickles.
 
     Raises:
+        BundleError: it is a model of transformers that no command exports, which is seen before its weights are read.
         StorageError: there is none, or only pickled ones and no trust; or as of `fetch`.
     """
     return fetch(address, choose=_with_pickles(address) if trust else _without_pickles(address))
@@ -55,7 +58,7 @@ def _chosen(names: Collection[str]) -> tuple[set[str], set[str], set[str]]:
     here = [name for name in names if "/" not in name]
     plain = {name for name in here if _like(name, WEIGHTS) and not is_pickled(name)}
     if any(name.endswith(".safetensors") for name in plain):
-        plain = {name for name in plain if name.endswith(".safetensors") or name == "model.bin"}
+        plain = {name for name in plain if name.endswith(".safetensors") or name == BINARY}
     return {name for name in here if _like(name, SMALL)}, plain, {name for name in here if _like(name, PICKLES)}
 
 
@@ -63,6 +66,7 @@ def _without_pickles(address: Address) -> Callable[[Collection[str]], Collection
     def plain(names: Collection[str]) -> Collection[str]:
         small, weights, pickles = _chosen(names)
         if weights:
+            _check_type(address, names)
             return small | weights
         if pickles:
             raise StorageError(
@@ -79,9 +83,20 @@ def _with_pickles(address: Address) -> Callable[[Collection[str]], Collection[st
         small, weights, pickles = _chosen(names)
         if not (weights or pickles):
             raise StorageError(_nothing(address, names))
+        _check_type(address, names)
         return small | (weights or pickles)
 
     return trusted
+
+
+def _check_type(address: Address, names: Collection[str]) -> None:
+    if CONFIG not in names or BINARY in names:  # CTranslate2 keeps the type of what it converted
+        return
+    content = open_store(address).read(CONFIG, MAX_CONFIG_BYTES)
+    with suppress(ValueError, RecursionError):  # who reads it says what is wrong with it
+        config = json.loads(content or b"{}")
+        if isinstance(config, dict):
+            check_type(config, address)
 
 
 def _nothing(address: Address, names: Collection[str]) -> str:

@@ -12,7 +12,7 @@ import soundfile
 import torch
 from onnx import TensorProto, helper, numpy_helper
 
-from families.conftest import babble
+from families.conftest import babble, write_model
 from tritone.bundle.bundle import Bundle
 from tritone.errors import ExportError, InputError
 from tritone.families.export.drift import read_recordings
@@ -278,6 +278,16 @@ def test_a_graph_that_drifts_too_far_is_refused_unless_forced(
         export_files(complete_files, tmp_path / "b", **options)
     assert Bundle.open(tmp_path / "b").manifest.artifacts[0].precision == "fp32", "which is good"
     assert report.drifts["encoder.fp16.onnx"].moved > 1e-9, "this one was forced"
+
+
+def test_a_network_without_a_product_for_int8_is_written_in_float32(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"precisions": ("fp32", "int8"), "check": False}
+    write_model(tmp_path)
+    report = export_files(tmp_path, tmp_path / "b", lenient=True, **options)
+    assert {each.precision for each in report.bundle.manifest.artifacts} == {"fp32"}
+    assert any("decoder.onnx cannot be int8: the graph has no product" in note for note in report.notes)
+    with pytest.raises(ExportError, match=r"cannot be int8: .* was written without it, in fp32"):
+        export_files(tmp_path, tmp_path / "b", **options)
 
 
 def test_audio_to_check_with_comes_from_a_folder_or_a_list(tmp_path: Path) -> None:

@@ -106,8 +106,8 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
     """Write a model's graphs and its manifest to the folder of the options; an older bundle there is replaced.
 
     Raises:
-        ExportError: a graph does not reproduce the torch network; or one in another precision drifts too far, after the
-            bundle was written without it (`options.lenient` has that in the report alone).
+        ExportError: a graph does not reproduce the torch network; or one cannot be had in another precision, or drifts
+            too far in it, after the bundle was written without it (`options.lenient` has that in the report alone).
         BundleError: the output folder is in use for something else.
         InputError: the audio to check with cannot be read.
     """

@@ -73,15 +73,15 @@ class Model(Protocol):
     def drift(self, role: Role, opened: Graph, recordings: Sequence[Waveform]) -> Movement: ...
 
 
-class DriftError(ExportError):
-    """A graph in another precision changes more on audio than is allowed."""
+class RefusedError(ExportError):
+    """A graph cannot be had in a precision, or changes more in it on audio than is allowed."""
 
 
 @dataclass
 class GraphFiles:
     """Writes the graphs of one bundle.
 
-    `differences` and `drifts`: by file, see `ExportReport`. `refused`: what became of precisions that drift too far.
+    `differences` and `drifts`: by file, see `ExportReport`. `refused`: what became of precisions that cannot be had.
     """
 
     writer: BundleWriter
@@ -126,7 +126,7 @@ class GraphFiles:
                 self._write_onnx(precision)
             else:
                 self._write_torch(runtime, precision)
-        except DriftError as error:
+        except RefusedError as error:
             self.options.progress(f"{precision} is left out: {error}")
             self.refused.append(str(error))
             del self.artifacts[kept:]
@@ -152,7 +152,12 @@ class GraphFiles:
                     self.options.progress(f"making int8 of {role}.onnx")
                     keep = named(model, self._constants)
                     largest = LARGEST_FINE_LEVEL if part.fine_int8 else LARGEST_LEVEL
-                    models[role] = quantise_products(model, keep, single_rows=part.single_rows_in_int8, largest=largest)
+                    try:
+                        models[role] = quantise_products(
+                            model, keep, single_rows=part.single_rows_in_int8, largest=largest
+                        )
+                    except ValueError as error:
+                        raise RefusedError(f"{role}.onnx cannot be int8: {error}.") from error
                 else:
                     models[role] = onnx.ModelProto()
                     models[role].CopyFrom(model)
@@ -231,7 +236,7 @@ class GraphFiles:
             distance = known or networks.distance(role, name, opened)
             self.differences[name] = distance.largest
             if precision != "fp32" and not math.isfinite(distance.largest):
-                raise DriftError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+                raise RefusedError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
             # Of ONNX graphs in float32 the translation was checked, and what compressed weights lose is meant.
             was_checked = precision == "fp32" and (runtime == "onnxruntime" or narrow)
             if not was_checked and (precision != "int8" or self.model.parts[role].precise):
@@ -242,10 +247,10 @@ class GraphFiles:
         drift = self.model.drift(role, opened, self._recordings)
         self.drifts[name] = drift
         if not math.isfinite(drift.moved):
-            raise DriftError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
+            raise RefusedError(f"{name}: numbers of this model do not fit into {precision}; export another one.")
         limit = self.options.drift_limit
         if drift.moved > limit and not self.options.force:
-            raise DriftError(
+            raise RefusedError(
                 f"{name} drifts too far from float32 on audio: {drift}; the limit is {limit:g}. Leave "
                 f"{precision} out, check with audio of the model's own language (--check-audio), or accept it "
                 "(--max-drift, --force)."
