@@ -106,6 +106,7 @@ def test_a_file_of_torch_itself_has_torchs_names(tmp_path: Path) -> None:
     assert (list(graph.inputs), list(graph.outputs)) == (["input"], ["linear"])
 
 
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")  # of torch 2.11's loader
 def test_torchs_own_loader_reads_what_we_write(program: Path) -> None:
     inputs = feed(2, 60)
     loaded = torch.export.load(program).module()
