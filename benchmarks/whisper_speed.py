@@ -281,8 +281,9 @@ INTRODUCTION = """\
 Ratios from one run each: both sides on the same machine and cores with as many threads, in turn, on the same eight
 recordings, greedy or with a beam at temperature 0, after a warm-up. Above 1 this project takes less. "others %" is how
 much of the cores foreign processes took during a repeat. Eight at once miss their bar except greedily in int8: in
-float32 the encoder runs at some 300 to 400 GFLOP/s of two cores and a step of the decoder reads all weights, which is so
-on both sides; with a beam one thread chooses tokens while the other waits. Written by `python -m benchmarks.whisper_speed`."""
+float32 the encoder runs at some 300 to 400 GFLOP/s of two cores and a step of the decoder reads all weights, which is
+so on both sides; with a beam one thread chooses tokens while the other waits. Written by
+`python -m benchmarks.whisper_speed`."""
 
 
 if __name__ == "__main__":
