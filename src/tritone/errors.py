@@ -10,6 +10,16 @@ A message says what was seen, what is needed and what to do next, in the user's 
 function stay `ValueError`.
 """
 
+import re
+
+HINT = re.compile(r"[Tt]ry (?:it )?again in (?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?s\b")
+
+
+def hinted_s(message: str) -> float | None:
+    """When to try again, in seconds, by an error's message: that of a model in Triton has no other place for it."""
+    found = HINT.search(message)
+    return float(found["seconds"]) if found else None
+
 
 class TritoneError(Exception):
     """Base of every error that Tritone raises on purpose."""

@@ -14,6 +14,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tritone.errors import hinted_s
 from tritone.net.connections import as_peer
 from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, TOO_LARGE, TOO_SLOW, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
@@ -278,7 +279,7 @@ def _too_large(limit: int) -> RefusedError:
 def _passed(answer: Answer, passage: Passage | None = None) -> web.Response:
     if answer.status >= 400 and (message := answer.error):
         told = outward(message if passage is None else passage.told(message))
-        busy = retry_hints(1.0) if answer.status in (429, 503) else {}
+        busy = retry_hints(hinted_s(told) or 1.0) if answer.status in (429, 503) else {}
         return error_response(answer.status, told, busy)
     headers = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
     return web.Response(status=answer.status, body=answer.body, headers=headers | WHO)
