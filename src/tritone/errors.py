@@ -11,6 +11,10 @@ function stay `ValueError`.
 """
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
 
 HINT = re.compile(r"[Tt]ry (?:it )?again in (?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?s\b")
 
@@ -23,6 +27,12 @@ def hinted_s(message: str) -> float | None:
 
 class TritoneError(Exception):
     """Base of every error that Tritone raises on purpose."""
+
+    def saying(self, message: str) -> "Self":
+        """An error like this one with another message: of its class, and with all that it tells, such as a hint."""
+        other = type(self)(message)
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 class InputError(TritoneError):

@@ -76,6 +76,6 @@ def of_one(results: Sequence[Result | TritoneError]) -> list[Result] | TritoneEr
     for index, result in enumerate(results):
         if isinstance(result, TritoneError):
             alone = len(results) == 1 or isinstance(result, UnexpectedError)
-            return result if alone else type(result)(f"row {index}: {result}")
+            return result if alone else result.saying(f"row {index}: {result}")
         found.append(result)
     return found
