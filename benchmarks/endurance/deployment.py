@@ -70,7 +70,7 @@ class Deployment:
         self.stop()
 
     def start(self) -> None:
-        """Start the command and wait until every model is ready, and every search compiled: none is refused for that."""
+        """Start the command and wait until every model is ready; no search is refused for being compiled then."""
         for kind in ("ctc", "transducer"):
             compile_all(kind)
         self._log = self.log_path.open("ab")

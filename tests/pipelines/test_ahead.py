@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,9 +16,14 @@ import numpy as np
 import pytest
 
 from fresh import in_fresh_process
+from toy_transducer import write_toy_transducer
+from tritone.bundle.bundle import Bundle
+from tritone.client.retries import told
 from tritone.errors import OperatorError, ServerBusyError, hinted_s
 from tritone.pipelines import ahead as module
+from tritone.pipelines import open_offline
 from tritone.pipelines.ahead import Ahead, compile_all
+from tritone.result import Result
 from tritone.search.compiled import kept as kept_module
 from tritone.search.compiled.kept import Kept
 from tritone.search.options import SearchOptions
@@ -279,6 +285,45 @@ def test_searches_that_run_no_compiled_code_need_none(kept: Kept, child: Callabl
     ahead.need(SearchOptions(mode="prefix-beam", beam=4))
     busy(ahead, SearchOptions(mode="prefix-beam", beam=40))
     ahead.close()
+
+
+# --- hints
+
+
+@pytest.mark.parametrize(
+    ("message", "seconds"),
+    [
+        ("is being compiled. Try again in 15 s", 15.0),
+        ("full; try it again in 2.5 s. The stream was not opened.", 2.5),
+        ("Try again in 2 steps", None),
+        ("Try again in 99999999999 s", None),
+        ("try again later", None),
+    ],
+)
+def test_a_hint_is_read_from_a_message(message: str, seconds: float | None) -> None:
+    assert hinted_s(message) == seconds
+
+
+def test_an_error_that_is_told_with_more_words_keeps_its_hint() -> None:
+    error = ServerBusyError("full")
+    error.retry_after_s = 7.0
+    with pytest.raises(ServerBusyError, match=r"a\.wav: full") as caught:
+        Result[int](index=0, source="a.wav", error=error).get()
+    assert caught.value.retry_after_s == 7.0
+    assert told(error, 3).retry_after_s == 7.0  # type: ignore[attr-defined]
+
+
+def test_what_runs_on_a_device_needs_no_compiled_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    searching = open_offline(Bundle.open(write_toy_transducer(tmp_path / "joined"))).searching
+    beam, greedy = SearchOptions(mode="modified-beam", lm_weight=0.0), SearchOptions()
+    hot = replace(beam, hotwords=(("a", 1.0),))
+    assert all(searching.runs_compiled(each, in_steps=steps) for each in (beam, greedy, hot) for steps in (False, True))
+    monkeypatch.setattr(searching, "_device", object())
+    needed = [
+        [searching.runs_compiled(each, in_steps=steps) for each in (greedy, beam, hot)] for steps in (False, True)
+    ]
+    assert needed == [[False, False, True], [False, True, True]]
+    assert searching.runs_compiled(SearchOptions(mode="fast-beam"), in_steps=False)
 
 
 # --- compiling in fact

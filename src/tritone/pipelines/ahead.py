@@ -142,7 +142,7 @@ class Ahead:
                     raise busy
                 self._tell(
                     f"compiling {code} search in the model's own process, where all requests wait for it, because it "
-                    f"could not be done in the background: {self.failed[code]}"
+                    f"could not be done in the background: {self.failed[code].splitlines()[0]}"
                 )
             self._load(code)
 
