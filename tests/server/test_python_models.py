@@ -15,11 +15,14 @@ from serving import TIMEOUT_S, quiet_options
 from tritone.families.generic.python import export_python
 from tritone.families.generic.steps import bundles_of
 from tritone.pipelines.wiring.spec import read_spec
+from tritone.repository.build import build_repository
+from tritone.repository.config import ModelOptions
 from tritone.repository.wired import build_ensemble
 from tritone.server import TritonServer
 
 pytestmark = pytest.mark.slow  # seven models are loaded
 STEPS = """
+from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
 import numpy as np
@@ -42,6 +45,13 @@ def count(text: list[str], bonus: list[int] | None = None) -> Counted:
     lengths = np.array([row + [0] * (width - len(row)) for row in rows], np.float32).reshape(len(rows), width)
     total = np.array([sum(row) for row in rows], np.int64)
     return Counted(lengths, total if bonus is None else total + np.array(bonus))
+
+
+def repeat(times: Annotated[NDArray[np.int32], (1,)], names: list[str]) -> Iterator[Annotated[NDArray[np.int32], (1,)]]:
+    if names == ["nobody"]:
+        raise InputError("nobody has no numbers")
+    for step in range(int(times[0, 0])):
+        yield times + step
 
 
 def judge(text: list[str], models: Models) -> list[str]:
@@ -73,6 +83,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "letters.yaml").write_text(LETTERS, encoding="utf-8")
     (folder / "judged.yaml").write_text(JUDGED, encoding="utf-8")
     export_python(target="judging:count", folder=folder, output=folder / "count", max_batch_size=4)
+    export_python(target="judging:repeat", folder=folder, output=folder / "repeat", max_batch_size=0)
     return folder
 
 
@@ -82,6 +93,7 @@ def server(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[T
     for name in ("spec", "letters", "judged"):
         spec = read_spec(folder / f"{name}.yaml")
         build_ensemble(spec, bundles_of(spec, folder, folder / "made"), repository)
+    build_repository([folder / "repeat"], repository, options=ModelOptions(runtime="python"))
     with TritonServer(repository, quiet_options()) as running:
         yield running
 
@@ -102,10 +114,15 @@ def ask(client: triton.InferenceServerClient, model: str, *inputs: triton.InferI
 
 
 def answers(client: triton.InferenceServerClient, model: str, *rows: str) -> list[Any]:
+    """All answers of a decoupled model to a request of texts, or what ended them."""
+    return streamed(client, model, texts(*rows))
+
+
+def streamed(client: triton.InferenceServerClient, model: str, *inputs: triton.InferInput) -> list[Any]:
     """All answers of a decoupled model to one request, or what ended them."""
     found: queue.Queue[Any] = queue.Queue()
     client.start_stream(lambda result, error: found.put(error or result))
-    client.async_stream_infer(model, [texts(*rows)], enable_empty_final_response=True)
+    client.async_stream_infer(model, list(inputs), enable_empty_final_response=True)
     results = []
     while not results or not is_final(results[-1]):
         results.append(found.get(timeout=TIMEOUT_S))
@@ -147,6 +164,23 @@ def test_a_generator_answers_many_times(client: triton.InferenceServerClient) ->
     assert "no shouting" in str(error)
     assert answers(client, "letters-spell", "q") == [[[b"q"]]]  # the model goes on
     assert answers(client, "letters", "ab") == [[[b"A"]], [[b"B"]]]  # an ensemble whose last step it is
+
+
+def test_a_generator_answers_requests_without_rows(client: triton.InferenceServerClient, folder: Path) -> None:
+    def asked(times: int, name: str) -> list[triton.InferInput]:
+        number = triton.InferInput("times", (1,), "INT32").set_data_from_numpy(np.array([times], np.int32))
+        return [
+            number,
+            triton.InferInput("names", (1,), "BYTES").set_data_from_numpy(np.array([name.encode()], object)),
+        ]
+
+    assert client.get_model_config("repeat").config.max_batch_size == 0
+    assert streamed(client, "repeat", *asked(3, "any")) == [[3], [4], [5]]
+    assert streamed(client, "repeat", *asked(0, "any")) == []
+    (error,) = streamed(client, "repeat", *asked(2, "nobody"))
+    assert "nobody has no numbers" in str(error)
+    model = tritone.load_model(folder / "repeat", runtime="python")
+    assert [each["output"].tolist() for each in model.stream({"times": [2], "names": ["any"]})] == [[2], [3]]
 
 
 def test_a_function_that_decides_asks_other_models_of_the_server(

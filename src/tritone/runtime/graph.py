@@ -77,11 +77,15 @@ class EngineStamp(Protocol):
 
 @dataclass(frozen=True)
 class FunctionStamp:
-    """Which function of Python is run: `target` is `module:function` of a folder, `requirements` what pip installs."""
+    """Which function of Python is run: `target` is `module:function` of a folder, `requirements` what pip installs.
+
+    `has_rows`: the model's tensors have the axis of rows; without it each call gives the function one row.
+    """
 
     folder: Path
     target: str
     requirements: Sequence[str] = ()
+    has_rows: bool = True
 
 
 class Slots(Protocol):

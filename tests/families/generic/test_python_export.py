@@ -185,7 +185,7 @@ def test_a_package_is_copied_whole_and_keeps_its_name(tmp_path: Path) -> None:
         ({"include": ()}, ExportError, r"steps cannot be imported .*scale\.json.*--include"),
         ({"include": [Path("../outside")]}, ExportError, "is not in .*copy it there"),
         ({"include": [Path("absent.txt")]}, ExportError, "there is no file .*absent.txt to include"),
-        ({"max_batch_size": 0}, ValueError, "at least 1"),
+        ({"max_batch_size": -1}, ValueError, "at least 1"),
         ({"requirements": ["not-a-package>=3"]}, MissingDependencyError, "pip install 'not-a-package>=3'"),
         ({"requirements": ["numpy @ file:///x"]}, ValueError, "names an address"),
     ],

@@ -19,7 +19,9 @@ def python(
     ],
     output: Annotated[Path, typer.Option(help="The bundle's folder; an older bundle there is replaced.")],
     name: Annotated[str | None, typer.Option(help="Model name; the output folder's if not given.")] = None,
-    max_batch_size: Annotated[int, typer.Option(min=1, help="Most rows in one call.")] = MAX_BATCH_SIZE,
+    max_batch_size: Annotated[
+        int, typer.Option(min=0, help="Most rows in one call; 0: requests have no axis of rows.")
+    ] = MAX_BATCH_SIZE,
     include: Annotated[
         list[Path] | None,
         typer.Option(help="File or folder beside the module that it reads; may be given several times."),

@@ -100,7 +100,7 @@ def export_python(
         output: the bundle's folder; an older bundle there is replaced.
         folder: where the module is; by default the current one.
         name: of the model; by default the output folder's name.
-        max_batch_size: the most rows of a call.
+        max_batch_size: the most rows of a call; 0 serves tensors without the axis of rows: each request is one row.
         include: more files that the function reads, in that folder; or folders of them.
         requirements: packages as of pip. Those that the module imports are found, in at least the version that is
             installed; one that is given here replaces what was found.
@@ -109,10 +109,10 @@ def export_python(
         ExportError: the module is not there, its name is taken, or a file is outside of the folder.
         BundleError: the function cannot be imported from the bundle alone, or its annotations cannot be served.
         MissingDependencyError: a requirement is not met here.
-        ValueError: the target or a requirement is not of the form needed, or `max_batch_size` is below 1.
+        ValueError: the target or a requirement is not of the form needed, or `max_batch_size` is negative.
     """
-    if max_batch_size < 1:
-        raise ValueError(f"max_batch_size must be at least 1, since functions take rows; got {max_batch_size}")
+    if max_batch_size < 0:
+        raise ValueError(f"max_batch_size must be at least 1, or 0 for tensors without rows; got {max_batch_size}")
     source = Source.read(target, folder or Path())
     try:
         files = [*source.files(), *_included(source.folder, include)]

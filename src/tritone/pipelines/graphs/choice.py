@@ -64,7 +64,8 @@ def _function(bundle: Bundle, artifact: Artifact) -> FunctionStamp:
             "such as python/steps.py. Export the function again."
         )
     module = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-    return FunctionStamp(bundle.path / folder, f"{module}:{python.function}", python.requirements)
+    has_rows = bool(bundle.manifest.generic.max_batch_size)
+    return FunctionStamp(bundle.path / folder, f"{module}:{python.function}", python.requirements, has_rows)
 
 
 def asked_for(found: Sequence[Artifact], runtime: str | None, bundle: Bundle) -> tuple[Artifact, ...]:

@@ -51,7 +51,7 @@ class Part(_Part):
     precision: str | None = None
     platform: Literal["tritone", "native"] = "tritone"
     instances: str | int | None = None  # YAML reads a count alone as a number
-    max_batch_size: Annotated[int, Field(gt=0, le=65536)] | None = None
+    max_batch_size: Annotated[int, Field(ge=0, le=65536)] | None = None
     include: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ class Part(_Part):
     def _is_one(self) -> "Part":
         if (self.bundle is None) == (self.python is None):
             raise ValueError("expected either `bundle` or `python`")
-        if self.python is None and (self.include or self.requirements or self.max_batch_size):
+        if self.python is None and (self.include or self.requirements or self.max_batch_size is not None):
             raise ValueError("include, requirements and max_batch_size are of functions (`python`), not of bundles")
         if self.python is not None and (self.runtime or self.precision or self.platform == "native"):
             raise ValueError("runtime, precision and platform are of bundles; a function needs none")

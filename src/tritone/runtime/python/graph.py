@@ -45,20 +45,21 @@ class PythonGraph:
         cuda_index(device)  # is it a device at all
         self.path = path
         self.function = PythonFunction(function.folder, function.target, function.requirements)
+        self._has_rows = function.has_rows
         signature = self.function.signature
-        self.inputs: Mapping[str, TensorSpec] = {each.name: _spec(each) for each in signature.inputs}
-        self.outputs: Mapping[str, TensorSpec] = {each.name: _spec(each) for each in signature.outputs}
+        self.inputs: Mapping[str, TensorSpec] = {each.name: self._spec(each) for each in signature.inputs}
+        self.outputs: Mapping[str, TensorSpec] = {each.name: self._spec(each) for each in signature.outputs}
         self.models: Models | None = None
 
     def __call__(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> list[Array]:
         """See `Graph`; errors as of `PythonFunction`."""
-        found = self.function(inputs, outputs, self.models)
-        return [found[name] for name in outputs]
+        found = self.function(self._as_rows(inputs), outputs, self.models)
+        return [self._answered(found[name]) for name in outputs]
 
     def stream(self, inputs: Mapping[str, Array], outputs: Sequence[str]) -> Iterator[list[Array]]:
         """Each answer of a generator; errors as of `PythonFunction`."""
-        for found in self.function.stream(inputs, self.models):
-            yield [found[name] for name in outputs]
+        for found in self.function.stream(self._as_rows(inputs), self.models):
+            yield [self._answered(found[name]) for name in outputs]
 
     def buckets_for(self, outputs: Sequence[str]) -> Sequence[Bucket]:
         """See `Graph.buckets_for`; nothing is compiled."""
@@ -75,12 +76,18 @@ class PythonGraph:
         """See `Graph.slots`."""
         return HostSlots(self, states, capacity)
 
+    def _as_rows(self, inputs: Mapping[str, Array]) -> Mapping[str, Array]:
+        return inputs if self._has_rows else {name: array[None] for name, array in inputs.items()}
+
+    def _answered(self, rows: Array) -> Array:
+        return rows if self._has_rows else rows[0]
+
+    def _spec(self, argument: Argument) -> TensorSpec:
+        rows = (None,) if self._has_rows else ()
+        return TensorSpec(TYPES[argument.type], (*rows, *(None if size < 0 else size for size in argument.dims)))
+
 
 def obstacle(device: str) -> str | None:
     """Functions run wherever they like."""
     cuda_index(device)
     return None
-
-
-def _spec(argument: Argument) -> TensorSpec:
-    return TensorSpec(TYPES[argument.type], (None, *(None if size < 0 else size for size in argument.dims)))
