@@ -5,7 +5,7 @@
 `--data` has one folder for each corpus: a tar of audio and metadata.jsonl with `path`, the path inside the tar. The
 command is timed as people run it: starting, reading and decoding files, computing, writing archives. The bare network
 is the acoustic graph on features that lie ready, in the calls that the command makes of the same recordings, at once.
-Both take turns. Without `--bundle` it is a network of published size with random weights (needs `tritone[export]`).
+Both take turns. Without `--bundle` it is a network of published size with random weights (needs the extra `export`).
 """
 
 import argparse

@@ -7,7 +7,7 @@ sentences of docs/) and examples/handwriting (a convolutional classifier; inputs
 not see).
 Each converted graph runs right after its original, in one thread of one process, and the ratio of the two processor
 times is taken; the median of all ratios is what counts. Static int8 is calibrated on other inputs than those compared.
-Writes <output>.json and <output>.md. Needs `tritone[export]`, transformers and tokenizers.
+Writes <output>.json and <output>.md. Needs the extra `export`, transformers and tokenizers.
 """
 
 import argparse

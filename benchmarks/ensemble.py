@@ -4,7 +4,7 @@
 
 One server has a bundle twice, as one model and as an ensemble of python stages; both are asked for the same utterances
 in turn. Without `--bundle`, one of the shipped model's size with random weights is exported first, with its stages
-(needs `tritone[export]`). Prints every repeat, and ends by itself within two minutes.
+(needs the extra `export`). Prints every repeat, and ends by itself within two minutes.
 """
 
 import argparse

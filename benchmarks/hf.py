@@ -6,7 +6,7 @@ A random model of wav2vec2-base's size, with fewer layers on request, is saved b
 Both sides turn the same waveforms into tokens: Tritone's pipeline in process, and transformers' feature extractor,
 network (in batches sorted by length, with an attention mask) and greedy decoding. Before anything is timed, the
 log-probabilities of the first utterances are compared with those that transformers computes for each alone.
-Needs `tritone[export]` and `transformers`.
+Needs the extra `export` and `transformers`.
 """
 
 import argparse

@@ -6,7 +6,7 @@ A random model of a published size is written as a graph of a bundle (waveform i
 sherpa-onnx (features in), and with `--int8` as both quantise it. One thread runs them in turn in one process, so that
 what disturbs one disturbs all. Prints the name of the CPU, the least processor time of a call, and the table of
 operators (of each node the least of its times). Graphs are kept in a `--folder` and taken from there the next time.
-Needs `tritone[export]`.
+Needs the extra `export`.
 """
 
 import argparse

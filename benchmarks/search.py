@@ -4,7 +4,7 @@
 
 The log-probabilities are made up (`posteriors.py`): peaky ones as trained models give, and flat ones that are harder.
 How to get the other libraries is told in `rivals.py`; without them their part is left out. The encoder is a random one
-(`models/wenet.py`, needs `tritone[export]`); `--bundle` names one that was exported before. Prints every repeat, adds
+(`models/wenet.py`, needs the extra `export`); `--bundle` names one that was exported before. Prints every repeat, adds
 its findings to FILE.json and the page beside it.
 """
 

@@ -8,7 +8,7 @@ icefall's export or, with `--graphs ours`, with those of `tritone export icefall
 of sherpa-onnx are quantised as icefall's export does it. Both sides search greedily, with as many threads as there are
 cores, in turn, on the same audio; sherpa-onnx with the workers and batches that are fastest for it. What they say is
 compared before anything is timed (in int8 that is not done: a random network says different things after rounding).
-Prints every repeat, and writes the JSON with its conditions and the page beside it (FILE.md). Needs `tritone[export]`
+Prints every repeat, and writes the JSON with its conditions and the page beside it (FILE.md). Needs the extra `export`
 and `sherpa-onnx`; for `servers`, which is only measured if it is asked for, `sherpa-onnx-bin` too.
 """
 

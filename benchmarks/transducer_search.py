@@ -2,9 +2,9 @@
 
     python -m benchmarks.transducer_search [--models zipformer-m,conformer-m] [--bundle DIR] [--output FILE]
 
-Random models of upstream's sizes (`models/transducer.py`, needs `tritone[export]`) hear made-up speech in 32 utterances
-of ten seconds; `--bundle` names one that was exported before. Encoder and searches take turns on the same two cores.
-Prints every repeat, adds its findings to FILE.json and renews the page beside it.
+Random models of upstream's sizes (`models/transducer.py`, needs the extra `export`) hear made-up speech in 32
+utterances of ten seconds; `--bundle` names one that was exported before. Encoder and searches take turns on the same
+two cores. Prints every repeat, adds its findings to FILE.json and renews the page beside it.
 """
 
 import argparse

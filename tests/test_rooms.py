@@ -16,7 +16,19 @@ from tritone.pipelines import wire
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "tritone"
 # Modules beside the rooms that every room may use.
-FOR_ALL = {"activity", "bfloat16", "child", "container", "errors", "keys", "paths", "result", "routing", "transcript"}
+FOR_ALL = {
+    "activity",
+    "bfloat16",
+    "child",
+    "container",
+    "errors",
+    "installing",
+    "keys",
+    "paths",
+    "result",
+    "routing",
+    "transcript",
+}
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE
 )

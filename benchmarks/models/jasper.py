@@ -4,7 +4,7 @@
 
     "10x5dr"  ->  jasper.pt, jasper.yaml in upstream's form  ->  `tritone export jasper`  ->  bundle
 
-Needs `tritone[export]`.
+Needs the extra `export`.
 """
 
 import re

@@ -5,7 +5,7 @@
     "resnet34"  ->  avg_model.pt, config.yaml in upstream's form  ->  `tritone export wespeaker`  ->  bundle
 
 Batch norms hold statistics of speech, so that numbers keep their size from layer to layer and embeddings are finite and
-differ from voice to voice. Needs `tritone[export]`.
+differ from voice to voice. Needs the extra `export`.
 """
 
 from pathlib import Path

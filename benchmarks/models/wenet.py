@@ -5,7 +5,7 @@
     ModelSize  ->  final.pt, train.yaml, units.txt  ->  `tritone export wenet`  ->  bundle
 
 The CTC head is balanced on noise, so that the model says many different tokens and its texts can be compared.
-Needs `tritone[export]`.
+Needs the extra `export`.
 """
 
 from dataclasses import dataclass, fields

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tritone.bundle import manifest
 from tritone.bundle.vocabulary import Vocabulary
 
-sentencepiece = pytest.importorskip("sentencepiece", reason="needs tritone[export]")
+sentencepiece = pytest.importorskip("sentencepiece", reason="needs .[export]")
 
 WORDS = ["the", "quick", "brown", "fox", "it's", "ninety-nine", "don't", "HELLO", "world", "über", "naïve", "你好", "a"]
 CHARS = "".join(sorted(set("".join(WORDS))))

@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 from object_server import ObjectServer
 from tritone.cli.main import app
 from tritone.cli.shared.transfer_bar import TransferBar
+from tritone.installing import pip_install
 
 ADDRESS = "s3://bucket/models"
 
@@ -88,7 +89,7 @@ def test_a_missing_package_is_named(objects: ObjectServer, monkeypatch: pytest.M
                 monkeypatch.delitem(sys.modules, name)
         monkeypatch.setitem(sys.modules, module, None)
         _, told = run("repo", "ls", address, code=1)
-        assert told == f"error: {address}: storage needs the package {module}: pip install 'tritone[remote]'\n"
+        assert told == f"error: {address}: storage needs the package {module}: {pip_install('remote')}\n"
 
 
 def test_a_large_transfer_is_a_line_in_a_log(capsys: pytest.CaptureFixture[str]):

@@ -29,7 +29,7 @@ def test_a_build_names_target_tag_base_and_packages() -> None:
     command = options.command("podman", "server-slim", ROOT, ["--no-cache"])
     assert command[:2] == ["podman", "build"]
     assert value_of("--target", command) == ["server-slim"]
-    assert value_of("--tag", command) == ["tritone/server-slim:0.1.0"]
+    assert value_of("--tag", command) == ["tritone/server-slim:0.2.0"]
     assert value_of("--format", command) == ["docker"]  # OCI's own has no health check
     assert {"SLIM_BASE=debian@sha256:1", "EXTRAS=torch", "PACKAGES=ffmpeg sox"} <= set(value_of("--build-arg", command))
     assert command[-2:] == ["--no-cache", str(ROOT)]
@@ -110,13 +110,13 @@ def test_a_server_runs_read_only_and_on_this_machine_alone(tmp_path: Path) -> No
     assert value_of("--stop-timeout", command) == ["70"]  # longer than the drain
     assert value_of("--shm-size", command) == ["1g"]
     assert value_of("--ulimit", command) == ["memlock=-1", "stack=67108864"]
-    assert command[-5:] == ["tritone/server-slim:0.1.0", "--drain-s", "60", "--poll-s", "30"]
+    assert command[-5:] == ["tritone/server-slim:0.2.0", "--drain-s", "60", "--poll-s", "30"]
 
 
 def test_gpus_are_named_as_each_engine_wants_them(tmp_path: Path) -> None:
     docker = ServerRun(gpus="0,1").command("docker", tmp_path, (), {})
     assert value_of("--gpus", docker) == ['"device=0,1"']
-    assert "tritone/server:0.1.0" in docker
+    assert "tritone/server:0.2.0" in docker
     podman = ServerRun(gpus="0,1").command("podman", tmp_path, (), {})
     assert value_of("--device", podman) == ["nvidia.com/gpu=0", "nvidia.com/gpu=1"]
     assert value_of("--gpus", ServerRun(gpus="all").command("docker", tmp_path, (), {})) == ["all"]

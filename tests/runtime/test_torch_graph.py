@@ -16,6 +16,7 @@ from tritone import runtime
 from tritone.audio import waveform as audio
 from tritone.bundle import Bundle
 from tritone.errors import MissingDependencyError, OperatorError
+from tritone.installing import pip_install
 from tritone.pipelines import Step, open_streaming
 from tritone.pipelines.graphs.placement import Placement
 from tritone.runtime import TensorSpec, obstacle, open_graph
@@ -175,9 +176,9 @@ def test_devices_and_threads_that_cannot_be_are_refused(both: Path, options: dic
 
 def test_without_torch_the_message_names_what_to_install(both: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runtime, "find_spec", lambda name: None if name == "torch" else name)
-    with pytest.raises(MissingDependencyError, match=r"encoder\.pt2 needs the package torch.*'tritone\[torch\]'"):
+    with pytest.raises(MissingDependencyError, match=r"encoder\.pt2 needs the package torch.*\[torch\]'"):
         open_graph(both / "encoder.pt2")
-    assert "pip install 'tritone[torch]'" in str(obstacle("torch", "cpu"))
+    assert pip_install("torch") in str(obstacle("torch", "cpu"))
     open_graph(both / "encoder.onnx")
 
 

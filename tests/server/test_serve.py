@@ -17,6 +17,7 @@ from serving import Ask, RawClient, Refusal, Serve, alive, descendants, lines_un
 from toy import SAMPLE_RATE, toy_waveform
 from toy_speaker import write_toy_speaker
 from tritone.errors import ServerSetupError, ServerUnreachableError
+from tritone.installing import pip_install
 from tritone.repository import build_repository
 from tritone.server import TritonServer, free_ports
 from tritone.server.installation import Installation
@@ -154,7 +155,7 @@ def test_a_gateway_without_its_packages_is_refused_before_anything_is_made(tmp_p
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        "error: the gateway needs packages that are not installed (prometheus_client): pip install 'tritone[gateway]'\n"
+        f"error: the gateway needs packages that are not installed (prometheus_client): {pip_install('gateway')}\n"
     )
 
 

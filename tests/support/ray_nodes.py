@@ -51,7 +51,7 @@ class RayNodes:
 def ray_nodes(count: int) -> Iterator[RayNodes]:
     """A cluster of so many nodes with one CPU each."""
     if find_spec("ray") is None:
-        pytest.skip("ray is not installed (pip install 'tritone[ray]')")
+        pytest.skip("ray is not installed (pip install '.[ray]')")
     folder = Path(tempfile.mkdtemp(prefix="ray-", dir="/tmp"))  # paths of sockets have at most 107 bytes
     (folder / "ray").mkdir()  # there Ray keeps the address of the newest cluster, and does not make the folder
     own = {  # set before it is imported, which reads some of it

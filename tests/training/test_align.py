@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="the recipe trains with torch: pip install 'tritone[export]'")
+torch = pytest.importorskip("torch", reason="the recipe trains with torch: pip install '.[export]'")
 
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:

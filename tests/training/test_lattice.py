@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-torch = pytest.importorskip("torch", reason="the recipe trains with torch: pip install 'tritone[export]'")
+torch = pytest.importorskip("torch", reason="the recipe trains with torch: pip install '.[export]'")
 
 ROOT = Path(__file__).resolve().parents[2]
 if str(ROOT) not in sys.path:

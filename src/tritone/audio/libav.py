@@ -18,6 +18,7 @@ import numpy.typing as npt
 from tritone.audio.block import BLOCK, Block, Wanted, check_rate, cut_off, missing_bytes, no_samples
 from tritone.audio.layout import SLACK_S
 from tritone.errors import AudioError, MissingDependencyError
+from tritone.installing import pip_install
 
 FORMATS = (
     "aac,ac3,aiff,amr,ape,asf,au,avi,caf,dts,eac3,flac,flv,matroska,mov,mp3,mpc,mpc8,mpeg,mpegts,mxf,nut,ogg,rm,tak,tta,"
@@ -37,7 +38,6 @@ SIGNS = {
     8: (b"AVI ",),
 }
 """First bytes by their position: Matroska and WebM, ASF, FLV, MPEG, AMR, AAC; and FLAC without a length."""
-INSTALL = "pip install 'tritone[video]'"
 ESTIMATED = frozenset({"mp3", "aac", "ac3", "eac3", "dts", "amr", "amrnb", "amrwb", "mpeg", "mpegts", "flac"})
 """Demuxers whose duration libav estimates, by the size of the file or by its last packet."""
 CLOCKED = frozenset({"mov", "matroska", "mpegts", "mpeg", "avi", "asf", "flv", "nut", "mxf", "ogg", "rm"})
@@ -70,7 +70,7 @@ def pyav(what: str) -> ModuleType:
     try:
         import av
     except ImportError as error:
-        raise MissingDependencyError(f"{what} needs PyAV: {INSTALL}") from error
+        raise MissingDependencyError(f"{what} needs PyAV: {pip_install('video')}") from error
     return av
 
 
@@ -98,7 +98,8 @@ def decoded(
         head = file.read(16)
         if known or any(head[at:].startswith(sign) for at, signs in SIGNS.items() for sign in signs):
             raise MissingDependencyError(
-                f"{name} is not audio that libsndfile reads ({reason}); video and such formats need PyAV: {INSTALL}"
+                f"{name} is not audio that libsndfile reads ({reason}); video and such formats need PyAV: "
+                f"{pip_install('video')}"
             ) from error
         raise _unread(name, reason) from error
     try:

@@ -17,6 +17,7 @@ from tritone.cli.shared.input_options import (
 )
 from tritone.cli.shared.outputs import check_outputs
 from tritone.errors import MissingDependencyError
+from tritone.installing import pip_install
 
 
 def convert(
@@ -62,7 +63,7 @@ def convert(
         from tritone.runtime.shapes import Shapes
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"converting graphs needs {error.name}, which is not installed: pip install 'tritone[import]'"
+            f"converting graphs needs {error.name}, which is not installed: {pip_install('import')}"
         ) from error
     from rich.console import Console
 

@@ -39,10 +39,10 @@ from tritone.demo.run import CONCURRENCY
 from tritone.errors import OperatorError
 from tritone.evaluate.score import pool
 from tritone.gateway.options import DEFAULT_PORT
+from tritone.installing import pip_install
 
 SMALL_ASR = ("demo-asr", "demo-transducer")
 REQUIREMENTS = Path(tritone.demo.__file__).parent / "whisper-tiny-en.txt"
-PAGE_COMMAND = "make page, or: pip install 'tritone[gateway]' and tritone demo --page"
 
 
 def demo(
@@ -137,7 +137,11 @@ def _show(bundles: Sequence[str], clips: Path | None, realtime: bool, following:
             problems.append(f"{len(unheard)} of {len(run.voices)} clips have no embeddings:\n{told}")
     if problems:
         raise OperatorError("\n".join(problems))
-    screen.print(f"To speak to these models yourself: {PAGE_COMMAND}", highlight=False, markup=False)
+    screen.print(
+        f"To speak to these models yourself: make page, or: {pip_install('gateway')} and tritone demo --page",
+        highlight=False,
+        markup=False,
+    )
     screen.print("To transcribe a recording of yours:", highlight=False, markup=False)
     screen.print(following, highlight=False, markup=False, soft_wrap=True)
 
@@ -159,7 +163,7 @@ def _voice_activity(output: Path) -> list[str]:
     if find_spec("silero_vad") is None or find_spec("onnx") is None:
         typer.echo(
             "no voice activity: pauses end segments by the models' own rules. For silero-vad's: "
-            "pip install 'tritone[import]', then pip install --no-deps silero-vad",
+            f"{pip_install('import')}, then pip install --no-deps silero-vad",
             err=True,
         )
         return []

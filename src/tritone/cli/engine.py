@@ -8,6 +8,7 @@ import typer
 from tritone.cli.shared.interrupts import interrupts
 from tritone.cli.shared.outputs import check_outputs
 from tritone.errors import MissingDependencyError
+from tritone.installing import pip_install
 
 if TYPE_CHECKING:
     from tritone.bundle.bundle import Bundle
@@ -140,7 +141,7 @@ def _build_file(
         from tritone.tensorrt.single import build_engine
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"building engines needs {error.name}, which is not installed: pip install 'tritone[import]'"
+            f"building engines needs {error.name}, which is not installed: {pip_install('import')}"
         ) from error
     from tritone.tensorrt.shaped import ShapeProfile
 

@@ -26,6 +26,7 @@ import yaml
 from tritone.errors import OperatorError
 from tritone.gateway.accounts import NO_LIMITS, Account, CallerLimits
 from tritone.gateway.refusal import LOG, GatewayRefusal
+from tritone.installing import pip_install
 from tritone.paths import plain_text
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _openid(value: Any, folder: Path) -> "tuple[Tokens, CallerLimits]":
     try:
         from tritone.gateway.openid import OpenId, Tokens
     except ImportError as error:
-        raise OperatorError("openid needs PyJWT: pip install 'tritone[gateway]'") from error
+        raise OperatorError(f"openid needs PyJWT: {pip_install('gateway')}") from error
     entry = _mapping(value, {"issuer", "audience", "jwks", "name"} | LIMITS, "openid")
     own = {name: each for name, each in entry.items() if name not in LIMITS}
     if missing := {"issuer", "audience", "jwks"} - set(own):

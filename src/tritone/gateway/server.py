@@ -17,6 +17,7 @@ from typing import Any
 
 from tritone.errors import MissingDependencyError, ServerSetupError
 from tritone.gateway.options import GatewayOptions
+from tritone.installing import pip_install
 
 try:
     import uvicorn
@@ -29,7 +30,7 @@ try:
     from tritone.gateway.keepalive import ClientProtocol, HeadProtocol
 except ImportError as error:
     raise MissingDependencyError(
-        f"the gateway needs packages that are not installed ({error.name}): pip install 'tritone[gateway]'"
+        f"the gateway needs packages that are not installed ({error.name}): {pip_install('gateway')}"
     ) from error
 
 LOG = logging.getLogger("tritone.gateway")

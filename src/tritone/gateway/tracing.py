@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tritone.errors import MissingDependencyError
+from tritone.installing import pip_install
 
 PARENT = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")  # of W3C Trace Context, level 1
 STATE = re.compile(r"[\x20-\x7e]{1,512}")
@@ -47,7 +48,7 @@ class Traces:
             from opentelemetry.sdk.trace import TracerProvider
             from opentelemetry.sdk.trace.export import BatchSpanProcessor, SimpleSpanProcessor
         except ImportError as error:
-            raise MissingDependencyError("traces need OpenTelemetry: pip install 'tritone[gateway,traces]'") from error
+            raise MissingDependencyError(f"traces need OpenTelemetry: {pip_install('gateway', 'traces')}") from error
         processor: Any
         if exporter is not None:
             processor = SimpleSpanProcessor(exporter)

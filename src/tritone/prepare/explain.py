@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from tritone.inspection import Inspection, inspect_path
 from tritone.inspection.checkpoint import Checkpoint, recognise
+from tritone.installing import pip_install
 from tritone.paths import local
 from tritone.prepare.prepare import Identified, identify, is_repository, model_name
 from tritone.repository.folder import CONFIG
@@ -56,7 +57,7 @@ def _of_checkpoint(found: Identified, checkpoint: Checkpoint) -> Inspection:
     size = sum(each.stat().st_size for each in checkpoint.files)
     facts = {
         "exported by": f"tritone export {checkpoint.family}",
-        "needs": f"the extra {checkpoint.extra}: pip install 'tritone[{checkpoint.extra}]'" if checkpoint.extra else "",
+        "needs": f"the extra {checkpoint.extra}: {pip_install(checkpoint.extra)}" if checkpoint.extra else "",
         "read": ", ".join(each.name for each in checkpoint.files),
         **found.origin,
     }

@@ -25,6 +25,7 @@ from tritone.bundle import Bundle, resolve, shipped_bundles
 from tritone.bundle.bundle import MANIFEST
 from tritone.errors import BundleError, ExportError, MissingDependencyError, OperatorError, StorageError
 from tritone.inspection.checkpoint import Checkpoint, recognise
+from tritone.installing import pip_install
 from tritone.paths import CACHE, local
 from tritone.prepare import cache
 from tritone.prepare.precision import choose, prefer
@@ -247,8 +248,7 @@ def _check_packages(what: str | os.PathLike[str], checkpoint: Checkpoint) -> Non
     missing = [each for each in NEEDED.get(checkpoint.extra, ()) if find_spec(each) is None]
     if missing:
         raise MissingDependencyError(
-            f"{what} is {checkpoint.what}, and exporting it needs {', '.join(missing)}: pip install "
-            f"'tritone[{checkpoint.extra}]'"
+            f"{what} is {checkpoint.what}, and exporting it needs {', '.join(missing)}: {pip_install(checkpoint.extra)}"
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tritone.errors import BundleError, MissingDependencyError
+from tritone.installing import pip_install
 from tritone.runtime.description import GraphDescription, TensorDescription
 from tritone.runtime.device import cuda_index
 from tritone.runtime.graph import EngineStamp, FunctionStamp, Graph, Slots, TensorSpec
@@ -32,17 +33,17 @@ __all__ = [
 class Runtime:
     """Where a runtime is: our module, with the class of its graphs and a function `obstacle(device)`, and its package.
 
-    `suffix`: of its files. `requirement`: what to install. `oldest`: the first version of the package that will do.
-    `on_cpu`: whether it runs there, too. `named`: whether it runs files of another runtime, so that it is used only
-    where it is asked for by name. `programs`: what its files are, if they are code that the runtime executes;
-    they are opened only where the runtime is asked for by name.
+    `suffix`: of its files. `extra`: of Tritone that brings the package, if it is no dependency. `oldest`: its first
+    version that will do. `on_cpu`: whether it runs there, too. `named`: whether it runs files of another runtime, so
+    that it is used only where it is asked for by name. `programs`: what its files are, if they are code that the
+    runtime executes; they are opened only where the runtime is asked for by name.
     """
 
     module: str
     graph: str
     suffix: str
     package: str
-    requirement: str
+    extra: str = ""
     oldest: tuple[int, ...] = ()
     on_cpu: bool = True
     named: bool = False
@@ -50,23 +51,23 @@ class Runtime:
 
 
 RUNTIMES: Mapping[str, Runtime] = {
-    "onnxruntime": Runtime("tritone.runtime.onnx.graph", "OnnxGraph", ".onnx", "onnxruntime", "onnxruntime"),
+    "onnxruntime": Runtime("tritone.runtime.onnx.graph", "OnnxGraph", ".onnx", "onnxruntime"),
     "openvino": Runtime(
         "tritone.runtime.openvino.graph",
         "OpenVinoGraph",
         ".onnx",
         "openvino",
-        "'tritone[openvino]'",
+        "openvino",
         (2025, 4),
         named=True,
     ),
-    "torch": Runtime("tritone.runtime.torch.graph", "TorchGraph", ".pt2", "torch", "'tritone[torch]'", (2, 11)),
+    "torch": Runtime("tritone.runtime.torch.graph", "TorchGraph", ".pt2", "torch", "torch", (2, 11)),
     "torchscript": Runtime(
         "tritone.runtime.torch.script",
         "ScriptGraph",
         ".ts",
         "torch",
-        "'tritone[torch]'",
+        "torch",
         (2, 11),
         programs="scripts of torch",
     ),
@@ -75,13 +76,13 @@ RUNTIMES: Mapping[str, Runtime] = {
         "TensorRtGraph",
         ".plan",
         "torch",
-        "'tritone[torch]'",
+        "torch",
         (2, 11),
         on_cpu=False,
         programs="engines",
     ),
     "python": Runtime(
-        "tritone.runtime.python.graph", "PythonGraph", ".py", "packaging", "packaging", programs="functions of Python"
+        "tritone.runtime.python.graph", "PythonGraph", ".py", "packaging", programs="functions of Python"
     ),
 }
 
@@ -165,15 +166,19 @@ def obstacle(name: str, device: str) -> str | None:
 
 def _lack(runtime: Runtime) -> str | None:
     if find_spec(runtime.package) is None:
-        return f"the package {runtime.package}, which is not installed: pip install {runtime.requirement}"
+        return f"the package {runtime.package}, which is not installed: {_install(runtime)}"
     try:
         installed = version(runtime.package)
     except PackageNotFoundError:  # under another name, such as onnxruntime-gpu
         return None
     if tuple(int(part) for part in installed.split("+")[0].split(".")[:2] if part.isdigit()) < runtime.oldest:
         oldest = ".".join(map(str, runtime.oldest))
-        return f"{runtime.package} {oldest} or newer, installed is {installed}: pip install {runtime.requirement}"
+        return f"{runtime.package} {oldest} or newer, installed is {installed}: {_install(runtime)}"
     return None
+
+
+def _install(runtime: Runtime) -> str:
+    return pip_install(runtime.extra) if runtime.extra else f"pip install {runtime.package}"
 
 
 def _module(runtime: Runtime) -> Any:

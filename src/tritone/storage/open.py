@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from tritone.errors import MissingDependencyError
+from tritone.installing import pip_install
 from tritone.storage.address import Address, parse
 from tritone.storage.store import Store
 
@@ -31,5 +32,5 @@ def open_store(where: Address | str | os.PathLike[str]) -> Store:
         return ObjectStore(address)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"{address}: storage needs the package {error.name}: pip install 'tritone[remote]'"
+            f"{address}: storage needs the package {error.name}: {pip_install('remote')}"
         ) from error

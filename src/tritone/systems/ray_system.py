@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from tritone.audio.files import Selection
 from tritone.errors import InputError, MissingDependencyError, OperatorError, RetryError, TritoneError
+from tritone.installing import pip_install
 from tritone.result import AnyResult
 from tritone.systems.ray_worker import Load, RayWorker
 from tritone.systems.shards import Shard, Shards
@@ -323,7 +324,7 @@ def _import_ray() -> Any:
     try:
         import ray
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("a Ray cluster needs the package ray: pip install 'tritone[ray]'") from error
+        raise MissingDependencyError(f"a Ray cluster needs the package ray: {pip_install('ray')}") from error
     return ray
 
 

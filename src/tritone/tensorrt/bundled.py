@@ -15,6 +15,7 @@ from typing import get_args
 from tritone.bundle.bundle import EVALUATION, MANIFEST, MODEL_CARD, Bundle, BundleWriter, shipped_bundles
 from tritone.bundle.manifest import Artifact, Precision, Role
 from tritone.errors import BundleError, MissingDependencyError
+from tritone.installing import pip_install
 from tritone.runtime import RUNTIMES
 from tritone.tensorrt.library import Tools, find_tools
 from tritone.tensorrt.profile import DEFAULT, Profile, check_together
@@ -63,7 +64,7 @@ def build_engines(
         from tritone.tensorrt import onnx_graph
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"building engines needs {error.name}, which is not installed: pip install 'tritone[import]'"
+            f"building engines needs {error.name}, which is not installed: {pip_install('import')}"
         ) from error
     target = _target(bundle, output)
     sources = _sources(bundle, precisions, roles)

@@ -10,6 +10,7 @@ from threading import Lock
 from typing import Any
 
 from tritone.errors import MissingDependencyError
+from tritone.installing import pip_install
 from tritone.texts.written import Written, matched
 
 _lock = Lock()  # its automata say nothing about threads
@@ -33,7 +34,7 @@ def _rules() -> Any:
         from nemo_text_processing.inverse_text_normalization.inverse_normalize import InverseNormalizer
     except ImportError as error:
         raise MissingDependencyError(
-            f"number_rules=nemo needs the package nemo-text-processing ({error}). Run pip install 'tritone[texts]', or "
+            f"number_rules=nemo needs the package nemo-text-processing ({error}). Run {pip_install('texts')}, or "
             "leave number_rules out: our own rules need nothing."
         ) from error
     return InverseNormalizer(lang="en")

@@ -16,6 +16,7 @@ from tritone.errors import AudioError, InputError, ServerBusyError
 from tritone.gateway.ask import SpeakerOptions, VadOptions
 from tritone.gateway.doors.stream import read_start
 from tritone.gateway.server import GatewayServer
+from tritone.installing import pip_install
 from tritone.texts import TextOptions
 
 Connect = Callable[..., ClientConnection]
@@ -142,7 +143,7 @@ def test_a_decoder_that_is_not_installed_is_named(connect: Connect, form: str, m
     with connect("/v1/stream") as client:
         answer = start(client, format=form)
     assert (answer["type"], answer["code"]) == ("error", "unsupported_format")
-    assert "pip install 'tritone[video]'" in answer["message"]
+    assert pip_install("video") in answer["message"]
 
 
 def test_a_rate_in_the_address_is_a_number() -> None:

@@ -10,6 +10,7 @@ import typer
 from tritone.cli.export.engines import plan_runtimes, progress
 from tritone.cli.export.options import Values
 from tritone.errors import MissingDependencyError
+from tritone.installing import pip_install
 
 if TYPE_CHECKING:
     from tritone.families.export.report import ExportReport
@@ -31,8 +32,7 @@ def function_of(module: str, name: str, extra: str = "export") -> Callable[..., 
         function: Callable[..., Any] = getattr(import_module(f"tritone.families.{module}"), name)
     except ModuleNotFoundError as error:
         raise MissingDependencyError(
-            f"{extra}ing needs {error.name}, which is not installed: pip install 'tritone[{extra}]' "
-            f"(in a checkout: '.[{extra}]')"
+            f"{extra}ing needs {error.name}, which is not installed: {pip_install(extra)}"
         ) from error
     return function
 

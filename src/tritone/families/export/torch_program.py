@@ -20,6 +20,7 @@ from torch.export.graph_signature import InputKind
 
 from tritone.errors import ExportError
 from tritone.families.export.dynamic import dynamic_shapes
+from tritone.installing import pip_install
 
 NAMES = "tritone.json"  # the record in the file that says what inputs and outputs are called
 LOG_PROBS, BEST = "log_probs", ("best_tokens", "best_log_probs")
@@ -74,7 +75,7 @@ def save_program(
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
         raise ExportError(
             f"programs for the runtime torch are written by torch {'.'.join(map(str, OLDEST))} or newer, this is "
-            f"{torch.__version__}: pip install --upgrade 'tritone[torch]'"
+            f"{torch.__version__}: {pip_install('torch')} --upgrade"
         )
     module, names = with_best(module, outputs)
     axes = dynamic_shapes(module, inputs, dynamic)

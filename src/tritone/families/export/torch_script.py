@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from tritone.errors import ExportError
 from tritone.families.export.torch_program import NAMES, OLDEST, with_best
+from tritone.installing import pip_install
 
 # Largest difference between module and script, relative to the largest number. The same operators run in the same
 # order, but sums may be cut differently from one call to the next.
@@ -47,7 +48,7 @@ def save_script(
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < OLDEST:
         raise ExportError(
             f"scripts for the runtime torchscript are written by torch {'.'.join(map(str, OLDEST))} or newer, this is "
-            f"{torch.__version__}: pip install --upgrade 'tritone[torch]'"
+            f"{torch.__version__}: {pip_install('torch')} --upgrade"
         )
     module, names = with_best(module, outputs)
     trials = list(_trials(inputs, dynamic))
