@@ -38,7 +38,7 @@ def texts_of(found: Report) -> list[str]:
 
 
 def test_a_closed_loop_table_holds_the_figures_of_each_load() -> None:
-    (table,) = tables_of(report(measured(1), measured(4, p50_ms=30.0), gpus=["GPU", "GPU"]))
+    table, _sizing = tables_of(report(measured(1), measured(4, p50_ms=30.0), gpus=["GPU", "GPU"]))
     assert table.title == "Closed loop: asr, gRPC, 5 s"
     assert column(table, "requests in flight") == ["1", "4"]
     assert column(table, "utt/s") == ["10.0", "40.0"]
@@ -57,19 +57,19 @@ def test_a_closed_loop_table_holds_the_figures_of_each_load() -> None:
 
 def test_settings_that_vary_have_a_column_and_those_that_do_not_stand_in_the_title() -> None:
     points = [measured(1, protocol=protocol, **labelled(runtime="onnx")) for protocol in ("grpc", "http")]
-    (table,) = tables_of(report(*points))
+    table, _sizing = tables_of(report(*points))
     assert table.title == "Closed loop: asr, 5 s, onnx"
     assert column(table, "protocol") == ["gRPC", "HTTP"]
     assert "runtime" not in headings(table)
 
 
 def test_what_nobody_measured_has_no_column() -> None:
-    (table,) = tables_of(report(measured(1, server=None, wer=None)))
+    table, _sizing = tables_of(report(measured(1, server=None, wer=None)))
     assert not {"queue", "compute", "batch", "padding", "WER", "RTFx /GPU"} & set(headings(table))
 
 
 def test_streams_have_a_table_with_each_latency_under_its_own_name() -> None:
-    (table,) = tables_of(report(streams(2), streams(8, p50_ms=60.0, in_time=0.975)))
+    table, _sizing = tables_of(report(streams(2), streams(8, p50_ms=60.0, in_time=0.975)))
     assert table.title == "Streams in real time: asr, gRPC, files"
     assert column(table, "streams") == ["2", "8"]
     assert column(table, "first partial p95") == ["1400", "1400"]
@@ -81,7 +81,8 @@ def test_streams_have_a_table_with_each_latency_under_its_own_name() -> None:
 
 def test_kinds_of_load_are_not_mixed_in_one_table() -> None:
     titles = [table.title for table in tables_of(report(measured(1), measured(5, "poisson"), streams(1)))]
-    assert [title.split(":")[0] for title in titles] == ["Closed loop", "Poisson arrivals", "Streams in real time"]
+    kinds = ["Closed loop", "Poisson arrivals", "Streams in real time"]
+    assert [title.split(":")[0] for title in titles] == [*kinds, "Replicas for a load, 1 to spare"]
 
 
 def test_rows_with_faults_stand_out() -> None:

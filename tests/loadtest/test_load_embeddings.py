@@ -138,7 +138,7 @@ def test_a_report_of_embeddings_tells_their_cosine_and_asks_for_no_texts(tmp_pat
     assert notices_of(held) == []
     ((_, cosine, _),) = [card for card in cards_of(held) if card[0] == "least cosine"]
     assert cosine == "0.5000"
-    (table,) = tables_of(held)
+    table, _sizing = tables_of(held)
     assert [row["least_cosine"] for row in table.rows] == [0.99995, 0.5]
     assert "least_cosine" in to_csv(held).splitlines()[0]
     held = report(measured(2, least_cosine=0.5, different_embeddings=3, **speaker))

@@ -25,6 +25,7 @@ from tritone.bench.series import (
     settings,
     varying,
 )
+from tritone.bench.sizing import sizing_of
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report.page import render
@@ -70,7 +71,7 @@ STREAMS = [
 
 
 def tables_of(report: Report) -> list[Table]:
-    """The measurements as tables, one per kind of load, then errors and remarks if there are any.
+    """The measurements as tables, one per kind of load, then replicas for loads, errors and remarks if there are any.
 
     Settings that vary have a column, those that do not stand in the title. Rows with failures are bad, those that are
     only indicative a warning.
@@ -81,7 +82,7 @@ def tables_of(report: Report) -> list[Table]:
         held = [each for each in report.measurements if each.loop in loops]
         if held:
             tables.append(_table(report, held, columns))
-    return [*tables, *(each for each in (errors_of(report), remarks_of(report)) if each.rows)]
+    return [*tables, *(each for each in (sizing_of(report), errors_of(report), remarks_of(report)) if each.rows)]
 
 
 def errors_of(report: Report) -> Table:

@@ -27,7 +27,7 @@ COMMANDS = (
     *("build", "repo", "ensemble", "serve", "gateway", "models", "drain", "image"),
     *("transcribe", "segments", "diarize", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
-    *("api", "top", "bench", "plan", "demo", "doctor", "cache"),
+    *("api", "top", "bench", "demo", "doctor", "cache"),
 )
 """In the order of the road. Each is a function (or `app`) in the module of its name (with _ for -), imported when it is
 called."""
