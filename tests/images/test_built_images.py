@@ -22,7 +22,6 @@ import pytest
 
 from serving import kill_tree
 from tritone.corpus.clips import SHIPPED_CLIPS, read_clips
-from tritone.images import ImageBuild
 from tritone.repository import build_repository
 from tritone.server import free_ports
 
@@ -109,15 +108,24 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def build(target: str, base: str, requirements: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Build with pip's settings of this machine."""
-    options = ImageBuild(
-        tag=f"localhost/tritone-test/{target}",
-        base=base,
-        requirements=requirements,
-        pip_conf=next((path for each in _settings() if (path := Path(each)).is_file()), None),
-        ca_bundle=next((Path(each) for each in map(os.environ.get, ("PIP_CERT", "SSL_CERT_FILE")) if each), None),
-    )
-    return done(*options.command("podman", target, ROOT, ["--isolation", "chroot"]))
+    """Build as docs/images.md says, with pip's settings of this machine."""
+    command = ["podman", "build", "--file", "deploy/images/Dockerfile", "--target", target, "--format", "docker"]
+    command += [
+        "--tag",
+        f"localhost/tritone-test/{target}",
+        "--isolation",
+        "chroot",
+        "--build-arg",
+        f"SLIM_BASE={base}",
+    ]
+    if requirements is not None:
+        command += ["--build-context", f"requirements={requirements.parent}"]
+        command += ["--build-arg", f"REQUIREMENTS={requirements.name}"]
+    pip_conf = next((path for each in _settings() if (path := Path(each)).is_file()), None)
+    ca_bundle = next((each for each in map(os.environ.get, ("PIP_CERT", "SSL_CERT_FILE")) if each), None)
+    for name, source in (("pip-conf", pip_conf), ("ca-bundle", ca_bundle)):
+        command += ["--secret", f"id={name},src={source}"] if source else []
+    return done(*command, str(ROOT))
 
 
 def _settings() -> list[str]:

@@ -12,8 +12,8 @@ import pytest
 import typer
 import yaml
 
+from images.test_files import TARGETS
 from tritone.cli.main import app
-from tritone.images import TARGETS
 
 ROOT = Path(__file__).parents[2]
 COMPOSE = ROOT / "deploy" / "compose"

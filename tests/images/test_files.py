@@ -11,31 +11,40 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from tritone.images import TARGETS, read_pins
-from tritone.images.build import DOCKERFILE, VERSIONS
-
 ROOT = Path(__file__).parents[2]
 IMAGES = ROOT / "deploy" / "images"
+DOCKERFILE = "deploy/images/Dockerfile"
+TARGETS = ("server", "server-slim", "client", "gateway", "export")
 LEFT_OUT = {"nvidia-pytriton", "onnx", "onnxruntime", "numba", "llvmlite", "matplotlib"}  # of the client
 EXTRAS = ("remote", "export", "import", "gateway", "traces")  # that images have
+
+
+HERE = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
+
+
+def pinned(name: str) -> list[str]:
+    """The versions that constraints.txt has of a package for the Pythons of images."""
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = [Requirement(line) for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    fitting = [each for each in found if canonicalize_name(each.name) == canonicalize_name(name)]
+    return [
+        pin.version for each in fitting if each.marker is None or each.marker.evaluate(HERE) for pin in each.specifier
+    ]
 
 
 def dependencies(extra: str = "") -> list[Requirement]:
     """Those of pyproject.toml for Linux on x86-64 and the Pythons of images."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     found = project["optional-dependencies"][extra] if extra else project["dependencies"]
-    here = {"sys_platform": "linux", "platform_machine": "x86_64", "python_version": "3.12"}
-    return [each for each in map(Requirement, found) if each.marker is None or each.marker.evaluate(here)]
+    return [each for each in map(Requirement, found) if each.marker is None or each.marker.evaluate(HERE)]
 
 
 def test_every_dependency_of_an_image_has_a_version_that_fits() -> None:
-    pins = read_pins(ROOT / VERSIONS)
     needed = [*dependencies(), *(each for name in EXTRAS for each in dependencies(name))]
     assert len(needed) > 20
-    pinned = {each: pins.get(canonicalize_name(each.name), []) for each in needed}
-    assert [
-        str(each) for each, versions in pinned.items() if not versions or not all(v in each.specifier for v in versions)
-    ] == []
+    versions_of = {each: pinned(each.name) for each in needed}
+    unfit = [each for each, found in versions_of.items() if not found or not all(map(each.specifier.contains, found))]
+    assert not unfit
 
 
 def test_the_client_has_what_tritone_depends_on_but_for_the_heaviest() -> None:
@@ -52,7 +61,7 @@ def test_the_gateway_has_the_packages_of_its_extras_beside_the_clients() -> None
     assert {(each.name, *each.extras) for each in ours} == {(each.name, *each.extras) for each in needed}
 
 
-def test_the_dockerfile_has_the_targets_of_the_command() -> None:
+def test_the_dockerfile_has_a_target_of_each_name() -> None:
     stages = re.findall(r"^FROM \S+ AS (\S+)$", (ROOT / DOCKERFILE).read_text(encoding="utf-8"), re.MULTILINE)
     assert set(TARGETS) <= set(stages)
     assert stages[-1] == "server-slim"  # what is built where no target is named

@@ -2,8 +2,8 @@
 
     Report  ->  sizing_of  ->  Table: loads, and the replicas for each
 
-Streams that nobody may wait for are Erlang's loss system: the slots of all replicas are one pool if a stream goes to the
-replica with the fewest. Requests wait, so a replica is asked for a share of its highest throughput.
+Streams that nobody may wait for are Erlang's loss system: the slots of all replicas are one pool if a stream goes to
+the replica with the fewest. Requests wait, so a replica is asked for a share of its highest throughput.
 """
 
 import math

@@ -24,7 +24,7 @@ MAX_SHOWN = 120  # characters of a path that may be too long to be one
 LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnx", "onnxruntime")
 COMMANDS = (
     *("export", "inspect", "convert", "check-precision", "engine", "compile"),
-    *("build", "repo", "ensemble", "serve", "gateway", "models", "drain", "image"),
+    *("build", "repo", "ensemble", "serve", "gateway", "models", "drain"),
     *("transcribe", "segments", "diarize", "embed", "evaluate"),
     *("score", "verify", "enroll", "identify"),
     *("api", "top", "bench", "demo", "doctor", "cache"),
