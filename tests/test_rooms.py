@@ -39,7 +39,7 @@ OWNERS = {
     "matplotlib": {"report", "bench", "capacity"},  # report gives every figure its look, the others draw on it
     "ray": {"systems"},
     "starlette": {"gateway"},
-    "uvicorn": {"gateway"},
+    "uvicorn": {"net"},
 }
 
 

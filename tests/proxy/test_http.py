@@ -188,7 +188,7 @@ def test_who_hangs_up_in_the_middle_leaves_no_line_in_the_log(proxy: Proxy, capl
 
 def test_answers_do_not_tell_what_they_are_made_with(proxy: Proxy) -> None:
     for path in ("/v2", "/v2/health/live", "/nothing"):
-        assert get(proxy.options.http_port, path)[2]["Server"] == "tritone"
+        assert get(proxy.options.http_port, path)[2]["server"] == "tritone"
 
 
 def test_two_clients_with_one_stream_id_are_kept_apart(proxy: Proxy) -> None:
