@@ -101,9 +101,9 @@ def test_a_family_is_known_to_who_exports_alone_and_knows_nothing_of_serving() -
     assert {room for _, room, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
 
 
-def test_the_client_knows_no_more_than_audio_and_how_it_is_cut() -> None:
+def test_the_client_knows_no_more_than_http_and_audio_and_how_it_is_cut() -> None:
     known = {other for _, room, other in edges() if room == "client" and other in ROOMS}
-    assert known <= {"client", "audio", "longform"}
+    assert known <= {"client", "net", "audio", "longform"}
 
 
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:

@@ -81,7 +81,7 @@ def test_errors_are_those_of_the_client(url: str) -> None:
     ],
 )
 def test_what_is_no_answer_is_told(wire_server: TritonServer, said: bytes, told: str) -> None:
-    """By HTTP, where the answers are read by `http_connections`."""
+    """By HTTP, where the answers are read by `net/http_client.py`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

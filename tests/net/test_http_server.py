@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from tritone.client.loop_thread import LoopThread
 from tritone.net.http_server import MAX_HEAD_BYTES, MAX_HEADERS, HttpServer, Response, when_lost
 from tritone.net.limits import LeastRate
+from tritone.net.loop_thread import LoopThread
 from tritone.net.refusal import RefusedError
 from tritone.net.upload import Upload
 

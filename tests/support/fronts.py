@@ -18,7 +18,7 @@ import grpc
 from aiohttp import web
 from tritonclient.grpc import service_pb2 as pb
 
-from tritone.client.loop_thread import LoopThread
+from tritone.net.loop_thread import LoopThread
 from tritone.server import TritonServer, free_ports
 
 HTTP_STATUS = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 404, "INTERNAL": 500, "UNAVAILABLE": 503}

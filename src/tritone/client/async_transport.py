@@ -18,11 +18,11 @@ from tritone.client.grpc_transport import (
     explained,
     message_of,
 )
-from tritone.client.http_connections import HttpAnswer, HttpConnections
 from tritone.client.http_message import JSON_LENGTH, inference_request
 from tritone.client.http_transport import message_in, read_reply
 from tritone.client.transport import Call
 from tritone.errors import ServerBusyError
+from tritone.net.http_client import HttpAnswer, HttpConnections
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")

@@ -15,9 +15,9 @@ import aiohttp
 from tritone.client.endpoint import Endpoint
 from tritone.client.failure import Refusal, explain, seconds_of
 from tritone.client.http_message import JSON_LENGTH, HttpReply, inference_request
-from tritone.client.loop_thread import LoopThread
 from tritone.client.transport import Call
 from tritone.errors import OperatorError, ServerUnreachableError
+from tritone.net.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region

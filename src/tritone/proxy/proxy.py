@@ -14,9 +14,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from tritone.client.loop_thread import LoopThread
 from tritone.errors import ServerSetupError
 from tritone.net.connections import Connections
+from tritone.net.loop_thread import LoopThread
 from tritone.net.refusal import RefusedError
 from tritone.net.tls import Certificates
 from tritone.proxy.gate import Gate
