@@ -167,7 +167,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
     ("module", "unwanted"),
     [
         ("tritone", ("torch", "onnxruntime", "tritonclient", "numpy")),
-        ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
+        ("tritone.client", ("torch", "onnxruntime", "grpc", "httptools", "uvicorn", "pydantic")),
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),

@@ -7,7 +7,6 @@ Nothing is left behind: no process of its group, no shared memory region, no tem
 process is killed (`guard.py`).
 """
 
-import http.client
 import os
 import re
 import resource
@@ -17,7 +16,6 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,6 +28,7 @@ import psutil
 from tritone import errors
 from tritone.backend.settings import DRAINING
 from tritone.errors import OperatorError, ServerSetupError, ServerUnreachableError
+from tritone.net.fetch import fetch
 from tritone.repository import backends_of, check_settings, features_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
@@ -242,11 +241,10 @@ class TritonServer:
     def open_streams(self) -> dict[str, int]:
         """How many streams are open, by model; none if the server does not tell."""
         found: dict[str, int] = {}
-        with suppress(OSError, http.client.HTTPException):
-            url = f"http://{self.options.address('metrics')}/metrics"
-            with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as answer:
-                for match in OPEN_STREAMS.finditer(answer.read().decode()):
-                    found[match["model"]] = found.get(match["model"], 0) + int(float(match["count"]))
+        with suppress(OSError):
+            page = fetch(f"http://{self.options.address('metrics')}/metrics", timeout_s=METRICS_TIMEOUT_S).body.decode()
+            for match in OPEN_STREAMS.finditer(page):
+                found[match["model"]] = found.get(match["model"], 0) + int(float(match["count"]))
         return found
 
     def interrupt(self, number: int) -> None:

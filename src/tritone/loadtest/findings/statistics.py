@@ -7,14 +7,10 @@ requests alone; queues, batches and audio are counted by its stages.
 """
 
 import re
-import ssl
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from http.client import HTTPException
 from typing import Any
 
 from tritone.client.endpoint import Endpoint
@@ -22,6 +18,7 @@ from tritone.client.transport import Transport, connect
 from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import ServerSide
 from tritone.loadtest.senders.wire import Target
+from tritone.net.fetch import fetch
 
 TIMEOUT_S = 5.0
 METRICS_PORT = 8002  # Triton's own
@@ -32,8 +29,6 @@ LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 FOREIGN = 1.05  # times our requests may be what the server counted
 SLACK = 20  # answers between reading the statistics and the metrics
 DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
-# A proxy named in the environment is for the web, not for a server on this network; the client ignores it as well.
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,7 +189,11 @@ def default_metrics_url(endpoint: Endpoint) -> str:
 
 def metrics_page(url: str) -> list[str]:
     """The lines of a Prometheus page; none if there is no such page."""
-    return (_get(url) or b"").decode("utf-8", "replace").splitlines()
+    with suppress(OSError, ValueError):
+        answer = fetch(url, timeout_s=TIMEOUT_S)
+        if answer.status == 200:
+            return answer.body.decode("utf-8", "replace").splitlines()
+    return []
 
 
 def samples(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str], float]]:
@@ -219,15 +218,6 @@ def counters_by_model(lines: Iterable[str]) -> dict[str, dict[str, float]]:
 def model_counters(lines: Iterable[str], model: str) -> dict[str, float]:
     """The samples of a Prometheus page whose label `model` is that name, by metric; versions are added up."""
     return counters_by_model(lines).get(model, {})
-
-
-def _get(url: str) -> bytes | None:
-    try:
-        with DIRECT.open(url, timeout=TIMEOUT_S) as reply:
-            content: bytes = reply.read()
-    except (urllib.error.URLError, OSError, HTTPException, ssl.SSLError, ValueError):
-        return None
-    return content
 
 
 def _number(fields: Mapping[str, Any] | None, name: str) -> int:
