@@ -29,6 +29,7 @@ from tritone import errors
 from tritone.backend.settings import DRAINING
 from tritone.errors import OperatorError, ServerSetupError, ServerUnreachableError
 from tritone.net.fetch import fetch
+from tritone.net.prometheus import samples
 from tritone.repository import backends_of, check_settings, features_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
@@ -45,7 +46,7 @@ TAIL_LINES = 400
 METRICS_TIMEOUT_S = 2.0
 CHILDREN_STEP_S = 0.5
 UNNOTICED_S = 5.0  # Triton waits for a process of a model in moments after it has ended one; it notices no other end
-OPEN_STREAMS = re.compile(r'^tritone_open_streams\{.*?model="(?P<model>[^"]*)".*\} (?P<count>\S+)$', re.MULTILINE)
+OPEN_STREAMS = "tritone_open_streams"
 LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
 NOT_HEALTHY = "is not healthy"
@@ -243,8 +244,9 @@ class TritonServer:
         found: dict[str, int] = {}
         with suppress(OSError):
             page = fetch(f"http://{self.options.address('metrics')}/metrics", timeout_s=METRICS_TIMEOUT_S).body.decode()
-            for match in OPEN_STREAMS.finditer(page):
-                found[match["model"]] = found.get(match["model"], 0) + int(float(match["count"]))
+            for name, labels, value in samples(page.splitlines()):
+                if name == OPEN_STREAMS:
+                    found[labels["model"]] = found.get(labels["model"], 0) + int(value)
         return found
 
     def interrupt(self, number: int) -> None:

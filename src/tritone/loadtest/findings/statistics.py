@@ -6,9 +6,8 @@ Counters only ever grow, so that the difference of two looks is what happened be
 requests alone; queues, batches and audio are counted by its stages.
 """
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,13 +18,12 @@ from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import ServerSide
 from tritone.loadtest.senders.wire import Target
 from tritone.net.fetch import fetch
+from tritone.net.prometheus import samples
 
 TIMEOUT_S = 5.0
 METRICS_PORT = 8002  # Triton's own
 AUDIO, PADDING = "tritone_audio_seconds_total", "tritone_padding_seconds_total"
 ANSWERED = "nv_inference_request_success"
-SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 FOREIGN = 1.05  # times our requests may be what the server counted
 SLACK = 20  # answers between reading the statistics and the metrics
 DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
@@ -194,15 +192,6 @@ def metrics_page(url: str) -> list[str]:
         if answer.status == 200:
             return answer.body.decode("utf-8", "replace").splitlines()
     return []
-
-
-def samples(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """The samples of a Prometheus page: metric, labels, value."""
-    for line in lines:
-        match = SAMPLE.match(line)
-        if match is not None:
-            with suppress(ValueError):
-                yield match["name"], dict(LABEL.findall(match["labels"] or "")), float(match["value"])
 
 
 def counters_by_model(lines: Iterable[str]) -> dict[str, dict[str, float]]:
