@@ -159,8 +159,6 @@ class Connection(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._is_refused:
             return
-        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
-            self._abort_after(HEAD_S)
         self._unread += len(data)
         self._unset_keepalive_if_required()
         try:
@@ -174,6 +172,8 @@ class Connection(HttpToolsProtocol):
             self._refuse("this is no HTTP request")
         if self._unread > MAX_HEAD_BYTES:
             self._refuse_head()
+        if self._timer is None and (self.cycle is None or self.cycle.response_complete):
+            self._abort_after(HEAD_S)  # a head has begun
 
     def on_headers_complete(self) -> None:
         if self.parser.should_upgrade() and not self._should_upgrade():
@@ -201,6 +201,11 @@ class Connection(HttpToolsProtocol):
         super().on_response_complete()
         if self.cycle.response_complete and self.cycle.more_body:  # refused: its rest may take as long as a head
             self._abort_after(HEAD_S)
+
+    @property
+    def has_part(self) -> bool:
+        """Whether a part of the body is there, so that nobody waits for it."""
+        return self.cycle.message_event.is_set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_timer()
