@@ -6,7 +6,7 @@ request  ->  route  ->  (inference: gate)  ->  Triton  ->  response
 import asyncio
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
@@ -15,7 +15,7 @@ from tritone.proxy.checks import check_name, outward
 from tritone.proxy.gate import Gate, Passage
 from tritone.proxy.json_body import most_unpacked, read_inference, read_json, unpacked, write_json
 from tritone.proxy.owners import Owner
-from tritone.proxy.request import ClientGoneError, Request, answered
+from tritone.proxy.request import Request, error_response, serve
 from tritone.proxy.upstream import Answer, HttpUpstream
 
 HEADER_LENGTH = "inference-header-content-length"
@@ -56,19 +56,10 @@ class HttpSide:
         await self._server.stop(LINGER_S)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        outcome = "cancelled"
-        try:
-            response = await answered(self._gate, request, self._answer)
-            outcome = "ok" if response.status < 400 else "failed"
-        except RefusedError as refusal:
-            outcome = refusal.reason.name
-            response = error_response(refusal.reason.http, str(refusal), refusal.hints)
-        except ClientGoneError:
-            return
-        finally:
+        def count(outcome: str) -> None:
             self._gate.outcomes["http", outcome] += 1
-        await response(scope, receive, send)
+
+        await serve(self._gate, scope, receive, send, self._answer, count)
 
     async def _answer(self, request: Request) -> Response:
         # What is behind a question mark means nothing to Triton, and nothing that was not checked is sent on.
@@ -189,8 +180,3 @@ def _passed(answer: Answer, passage: Passage | None = None) -> Response:
         return error_response(answer.status, told, busy)
     headers = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
     return Response(answer.status, answer.body, headers)
-
-
-def error_response(status: int, message: str, headers: Mapping[str, str]) -> Response:
-    """An error as Triton words it."""
-    return Response.of_json({"error": message}, status, headers)

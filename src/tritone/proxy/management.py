@@ -15,8 +15,7 @@ from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
 from tritone.net.limits import LeastRate
 from tritone.net.refusal import BAD_REQUEST, NOT_PASSED, RefusedError
 from tritone.proxy.gate import STATES, Gate
-from tritone.proxy.http import error_response
-from tritone.proxy.request import ClientGoneError, Request, answered
+from tritone.proxy.request import Request, serve
 
 METRICS, LIVE, READY, DRAIN = "/metrics", "/v2/health/live", "/v2/health/ready", "/drain"
 MAX_BODY_BYTES = 1024
@@ -48,14 +47,7 @@ class ManagementSide:
         await self._server.stop(SHUTDOWN_S)
 
     async def _app(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
-        try:
-            response = await answered(self._gate, request, self._answer)
-        except RefusedError as refusal:
-            response = error_response(refusal.reason.http, str(refusal), refusal.hints)
-        except ClientGoneError:
-            return
-        await response(scope, receive, send)
+        await serve(self._gate, scope, receive, send, self._answer)
 
     async def _answer(self, request: Request) -> Response:
         asked = (request.method, request.path)

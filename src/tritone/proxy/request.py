@@ -1,24 +1,20 @@
 """One request by HTTP as the proxy sees it: its head, its body within limits, and the end of work nobody waits for.
 
-response = await answered(gate, request, function)
+await serve(gate, scope, receive, send, function)
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from tritone.net.connections import as_peer
-from tritone.net.http_server import Receive, Response, Scope, is_lost, when_lost
+from tritone.net.http_server import Receive, Response, Scope, Send, is_lost, when_lost
 from tritone.net.limits import LeastRate
 from tritone.net.refusal import RefusedError
 from tritone.net.upload import Upload
 from tritone.proxy.gate import Gate
 
 LOG = logging.getLogger(__name__)
-
-
-class ClientGoneError(Exception):
-    """The client has gone: nobody waits for an answer."""
 
 
 class Request:
@@ -43,27 +39,38 @@ class Request:
         return Upload(self.scope, self._receive, max_bytes=max_bytes, rate=rate)
 
 
-async def answered(gate: Gate, request: Request, answer: Callable[[Request], Awaitable[Response]]) -> Response:
-    """The answer of a function, which is cancelled when the client goes.
-
-    Raises:
-        RefusedError: as the function does.
-        ClientGoneError: nobody waits for the answer.
-    """
-    task = asyncio.current_task()
+async def serve(
+    gate: Gate,
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    answer: Callable[[Request], Awaitable[Response]],
+    count: Callable[[str], None] = lambda outcome: None,
+) -> None:
+    """Send what a function answers; it is cancelled when the client goes. `count`: told how the request ended."""
+    request, task = Request(scope, receive), asyncio.current_task()
     assert task is not None
     gate.connections.begin(request.peer)
     try:
-        with when_lost(request.scope, task.cancel):
-            return await answer(request)
-    except RefusedError:
-        raise
-    except (asyncio.CancelledError, ConnectionError) as error:
-        if is_lost(request.scope):
-            raise ClientGoneError from error
-        raise
+        with when_lost(scope, task.cancel):
+            response = await answer(request)
+        outcome = "ok" if response.status < 400 else "failed"
+    except RefusedError as refusal:
+        outcome, response = refusal.reason.name, error_response(refusal.reason.http, str(refusal), refusal.hints)
+    except (asyncio.CancelledError, ConnectionError):
+        if not is_lost(scope):
+            raise
+        count("cancelled")
+        return  # nobody waits for the answer
     except Exception:
         LOG.exception("the proxy failed")
-        return Response.of_json({"error": "the proxy failed; its log says more"}, 500)
+        outcome, response = "failed", error_response(500, "the proxy failed; its log says more", {})
     finally:
         gate.connections.end(request.peer)
+    count(outcome)
+    await response(scope, receive, send)
+
+
+def error_response(status: int, message: str, headers: Mapping[str, str]) -> Response:
+    """An error as Triton words it."""
+    return Response.of_json({"error": message}, status, headers)
