@@ -44,6 +44,7 @@ from object_server import ObjectServer
 from shared import Shared, shared_of
 from toy import write_toy_bundle
 from tritone.families.silero.export import export_silero
+from tritone.pipelines.ahead import compile_all
 from tritone.server import TritonServer
 from wire_toys import toy_server
 
@@ -69,6 +70,13 @@ def _memory_is_not_measured() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tritone.pipelines.memory.measure", lambda bundle, index, **others: None)
         yield
+
+
+@pytest.fixture(scope="session")
+def searches_compiled() -> None:
+    """All searches are compiled: a server beside which one still is would refuse the requests that need it."""
+    for kind in ("ctc", "transducer"):
+        compile_all(kind)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from typing import IO
 
 import psutil
 
+from tritone.pipelines.ahead import compile_all
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import free_ports
 
@@ -69,7 +70,9 @@ class Deployment:
         self.stop()
 
     def start(self) -> None:
-        """Start the command and wait until every model is ready."""
+        """Start the command and wait until every model is ready; no search is refused for being compiled then."""
+        for kind in ("ctc", "transducer"):
+            compile_all(kind)
         self._log = self.log_path.open("ab")
         ports = [
             f"--{name}-port={address.rpartition(':')[2]}"

@@ -10,9 +10,29 @@ A message says what was seen, what is needed and what to do next, in the user's 
 function stay `ValueError`.
 """
 
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Self
+
+HINT = re.compile(r"[Tt]ry (?:it )?again in (?P<seconds>\d{1,6}(?:\.\d{1,6})?) ?s\b")
+
+
+def hinted_s(message: str) -> float | None:
+    """When to try again, in seconds, by an error's message: that of a model in Triton has no other place for it."""
+    found = HINT.search(message)
+    return float(found["seconds"]) if found else None
+
 
 class TritoneError(Exception):
     """Base of every error that Tritone raises on purpose."""
+
+    def saying(self, message: str) -> "Self":
+        """An error like this one with another message: of its class, and with all that it tells, such as a hint."""
+        other = type(self)(message)
+        other.__dict__.update(self.__dict__)
+        return other
 
 
 class InputError(TritoneError):

@@ -58,8 +58,9 @@ class Result(Generic[T_co]):
     def get(self) -> T_co:
         """The value. Raises the input's own error if there is none; the message names the source."""
         if self.value is None:
-            error = self.error or RuntimeError("neither a value nor an error")
-            raise error if self.source in str(error) else type(error)(f"{self.source}: {error}") from error
+            assert self.error is not None
+            error = self.error
+            raise error if self.source in str(error) else error.saying(f"{self.source}: {error}") from error
         return self.value
 
 

@@ -9,7 +9,6 @@ from toy_speaker import write_toy_speaker
 from tritone.gateway import GatewayOptions
 from tritone.gateway.server import GatewayServer
 from tritone.repository import build_repository
-from tritone.search.ctc.prefix_beam import compile_search
 from tritone.server import TritonServer
 from wire_toys import running_server
 
@@ -21,9 +20,12 @@ def toy_speaker(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def served_toy(
-    toy_bundle: Path, toy_speaker: Path, silero_bundle: Path, tmp_path_factory: pytest.TempPathFactory
+    toy_bundle: Path,
+    toy_speaker: Path,
+    silero_bundle: Path,
+    searches_compiled: None,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TritonServer]:
-    compile_search()  # else the first request that asks for a beam would wait for it
     repository = tmp_path_factory.mktemp("repository")
     build_repository([toy_bundle, toy_speaker, silero_bundle], repository)
     with running_server(repository) as server:

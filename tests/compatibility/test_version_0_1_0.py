@@ -92,7 +92,7 @@ def repository(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def server(repository: Path) -> Iterator[TritonServer]:
+def server(repository: Path, searches_compiled: None) -> Iterator[TritonServer]:
     with TritonServer(repository, quiet_options()) as running:
         yield running
 

@@ -21,6 +21,7 @@ from arpa_oracle import Bonus, Oracle
 from parity.golden_cases import DEFAULT_FOLDERS, Case, find_cases, load, rows
 from tritone.search.beam import beam as beam_module
 from tritone.search.compiled import compiler as compiled
+from tritone.search.compiled import kept
 from tritone.search.ctc.prefix_beam import PrefixBeam, prefix_beam_search, top_tokens
 from tritone.search.hypothesis import Hypothesis
 from tritone.search.ngram.model import NgramModel
@@ -555,12 +556,12 @@ def test_machine_code_is_made_anew_when_any_module_of_the_search_changes(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
     def stamp() -> str:
-        return compiled.sources_stamp.__wrapped__()
+        return kept.sources_stamp.__wrapped__()
 
     copy = tmp_path / "search"
-    shutil.copytree(compiled.SOURCES, copy)
+    shutil.copytree(kept.SOURCES, copy)
     before = stamp()
-    monkeypatch.setattr(compiled, "SOURCES", copy)
+    monkeypatch.setattr(kept, "SOURCES", copy)
     assert stamp() == before
     with (copy / name).open("a", encoding="utf-8") as file:
         file.write("# another state\n")
@@ -571,7 +572,7 @@ def test_no_compiled_function_has_more_than_seven_parameters() -> None:
     decorators = {"compiled", "inlined", "merged", "summing"}
     counts = {
         f"{path.name}:{node.name}": len(node.args.args)
-        for path in compiled.SOURCES.rglob("*.py")
+        for path in kept.SOURCES.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, ast.FunctionDef) and {ast.unparse(each) for each in node.decorator_list} & decorators
     }

@@ -16,9 +16,7 @@ from serving import RawClient, Serve, kill_tree, quiet_options
 from toy import write_toy_bundle
 from toy_speaker import write_toy_speaker
 from toy_transducer import write_toy_transducer
-from tritone.pipelines.kinds import compile_search
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository
-from tritone.search.options import TRANSDUCER_MODES
 from tritone.server import TritonServer
 
 # name of the bundle's models -> what is built, how it is served. The queue delay lets requests that are sent at once
@@ -115,12 +113,9 @@ def server(
     decoding_bundle: Path,
     transducer_bundle: Path,
     speaker_bundle: Path,
+    searches_compiled: None,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[TritonServer]:
-    # once, and not in three models at the same time
-    compile_search("ctc", "prefix-beam")
-    for search in TRANSDUCER_MODES:
-        compile_search("transducer", search)
     repository = tmp_path_factory.mktemp("served") / "repository"
     for bundle, models in ((toy_bundle, MODELS), (decoding_bundle, DECODING), (transducer_bundle, TRANSDUCING)):
         for name, (mode, options) in models.items():

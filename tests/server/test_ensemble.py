@@ -24,7 +24,6 @@ from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines import OfflinePipeline, open_offline
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.kinds import compile_search
 from tritone.pipelines.searching.base import SearchSettings
 from tritone.repository import EnsembleOptions, ModelOptions, build_repository, read_repository
 from tritone.search.options import SearchOptions
@@ -47,10 +46,9 @@ def bundles(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.fixture(scope="module")
-def server(bundles: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[TritonServer]:
-    compile_search("ctc", "prefix-beam")
-    compile_search("transducer", "greedy")
-    compile_search("transducer", "modified-beam")
+def server(
+    bundles: dict[str, Path], searches_compiled: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[TritonServer]:
     repository = tmp_path_factory.mktemp("served") / "repository"
     usual = {"max_batch_size": 8, "queue_delay_ms": 50.0, "max_audio_s": 20.0}
     options = {"words": ModelOptions(search="prefix-beam", beam=40, **usual)}  # type: ignore[arg-type]

@@ -14,6 +14,7 @@ from tritone.backend.metrics import Metrics, Outcome, outcome_of
 from tritone.backend.process import batch
 from tritone.backend.replies import error_reply
 from tritone.errors import TritoneError
+from tritone.pipelines.ahead import Ahead
 from tritone.pipelines.isolation import UnexpectedError, attempt, prepared
 
 Job = TypeVar("Job")
@@ -21,10 +22,11 @@ Result = TypeVar("Result")
 
 
 class BatchModel(ABC, Generic[Job, Result]):
-    """Triton's interface without `initialize`, which sets `_pipeline` and `_metrics`."""
+    """Triton's interface without `initialize`, which sets `_pipeline` and `_metrics`, and `_ahead` of a search."""
 
     _pipeline: Any  # with a `work: WorkLog`
     _metrics: Metrics
+    _ahead: Ahead | None = None
 
     def __init__(self) -> None:
         self._patience = Patience()
@@ -54,7 +56,9 @@ class BatchModel(ABC, Generic[Job, Result]):
         return [answer for answer, _ in answered]
 
     def finalize(self) -> None:
-        """Report the last numbers."""
+        """End what is compiled, and report the last numbers."""
+        if self._ahead is not None:
+            self._ahead.close()
         self._metrics.tell()
 
     def _parse(self, request: Any) -> Job:
@@ -72,6 +76,6 @@ def of_one(results: Sequence[Result | TritoneError]) -> list[Result] | TritoneEr
     for index, result in enumerate(results):
         if isinstance(result, TritoneError):
             alone = len(results) == 1 or isinstance(result, UnexpectedError)
-            return result if alone else type(result)(f"row {index}: {result}")
+            return result if alone else result.saying(f"row {index}: {result}")
         found.append(result)
     return found

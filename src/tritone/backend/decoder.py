@@ -12,7 +12,7 @@ from typing import Any
 
 from tritone.backend.batch import BatchModel
 from tritone.backend.metrics import Metrics
-from tritone.backend.process import start_instance
+from tritone.backend.process import ready, start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.errors import TritoneError
@@ -42,7 +42,7 @@ class TritonPythonModel(BatchModel[Job, tuple[Job, list[Transcript]]]):
         self._pipeline = DecodingPipeline(
             instance.bundle, self._taken, placement=instance.placement, search=instance.search
         )
-        self._pipeline.warm_up()
+        self._ahead = ready(self._pipeline)
         self._metrics = Metrics(args, warmups=instance.warmups)
 
     def parse(self, request: Any) -> Job:

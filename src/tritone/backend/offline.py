@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from tritone.backend.batch import BatchModel, of_one
 from tritone.backend.metrics import Metrics
-from tritone.backend.process import start_instance
+from tritone.backend.process import ready, start_instance
 from tritone.backend.replies import reply
 from tritone.backend.requests import parameters_text, parsed_parameters, tensors_of
 from tritone.errors import TritoneError
@@ -40,7 +40,7 @@ class TritonPythonModel(BatchModel[Job, list[Any]]):
             max_audio_s=instance.settings.max_audio_s,
             defaults=instance.defaults(self._kind),
         )
-        self._pipeline.warm_up()
+        self._ahead = ready(self._pipeline)
         self._metrics = Metrics(args, warmups=instance.warmups)
 
     def __init__(self) -> None:

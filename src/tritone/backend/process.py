@@ -3,11 +3,13 @@
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import triton_python_backend_utils as pb_utils
 
 from tritone.backend import garbage, heartbeat
 from tritone.backend.instance import Instance, read_instance
+from tritone.pipelines.ahead import Ahead
 
 
 def start_instance(args: Mapping[str, str]) -> Instance:
@@ -16,6 +18,16 @@ def start_instance(args: Mapping[str, str]) -> Instance:
     garbage.start()
     _hide_shared_memory()
     return read_instance(args)
+
+
+def ready(pipeline: Any, *, in_steps: bool = False) -> Ahead | None:
+    """Warm up a pipeline, and begin to compile the searches that requests may ask for; close what this returns.
+
+    Args:
+        in_steps: whether the pipeline takes streams.
+    """
+    pipeline.warm_up()
+    return Ahead.of(pipeline, in_steps=in_steps, tell=pb_utils.Logger.log_warn)
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import triton_python_backend_utils as pb_utils
 
 from tritone.backend.given_up import GivenUpError, Patience
 from tritone.backend.metrics import Metrics, Outcome, outcome_of
-from tritone.backend.process import batch, start_instance
+from tritone.backend.process import batch, ready, start_instance
 from tritone.backend.replies import StepError, error_reply, reply
 from tritone.backend.requests import parameters_of, tensors_of
 from tritone.backend.settings import DRAINING
@@ -83,7 +83,7 @@ class TritonPythonModel:
             max_batch=instance.max_batch,
             **instance.stream_options(self._kind),
         )
-        self._pipeline.warm_up()
+        self._ahead = ready(self._pipeline, in_steps=True)
         self._metrics = Metrics(args, slots=instance.settings.max_streams, warmups=instance.warmups)
         self._outcomes: list[Outcome] = []  # of the batch under way
         self._streams = StreamTable(
@@ -115,6 +115,8 @@ class TritonPythonModel:
 
     def finalize(self) -> None:
         """Tell the last numbers; the streams end with the model."""
+        if self._ahead is not None:
+            self._ahead.close()
         self._metrics.tell()
 
     def _advance(self, chunks: Sequence[Chunk | TritoneError]) -> list[Any]:
@@ -188,6 +190,8 @@ class TritonPythonModel:
             options = self._pipeline.changed(parameters_of(chunk.request, self._kind.parameters))
         except InputError as error:
             raise InputError(f"stream {chunk.stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
+        except ServerBusyError as error:  # its search is being compiled
+            raise ServerBusyError(f"stream {chunk.stream}: {error}. The stream was not opened.") from error
         if self._draining is not None and self._draining.exists():
             raise ServerBusyError(
                 f"stream {chunk.stream}: this server is ending. Start the stream again at another one."
@@ -205,7 +209,11 @@ class TritonPythonModel:
 
     def _check_unchanged(self, request: Any, options: Any) -> None:
         parameters = parameters_of(request, self._kind.parameters)
-        if self._pipeline.changed(parameters, options) != options:
+        try:
+            same = self._pipeline.changed(parameters, options) == options
+        except ServerBusyError:  # of another search: that of an open stream is compiled
+            same = False
+        if not same:
             asked = ", ".join(f"{name}={value}" for name, value in parameters.items())
             raise InputError(
                 f"options are said with START and cannot change later, but this chunk asks for {asked[:200]}. "

@@ -15,6 +15,7 @@ from tritone.errors import (
     ServerTimeoutError,
     ServerUnreachableError,
     TritoneError,
+    hinted_s,
 )
 
 HTTP_STATUS = {  # Triton's HTTP codes as the gRPC codes it uses for the same errors
@@ -47,7 +48,6 @@ DEAD_MODEL = re.compile(r"[Ss]tub process '[^']*' is not healthy")
 GONE_MODEL = re.compile(r"unknown model: '[^']*'")
 LOST_REGION = re.compile(r"unable to find shared memory region", re.IGNORECASE)
 RESTRICTED = re.compile(r"(protocol|API) is restricted, expecting header", re.IGNORECASE)
-HINT = re.compile(r"[Tt]ry (?:it )?again in (?P<seconds>\d+(?:\.\d+)?) ?s")
 
 
 @dataclass(frozen=True)
@@ -117,10 +117,7 @@ def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s:
     elif status == "RESOURCE_EXHAUSTED" and "larger than max" not in message:
         busy = ServerBusyError(f"{endpoint}: {task}: {message}")
     if busy is not None:
-        hint = HINT.search(message)
-        busy.retry_after_s = (
-            seconds_of(hint["seconds"]) if hint and refusal.retry_after_s is None else (refusal.retry_after_s)
-        )
+        busy.retry_after_s = hinted_s(message) if refusal.retry_after_s is None else refusal.retry_after_s
         return busy
     if LOST_REGION.search(message):
         return RegionLostError(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tritone.client.transport import Call, Transport
-from tritone.errors import RetryError, ServerBusyError, ServerUnreachableError, TritoneError
+from tritone.errors import ServerBusyError, ServerUnreachableError, TritoneError
 from tritone.net.loop_thread import LoopThread
 
 if TYPE_CHECKING:
@@ -64,10 +64,8 @@ def told(error: TritoneError, attempts: int) -> TritoneError:
     """The error, saying how often it was tried if that was more than once."""
     if attempts < 2:
         return error
-    longer = type(error)(f"{str(error).rstrip('.')}. Tried {attempts} times.")
+    longer = error.saying(f"{str(error).rstrip('.')}. Tried {attempts} times.")
     longer.__cause__ = error
-    if isinstance(longer, RetryError) and isinstance(error, RetryError):
-        longer.retry_after_s = error.retry_after_s
     return longer
 
 

@@ -413,9 +413,7 @@ def _concatenated(arrays: Sequence[Samples]) -> Samples:
 
 def _more(lost: StreamLostError, more: str) -> StreamLostError:
     """The error with another sentence before its advice."""
-    longer = StreamLostError(str(lost).replace(". Open a new stream", f". {more}. Open a new stream"))
-    longer.retry_after_s = lost.retry_after_s
-    return longer
+    return lost.saying(str(lost).replace(". Open a new stream", f". {more}. Open a new stream"))
 
 
 def new_sequence_id() -> int:

@@ -210,6 +210,6 @@ def read(
 def _placed(error: TritoneError, piece: Piece, source: str) -> TritoneError:
     """An error of a piece, as one of the recording."""
     where = f"{source}, from {piece.keep_from_s:.1f} to {piece.keep_to_s:.1f} s"
-    placed = type(error)(f"{where}: {str(error).removeprefix(f'{source}: ')}")
+    placed = error.saying(f"{where}: {str(error).removeprefix(f'{source}: ')}")
     placed.__cause__ = error
     return placed

@@ -54,7 +54,7 @@ def values(results: Sequence[Value | TritoneError]) -> list[Value]:
     found: list[Value] = []
     for index, result in enumerate(results):
         if isinstance(result, TritoneError):
-            raise type(result)(f"input {index}: {result}") from result
+            raise result.saying(f"input {index}: {result}") from result
         found.append(result)
     return found
 

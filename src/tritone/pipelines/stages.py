@@ -285,6 +285,10 @@ class DecodingPipeline:
         """How jobs are searched that ask for nothing else."""
         return self.searching.options
 
+    def can_search(self, options: SearchOptions) -> bool:
+        """Whether the network hands on what a search needs."""
+        return set(self.searching.outputs([options])) <= set(self._passed)
+
     def check(self, options: SearchOptions) -> SearchOptions:
         """The same options, after checking that the search can have them.
 

@@ -14,6 +14,7 @@ from typing import Any
 import grpc
 from tritonclient.grpc import service_pb2 as pb
 
+from tritone.errors import hinted_s
 from tritone.net.connections import Peer, peer_of
 from tritone.net.refusal import BAD_REQUEST, LOCKED, NOT_PASSED, RefusedError, retry_hints
 from tritone.net.waits import Wait
@@ -453,7 +454,7 @@ class _UpstreamError(Exception):
         if self.code is grpc.StatusCode.UNAVAILABLE and CONNECTION.search(details):
             details = "the server does not answer now; it may be restarting. Try again."
         super().__init__(outward(details if passage is None else passage.told(details)))
-        self.hints = retry_hints(options.retry_after_s if busy else None)
+        self.hints = retry_hints((hinted_s(details) or options.retry_after_s) if busy else None)
 
 
 def _looked_at(task: "asyncio.Future[Any]") -> None:

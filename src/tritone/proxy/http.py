@@ -9,6 +9,7 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from tritone.errors import hinted_s
 from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
 from tritone.net.refusal import BAD_REQUEST, DOWN, NOT_PASSED, RefusedError, retry_hints
 from tritone.proxy.checks import check_name, outward
@@ -176,7 +177,7 @@ def _header_length(request: Request) -> int | None:
 def _passed(answer: Answer, passage: Passage | None = None) -> Response:
     if answer.status >= 400 and (message := answer.error):
         told = outward(message if passage is None else passage.told(message))
-        busy = retry_hints(1.0) if answer.status in (429, 503) else {}
+        busy = retry_hints(hinted_s(told) or 1.0) if answer.status in (429, 503) else {}
         return error_response(answer.status, told, busy)
     headers = {name: answer.headers[name] for name in PASSED_BACK if name in answer.headers}
     return Response(answer.status, answer.body, headers)

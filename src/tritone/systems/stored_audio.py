@@ -52,7 +52,7 @@ def _fetch(text: str, opened: Callable[[Address], Store]) -> bytes:
         assert address is not None
         content = opened(replace(address, path="")).read(address.path, MAX_BYTES) if address.path else None
     except TritoneError as error:
-        raise error if text in str(error) else type(error)(f"{text}: {error}") from error
+        raise error if text in str(error) else error.saying(f"{text}: {error}") from error
     if content is None:
         raise AudioError(f"cannot read {text}: there is no such file")
     return content

@@ -107,6 +107,6 @@ class Asked:
             try:
                 return model.infer(arrays)
             except (InputError, OperatorError) as error:
-                raise type(error)(f"the model {name}: {error}") from error
+                raise error.saying(f"the model {name}: {error}") from error
 
         return call

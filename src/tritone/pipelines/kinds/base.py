@@ -108,7 +108,10 @@ class Kind(ABC):
         """The outputs of a served model."""
 
     def compiler(self, mode: str) -> Callable[[], None] | None:
-        """Compiles what searching in a mode needs, or loads it from the cache; None where nothing is compiled."""
+        """Compiles what searching in a mode needs, or loads it from the cache; None where nothing is compiled.
+
+        Modes that need the same have equal ones.
+        """
         return None
 
     # Requests and results.

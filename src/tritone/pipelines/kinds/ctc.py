@@ -53,11 +53,13 @@ class CtcKind(SpeechKind):
         return ctc_outputs([mode], has_best=set(BEST) <= set(available))  # type: ignore[list-item]  # one of `modes`
 
     def compiler(self, mode: str) -> Callable[[], None] | None:
-        if mode == "greedy":
-            return None
-        from tritone.search.ctc import prefix_beam
+        return None if mode == "greedy" else _compile_prefix_beam
 
-        return prefix_beam.compile_search
+
+def _compile_prefix_beam() -> None:
+    from tritone.search.ctc.prefix_beam import compile_search  # loads numba
+
+    compile_search()
 
 
 CTC = CtcKind()

@@ -45,12 +45,14 @@ class Searching(ABC):
     """Turns outputs of a network into hypotheses. May be called from several threads.
 
     `options`: of requests that ask for nothing else, checked. `waits_for_all`: whether it is best to search the calls
-    of a batch together once the network has computed all, rather than each while it computes the next.
+    of a batch together once the network has computed all, rather than each while it computes the next. `admit`: where
+    it is set, it is given the options of each request, and raises where they cannot be searched now.
     """
 
     modes: ClassVar[tuple[SearchMode, ...]]
     options: SearchOptions
     waits_for_all = False
+    admit: Callable[[SearchOptions], None] | None = None
 
     @classmethod
     def obstacle(cls, bundle: Bundle, mode: str) -> str | None:
@@ -110,6 +112,15 @@ class Searching(ABC):
         compiler and a decoder that nobody asks for.
         """
 
+    def runs_compiled(self, options: SearchOptions, *, in_steps: bool) -> bool:
+        """Whether searching with these options needs code that is compiled for the CPU, if their mode has any.
+
+        Args:
+            options: checked, or as a request gives them.
+            in_steps: whether streams are searched, or else whole utterances.
+        """
+        return True
+
     def compile(  # noqa: B027  # most searches have no graphs of their own
         self, buckets: Sequence[Bucket], compute: Callable[[int], Mapping[str, Any]], done: Callable[[Any], None]
     ) -> None:
@@ -166,10 +177,13 @@ class Searching(ABC):
         Raises:
             InputError: they ask for what this model does not have, or a hotword cannot be made of its tokens.
             OperatorError: the model has the decoder or language model that they need, but it cannot be used.
+            ServerBusyError: what they need is still being compiled (`admit`).
         """
         if options is None:
             return self.options
         checked = self._filled_of(options)
+        if self.admit is not None:
+            self.admit(checked)
         if checked.mode != "greedy":
             self._scorer(checked)
         return checked
@@ -198,8 +212,11 @@ class Searching(ABC):
             )
         return options
 
+    def _is_scored(self, options: SearchOptions) -> bool:
+        return bool(options.hotwords or (self._lm is not None and (options.lm_weight or options.word_bonus)))
+
     def _scorer(self, options: SearchOptions) -> "Scorer | None":
-        if not options.hotwords and (self._lm is None or not (options.lm_weight or options.word_bonus)):
+        if not self._is_scored(options):
             return None
         return self._scorer_of(options.lm_weight, options.word_bonus, options.hotwords)
 

@@ -303,6 +303,11 @@ class TransducerSearching(Searching):
             return False
         return options.mode == "greedy" or (options.beam <= MAX_DEVICE_BEAM and self._scorer(options) is None)
 
+    def runs_compiled(self, options: SearchOptions, *, in_steps: bool) -> bool:
+        # A scorer is made by compiled code, and beams of streams advance on the CPU.
+        on_cpu = options.mode != "greedy" and (in_steps or self._is_scored(options))
+        return on_cpu or not self._is_on_device(options)
+
     def start(self, options: SearchOptions, *, history: int | None = HISTORY) -> Search:
         if self._stateful is not None:
             return StatefulGreedySearch(options, self._stateful)

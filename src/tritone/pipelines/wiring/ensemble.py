@@ -95,7 +95,7 @@ class Ensemble:
             for found in self._steps[name].stream({key: tensors[reference] for key, reference in wires.items()}):
                 yield {f"{name}.{key}": array for key, array in found.items()}
         except (InputError, OperatorError) as error:
-            raise type(error)(f"step {name}: {error}") from error
+            raise error.saying(f"step {name}: {error}") from error
 
     @cached_property
     def _steps(self) -> dict[str, "_Step"]:

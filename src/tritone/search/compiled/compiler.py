@@ -6,7 +6,6 @@ user's cache folder, whichever can be written first. Where none can, every proce
 Importing this loads numba, which takes half a second: import it where something is searched, not before.
 """
 
-import hashlib
 import logging
 from collections.abc import Callable
 from functools import cache
@@ -15,8 +14,11 @@ from typing import Any
 
 import numba
 
+from tritone.search.compiled.kept import sources_stamp
+
 LOG = logging.getLogger(__name__)
-SOURCES = Path(__file__).parents[1]
+_functions: list[Any] = []  # all that are kept in the cache
+_anew: list[str] = []  # names of those that cannot be
 
 
 def inlined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -54,9 +56,10 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     except RuntimeError as error:
         # Never a shared folder such as /tmp instead: anyone who can write there could have us load their code.
         LOG.warning("search is compiled anew in this process; set NUMBA_CACHE_DIR to a folder of yours: %s", error)
+        _anew.append(function.__qualname__)
         return numba.njit(function, nogil=True)
     kept: Any = dispatcher._cache  # type: ignore[attr-defined]
-    save = kept.save_overload
+    save, load = kept.save_overload, kept.load_overload
 
     def save_if_there_is_room(signature: Any, code: Any) -> None:
         try:
@@ -64,8 +67,34 @@ def compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         except OSError as error:  # a full disk, as a rule
             _warn_of_the_cache(error.strerror or str(error), kept.cache_path)
 
-    kept.save_overload = save_if_there_is_room
+    def load_or_tell(signature: Any, target: Any) -> Any:
+        found = load(signature, target)
+        if found is None:
+            _tell_of_compiling()
+        return found
+
+    kept.save_overload, kept.load_overload = save_if_there_is_room, load_or_tell
+    _functions.append(dispatcher)
     return dispatcher
+
+
+def not_from_cache() -> list[str]:
+    """Names of the functions that this process has compiled, or would have to, rather than load them."""
+    return _anew + [each.__name__ for each in _functions if sum(each.stats.cache_misses.values())]
+
+
+def cached_files() -> list[Path]:
+    """The files of numba's cache that have the functions which this process has loaded from there."""
+    loaded = (each for each in _functions if sum(each.stats.cache_hits.values()))
+    return sorted(
+        path for each in loaded for path in Path(each.stats.cache_path).glob(f"*.{each.py_func.__qualname__}-*")
+    )
+
+
+@cache
+def _tell_of_compiling() -> None:
+    """Say once why the first search takes so long."""
+    LOG.warning("compiling the search for this machine, once: it takes 2 to 15 s, and is kept in numba's cache")
 
 
 @cache
@@ -77,15 +106,3 @@ def _warn_of_the_cache(reason: str, folder: str) -> None:
         folder,
         reason,
     )
-
-
-@cache
-def sources_stamp() -> str:
-    """A name for the present state of all files of the search package.
-
-    All of them: compiled code also holds constants, records and tuples of modules that compile nothing themselves.
-    """
-    digest = hashlib.sha256()
-    for path in sorted(SOURCES.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:12]
