@@ -51,7 +51,7 @@ OWNERS = {
     "matplotlib": {"report", "bench"},  # report gives every figure its look, the others draw on it
     "ray": {"systems"},
     "starlette": {"gateway"},
-    "uvicorn": {"gateway"},
+    "uvicorn": {"net"},
 }
 
 
@@ -113,9 +113,9 @@ def test_a_family_is_known_to_who_exports_alone_and_knows_nothing_of_serving() -
     assert {room for _, room, other in edges() if other == "families"} <= {"cli", "prepare", "families"}
 
 
-def test_the_client_knows_no_more_than_audio_and_how_it_is_cut() -> None:
+def test_the_client_knows_no_more_than_http_and_audio_and_how_it_is_cut() -> None:
     known = {other for _, room, other in edges() if room == "client" and other in ROOMS}
-    assert known <= {"client", "audio", "longform"}
+    assert known <= {"client", "net", "audio", "longform"}
 
 
 def test_client_and_backend_which_may_not_know_each_other_use_the_same_names_on_the_wire() -> None:
@@ -179,7 +179,7 @@ def test_torch_is_imported_by_its_own_runtime_alone() -> None:
     ("module", "unwanted"),
     [
         ("tritone", ("torch", "onnxruntime", "tritonclient", "numpy")),
-        ("tritone.client", ("torch", "onnxruntime", "grpc", "aiohttp", "pydantic")),
+        ("tritone.client", ("torch", "onnxruntime", "grpc", "httptools", "uvicorn", "pydantic")),
         ("tritone.bundle", ("torch", "onnxruntime", "tritonclient", "obstore", "huggingface_hub")),
         ("tritone.pipelines", ("torch", "onnxruntime", "tritonclient")),
         ("tritone.tensorrt", ("torch", "onnx", "onnxruntime", "tensorrt_rtx_bindings")),

@@ -77,11 +77,16 @@ def test_errors_are_those_of_the_client(url: str) -> None:
             b"HTTP/1.1 503 x\r\nTransfer-Encoding: chunked\r\nRetry-After: 7\r\n\r\n3\r\nbus\r\n1\r\ny\r\n0\r\n\r\n",
             "busy",
         ),
+        (b"HTTP/1.0 503 x\r\n\r\nbusy until the end", "busy until the end"),
+        (
+            b"HTTP/1.1 308 x\r\nLocation: https://asr.example/\r\nContent-Length: 0\r\n\r\n",
+            "at https://asr.example/; use",
+        ),
         (b"", "no answer within"),
     ],
 )
 def test_what_is_no_answer_is_told(wire_server: TritonServer, said: bytes, told: str) -> None:
-    """By HTTP, where the answers are read by `http_connections`."""
+    """By HTTP, where the answers are read by `net/http_client.py`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")

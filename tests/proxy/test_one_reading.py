@@ -201,7 +201,9 @@ def test_json_is_read_as_it_is_sent_or_refused(value: Any, ascii_: bool, more: s
         return
     sent = write_json(found)
     again = [json.loads(sent), json.loads(sent, object_pairs_hook=first_wins)]
-    assert [json.dumps(each, sort_keys=True) for each in again] == [json.dumps(found, sort_keys=True)] * 2
+    # a list with an infinity stays text
+    kept = json.dumps(found, sort_keys=True, default=lambda flat: json.loads(flat.text))
+    assert [json.dumps(each, sort_keys=True) for each in again] == [kept] * 2
 
 
 def test_large_lists_stay_text_and_arrive_as_they_were_sent() -> None:

@@ -23,6 +23,7 @@ from proxied import body, get, infer
 from serving import descendants, kill_tree
 from tritone.cli.main import app
 from tritone.keys import find_key
+from tritone.net.prometheus import samples
 from tritone.server import free_ports
 from wire_toys import COMPLETE, write_models
 
@@ -81,9 +82,9 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     told = get(served.metrics, "/metrics")[1].decode()
     assert "tritone_proxy_ready 1" in told
     assert "nv_inference_count" in told
-    assert "\ntritone_server_starts_total 1\n" in told
-    assert '\ntritone_model_ready{model="slow"} 1\n' in told
-    values = {name: float(value) for name, value in re.findall(r"^(tritone_\w*memory\w*) (\d+)$", told, re.MULTILINE)}
+    assert "\ntritone_server_starts_total 1.0\n" in told
+    assert '\ntritone_model_ready{model="slow"} 1.0\n' in told
+    values = {name: value for name, _, value in samples(told.splitlines())}
     assert 30e6 < values["tritone_memory_bytes"] < values["tritone_memory_limit_bytes"]
     assert 0 < values["tritone_shared_memory_free_bytes"] < values["tritone_shared_memory_bytes"]
 
@@ -96,7 +97,7 @@ def test_the_proxy_stands_in_front_and_lasts_longer_than_triton(served: Served) 
     while get(served.http, "/v2/health/ready")[0] != 200:
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    assert "\ntritone_server_starts_total 2\n" in get(served.metrics, "/metrics")[1].decode()
+    assert "\ntritone_server_starts_total 2.0\n" in get(served.metrics, "/metrics")[1].decode()
     assert infer(served.http, "count", body()) == (200, "2 0.8")
     status, told = infer(served.http, "running", body(parameters={"sequence_id": 5}))
     assert (status, "was lost" in told) == (503, True)

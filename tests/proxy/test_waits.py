@@ -93,6 +93,7 @@ def test_calls_without_a_message_keep_nobody_out(start: Start, never: Callable[[
         assert "20 calls wait for their message" in first[0].details()
         assert "tritone_proxy_calls_waiting 20" in proxy.metrics()
         assert answers(proxy)
+        ended.get(timeout=WAIT_S)
         assert sum(call.done() for call in calls) == 21  # who sends what it begins takes the place of one that does not
 
 

@@ -150,12 +150,12 @@ def test_the_line_of_curl_that_is_printed_works(serve: Serve, toy_bundle: Path, 
 
 @pytest.mark.slow
 def test_a_gateway_without_its_packages_is_refused_before_anything_is_made(tmp_path: Path) -> None:
-    code = "import sys; sys.modules['prometheus_client'] = None; from tritone.cli.main import app; app()"
+    code = "import sys; sys.modules['starlette'] = None; from tritone.cli.main import app; app()"
     command = [sys.executable, "-c", code, "serve", str(tmp_path), "--gateway"]
     done = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert done.returncode == 1
     assert done.stderr == (
-        f"error: the gateway needs packages that are not installed (prometheus_client): {pip_install('gateway')}\n"
+        f"error: the gateway needs packages that are not installed (starlette.types): {pip_install('gateway')}\n"
     )
 
 

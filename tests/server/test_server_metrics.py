@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from tritone.errors import ServerUnreachableError
+from tritone.net.prometheus import text
 from tritone.server.metrics import ServerMetrics
 
 
 def lines(metrics: ServerMetrics) -> list[str]:
-    return [line for line in metrics.text().splitlines() if not line.startswith("#")]
+    return [line for line in text(metrics.all()).splitlines() if not line.startswith("#")]
 
 
 def running(models: list[dict[str, str]] | None) -> Any:
@@ -33,12 +34,12 @@ def test_starts_are_counted_from_the_first_and_models_asked_for_while_triton_run
     ]
     metrics.started(running([*listed, {"name": "_draining", "state": "UNAVAILABLE"}]))
     found = lines(metrics)
-    assert "tritone_server_starts_total 1" in found
+    assert "tritone_server_starts_total 1.0" in found
     ready = [line for line in found if line.startswith("tritone_model_ready")]
-    assert ready == [f'tritone_model_ready{{model="m{number}"}} {value}' for number, value in enumerate((1, 1, 0))]
+    assert ready == [f'tritone_model_ready{{model="m{number}"}} {value:.1f}' for number, value in enumerate((1, 1, 0))]
     metrics.ended()
     metrics.started(running(None))  # it stands still: nothing is known of its models
-    assert "tritone_server_starts_total 2" in lines(metrics)
+    assert "tritone_server_starts_total 2.0" in lines(metrics)
     assert not any("ready" in line for line in lines(metrics))
 
 
@@ -47,7 +48,7 @@ def test_what_a_repository_in_storage_did_is_told(reachable: bool) -> None:
     updates: Any = SimpleNamespace(reachable=reachable, rejected={"b", "a"})
     found = [line for line in lines(ServerMetrics(updates)) if line.startswith("tritone_repository")]
     assert found == [
-        f"tritone_repository_reachable {int(reachable)}",
-        'tritone_repository_version_rejected{model="a"} 1',
-        'tritone_repository_version_rejected{model="b"} 1',
+        f"tritone_repository_reachable {reachable:.1f}",
+        'tritone_repository_version_rejected{model="a"} 1.0',
+        'tritone_repository_version_rejected{model="b"} 1.0',
     ]

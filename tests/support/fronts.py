@@ -13,12 +13,14 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
-import aiohttp
 import grpc
-from aiohttp import web
 from tritonclient.grpc import service_pb2 as pb
 
-from tritone.client.loop_thread import LoopThread
+from tritone.net.http_client import HttpConnections
+from tritone.net.http_server import HttpServer, Receive, Response, Scope, Send
+from tritone.net.limits import LeastRate
+from tritone.net.loop_thread import LoopThread
+from tritone.net.upload import Upload
 from tritone.server import TritonServer, free_ports
 
 HTTP_STATUS = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 404, "INTERNAL": 500, "UNAVAILABLE": 503}
@@ -143,36 +145,37 @@ class Front:
             if self._tls.clients is not None:
                 context.verify_mode = ssl.CERT_REQUIRED
                 context.load_verify_locations(self._tls.clients)
-        self._session = aiohttp.ClientSession(auto_decompress=False)
-        app = web.Application(client_max_size=2**26)
-        app.router.add_route("*", "/{path:.*}", self._answer_http)
-        self._runner = web.AppRunner(app)
-        await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", self.port, ssl_context=context).start()
+        host, _, port = self._behind.http_address.rpartition(":")
+        self._connections = HttpConnections(host, int(port))
+        self._web = HttpServer(self._answer_http, idle_s=60.0)
+        await self._web.start(host="127.0.0.1", port=self.port, tls=context)
 
     async def _stop_http(self) -> None:
-        await self._runner.cleanup()
-        await self._session.close()
+        await self._web.stop(0.0)
+        self._connections.close()
 
-    async def _answer_http(self, request: web.Request) -> web.Response:
-        content = await request.read()
-        is_inference = request.path.endswith("/infer")
-        length = request.headers.get("Inference-Header-Content-Length")
+    async def _answer_http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        upload = Upload(scope, receive, max_bytes=2**26, rate=LeastRate(grace_s=600.0, bytes_per_s=1.0))
+        content = b"".join([part async for part in upload.parts()])
+        path = scope["raw_path"].decode()
+        is_inference = path.endswith("/infer")
+        headers = {name.decode(): value.decode() for name, value in scope["headers"]}
+        length = headers.get("inference-header-content-length")
         header = json.loads(content[: None if length is None else int(length)]) if is_inference else {}
-        headers = {name.lower(): value for name, value in request.headers.items()}
-        self.seen.append(Seen(request.path, headers, header.get("parameters", {})))
+        self.seen.append(Seen(path, headers, header.get("parameters", {})))
         if is_inference and self.refusals:
             refusal = self.refusals.pop(0)
-            if refusal is DROP and request.transport is not None:
-                request.transport.abort()
-            hint = {} if refusal.after_s is None else {"Retry-After": f"{refusal.after_s:g}"}
+            if refusal is DROP:
+                scope["state"]["connection"].transport.abort()
+                return
+            hint = {} if refusal.after_s is None else {"retry-after": f"{refusal.after_s:g}"}
             status = HTTP_STATUS[refusal.status]
-            return web.json_response({"error": refusal.message}, status=status, headers=hint)
+            await Response.of_json({"error": refusal.message}, status, hint)(scope, receive, send)
+            return
         passed_on = {name: value for name, value in headers.items() if name not in HOP}
-        url = f"http://{self._behind.http_address}{request.path_qs}"
-        async with self._session.request(request.method, url, data=content, headers=passed_on) as answer:
-            kept = {name: value for name, value in answer.headers.items() if name.lower() not in HOP}
-            return web.Response(body=await answer.read(), status=answer.status, headers=kept)
+        answer = await self._connections.request(scope["method"], path, passed_on, content)
+        kept = {name: value for name, value in answer.headers.items() if name not in HOP}
+        await Response(answer.status, answer.body, kept)(scope, receive, send)
 
 
 class _Handler(grpc.GenericRpcHandler):

@@ -246,7 +246,7 @@ def _own(options: ServerOptions) -> dict[str, Any]:
 def _front(
     options: ServerOptions, behind: ServerOptions, certificate: Path | None, key: Path | None, client_ca: Path | None
 ) -> "Proxy":
-    from tritone.proxy import Proxy, ProxyOptions, Tls  # gRPC and aiohttp take a second to load
+    from tritone.proxy import Proxy, ProxyOptions, Tls  # gRPC and uvicorn take half a second to load
 
     tls = None
     if certificate and key:

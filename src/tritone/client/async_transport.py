@@ -1,7 +1,6 @@
 """Talking to Triton from an event loop: the same requests and errors as `transport.py`, awaited and not waited for."""
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar
 
 import grpc
@@ -9,7 +8,7 @@ from tritonclient.grpc import service_pb2 as pb
 from tritonclient.grpc import service_pb2_grpc
 
 from tritone.client.endpoint import Endpoint
-from tritone.client.failure import Refusal, explain, seconds_of
+from tritone.client.failure import Refusal, explain
 from tritone.client.grpc_transport import (
     CLOSE_TIMEOUT_S,
     GrpcReply,
@@ -18,11 +17,11 @@ from tritone.client.grpc_transport import (
     explained,
     message_of,
 )
-from tritone.client.http_connections import HttpAnswer, HttpConnections
-from tritone.client.http_message import JSON_LENGTH, inference_request
-from tritone.client.http_transport import message_in, read_reply
+from tritone.client.http_message import inference_request
+from tritone.client.http_transport import HttpServices, read_reply
 from tritone.client.transport import Call
 from tritone.errors import ServerBusyError
+from tritone.net.http_client import HttpAnswer
 
 Answer = TypeVar("Answer")
 Value = TypeVar("Value")
@@ -122,44 +121,32 @@ class AsyncHttpTransport:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._path = f"{endpoint.path}/v2/"
-        # As of `HttpTransport`: a few bytes are not worth compressing.
-        plain = {"Content-Type": "application/octet-stream", "Accept-Encoding": "identity"}
-        self._headers = {**plain, **endpoint.headers}
-        self._connections = HttpConnections(
-            endpoint.host, endpoint.port, endpoint.files.context() if endpoint.tls else None
-        )
+        self._services = HttpServices(endpoint)
         self._unanswered = _Unanswered()
 
     async def infer(self, call: Call[Answer]) -> Answer:
         path, headers, body = inference_request(call)
         await self._unanswered.before(call.sequence_id)
-        asking = self._ask("POST", path, {**self._headers, **headers}, body, f"model '{call.model}'", call.timeout_s)
+        asking = self._ask("POST", path, body, headers, task=f"model '{call.model}'", timeout_s=call.timeout_s)
         answer = await self._unanswered.wait(asyncio.ensure_future(asking), call.sequence_id)
-        return read_reply(call, answer.body, answer.headers.get(JSON_LENGTH.lower()), self._endpoint)
+        return read_reply(call, answer, self._endpoint)
 
     async def is_ready(self, timeout_s: float) -> bool:
         try:
-            await self._ask("GET", "health/ready", self._endpoint.headers, b"", "ask whether it is ready", timeout_s)
+            await self._ask("GET", "health/ready", task="ask whether it is ready", timeout_s=timeout_s)
         except ServerBusyError:
             return False
         return True
 
-    async def _ask(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes, task: str, timeout_s: float
-    ) -> HttpAnswer:
+    async def _ask(self, *what: Any, task: str, timeout_s: float) -> HttpAnswer:
         try:
-            answer = await self._connections.request(method, self._path + path, headers, body, timeout_s=timeout_s)
-            if answer.status != 200:
-                hint_s = seconds_of(answer.headers.get("retry-after"))
-                raise Refusal(str(answer.status), message_in(answer.body), hint_s)
+            return await self._services.ask(*what, timeout_s=timeout_s)
         except (TimeoutError, Refusal, OSError) as error:
             raise explain(error, self._endpoint, task, timeout_s) from error
-        return answer
 
     async def close(self) -> None:
         await self._unanswered.end()
-        self._connections.close()
+        self._services.close()
 
 
 def connect_async(endpoint: Endpoint) -> AsyncTransport:

@@ -39,8 +39,8 @@ BROKEN_CONNECTION = re.compile(
 )
 """Words of gRPC's own about a connection; Triton's refusals speak of queues, timeouts and models."""
 
-# What gRPC and aiohttp say where no TLS comes back: an answer in plain text, or the end of the connection.
-NO_TLS = ("WRONG_VERSION_NUMBER", "Handshake read failed", "ssl:default [None]")
+# What gRPC and Python say where no TLS comes back: an answer in plain text, or the end of the connection.
+NO_TLS = ("WRONG_VERSION_NUMBER", "Handshake read failed")
 REQUEST_ID = re.compile(r"^\[request id: <id_unknown>\] ")
 # Triton's words for a model whose process ended, and for one that is being unloaded or loaded again. The client asks
 # only for models that it has seen ready, so one that is unknown now has gone since.
@@ -69,7 +69,7 @@ def seconds_of(text: str | bytes | None, unit_s: float = 1.0) -> float | None:
 
 
 def explain(error: BaseException, endpoint: Endpoint, task: str, timeout_s: float) -> TritoneError:
-    """Translate what gRPC or aiohttp raised, or what the server refused.
+    """Translate what gRPC or HTTP raised, or what the server refused.
 
     Args:
         error: what was raised.
@@ -128,6 +128,8 @@ def _explain_refusal(refusal: Refusal, endpoint: Endpoint, task: str, timeout_s:
         return InputError(message)
     if status == "CANCELLED":
         return RetryError(f"{endpoint}: {task}: cancelled before the answer came")
+    if status.startswith("3"):
+        return InputError(f"{endpoint}: {task}: the server is elsewhere, at {message}; use that address")
     code = status or "no status"
     return OperatorError(f"{endpoint}: {task}: the server failed ({code}): {message}. Its log says more.")
 
@@ -148,7 +150,7 @@ def _timeout(endpoint: Endpoint, task: str, timeout_s: float) -> ServerTimeoutEr
 
 def _unreachable(endpoint: Endpoint, task: str, message: str) -> TritoneError:
     port = SCHEMES[endpoint.protocol][2]
-    message = message.splitlines()[0].strip().rstrip(".:")  # aiohttp goes on with the bytes it could not read
+    message = message.splitlines()[0].strip().rstrip(".:")
     if (untrusted := _untrusted(endpoint, message)) is not None:
         return OperatorError(f"{endpoint}: {task}: {untrusted} ({message})")
     scheme = endpoint.protocol

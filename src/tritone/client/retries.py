@@ -12,9 +12,9 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tritone.client.loop_thread import LoopThread
 from tritone.client.transport import Call, Transport
 from tritone.errors import ServerBusyError, ServerUnreachableError, TritoneError
+from tritone.net.loop_thread import LoopThread
 
 if TYPE_CHECKING:
     from tritone.client.regions import Region

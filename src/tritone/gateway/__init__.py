@@ -5,7 +5,8 @@ What it needs beyond the client is the extra `gateway`; the options do without.
 
 from typing import TYPE_CHECKING, Any
 
-from tritone.gateway.options import GatewayLimits, GatewayOptions
+from tritone.gateway.options import GatewayOptions
+from tritone.net.limits import GatewayLimits
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway

@@ -1,10 +1,9 @@
 """The ASGI application of a gateway: the routes of its doors, health, metrics, limits and errors.
 
-build_app(gateway)  ->  a Starlette application for any ASGI server
+build_app(gateway)  ->  a Starlette application for `HttpServer`
 """
 
-from collections.abc import AsyncIterator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -37,11 +36,6 @@ def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> St
             routes += door.routes(gateway)
     routes.append(_no_socket([each.path for each in routes if isinstance(each, WebSocketRoute)]))
 
-    @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        yield
-        await gateway.close()
-
     middleware = []
     if gateway.options.cors:
         allowed = list(gateway.options.cors)
@@ -50,7 +44,7 @@ def build_app(gateway: Gateway, doors: Iterable[ModuleType] | None = None) -> St
         )
     middleware.append(Middleware(Visits, gateway=gateway))
     handlers: Any = {HTTPException: _unknown}
-    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers, lifespan=lifespan)
+    return Starlette(routes=routes, middleware=middleware, exception_handlers=handlers)
 
 
 def operators_app(gateway: Gateway) -> Starlette:

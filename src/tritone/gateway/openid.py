@@ -6,17 +6,16 @@ await tokens.name(token)  ->  who it is
 import asyncio
 import json
 import time
-import urllib.request
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 from urllib.parse import urlsplit
 
 import jwt
 
 from tritone.errors import OperatorError
 from tritone.gateway.refusal import GatewayRefusal
+from tritone.net.fetch import fetch
 
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 """Signatures by a private key. Those by a shared secret are not for keys that everybody may read."""
@@ -114,8 +113,7 @@ class Tokens:
 def _read(where: str) -> bytes:
     if not where.startswith(("https://", "http://")):
         return Path(where).read_bytes()
-    with urllib.request.urlopen(where, timeout=FETCH_S) as answer:
-        content: Any = answer.read(MAX_KEYS_BYTES + 1)
-    if len(content) > MAX_KEYS_BYTES:
-        raise ValueError(f"more than {MAX_KEYS_BYTES} bytes")
-    return bytes(content)
+    answer = fetch(where, timeout_s=FETCH_S, max_bytes=MAX_KEYS_BYTES, in_web=True)
+    if answer.status != 200:
+        raise OSError(f"the answer is {answer.status}")
+    return answer.body

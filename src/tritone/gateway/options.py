@@ -3,54 +3,13 @@
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritone.net.limits import LeastRate, Tls
+from tritone.net.limits import GatewayLimits, Tls
 
 DEFAULT_PORT = 9000
-MEGABYTE = 1 << 20
 ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")  # as browsers send it
-
-
-@dataclass(frozen=True, kw_only=True)
-class GatewayLimits:
-    """Limits that hold for everybody; each refusal names the one that was met. Those of a key come on top."""
-
-    max_body_mb: float = field(default=512, metadata={"help": "Largest request body, in MB."})
-    max_message_kb: float = field(default=1024, metadata={"help": "Largest message of a WebSocket, in KB."})
-    max_audio_s: float = field(default=4 * 3600, metadata={"help": "Longest recording, in seconds."})
-    max_stream_s: float = field(default=4 * 3600, metadata={"help": "Longest audio of a live stream, in seconds."})
-    max_streams: int = field(default=2048, metadata={"help": "Live streams open at once."})
-    max_requests: int = field(default=256, metadata={"help": "Requests in flight at once."})
-    request_s: float = field(default=600, metadata={"help": "Longest time of a request, in seconds."})
-    body_grace_s: float = field(
-        default=10, metadata={"help": "Seconds that a body which comes slower than --body-kb-s may take on top."}
-    )
-    body_kb_s: float = field(default=16, metadata={"help": "Least speed of a body, in KB a second."})
-    max_uploads: int = field(default=128, metadata={"help": "Bodies that one address may be sending at once."})
-    triton_s: float = field(default=60, metadata={"help": "Longest time that Triton may take to answer, in seconds."})
-    second_pass_s: float = field(
-        default=10, metadata={"help": "Longest time of a segment's second pass, in seconds; then its first text stays."}
-    )
-    idle_s: float = field(default=60, metadata={"help": "A live stream without audio is ended after so many seconds."})
-
-    def __post_init__(self) -> None:
-        for each in fields(self):
-            if not 0 < getattr(self, each.name) < math.inf:
-                raise ValueError(f"{each.name} must be a number above 0, got {getattr(self, each.name)}")
-
-    @property
-    def max_body_bytes(self) -> int:
-        return round(self.max_body_mb * MEGABYTE)
-
-    @property
-    def body_rate(self) -> LeastRate:
-        return LeastRate(grace_s=self.body_grace_s, bytes_per_s=1024 * self.body_kb_s)
-
-    @property
-    def max_message_bytes(self) -> int:
-        return round(self.max_message_kb * 1024)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,7 +68,7 @@ class GatewayOptions:
         metadata={"help": "OpenTelemetry collector (OTLP over HTTP), like http://localhost:4318.", "metavar": "URL"},
     )
     tls: Tls | None = None
-    limits: GatewayLimits = GatewayLimits()
+    limits: GatewayLimits = field(default_factory=GatewayLimits)
 
     def __post_init__(self) -> None:
         taken: dict[int, str] = {}

@@ -27,7 +27,7 @@ from tritone.errors import (
     TritoneError,
 )
 from tritone.gateway.visit import VISIT
-from tritone.net.refusal import retry_hints
+from tritone.net.refusal import RefusedError, retry_hints
 
 LOG = logging.getLogger("tritone.gateway")
 ADDRESS = re.compile(r"^(?:grpc|http)s?://\S+: ")  # that clients' messages begin with
@@ -112,13 +112,16 @@ def told(error: BaseException) -> ErrorAnswer:
     """
     answer = _answer(error)
     if (visit := VISIT.get()) is not None:
-        visit.code, visit.refused = answer.code, isinstance(error, GatewayRefusal)
+        visit.code, visit.refused = answer.code, isinstance(error, GatewayRefusal | RefusedError)
     return answer
 
 
 def _answer(error: BaseException) -> ErrorAnswer:
     if isinstance(error, GatewayRefusal):
         return ErrorAnswer(status=error.status, code=error.code, message=str(error), retry_after_s=error.retry_after_s)
+    if isinstance(error, RefusedError):
+        reason = error.reason
+        return ErrorAnswer(status=reason.http, code=reason.name, message=str(error), retry_after_s=error.retry_after_s)
     if isinstance(error, InputError):
         code = "invalid_audio" if isinstance(error, AudioError) else "invalid_request"
         code = "invalid_stream" if isinstance(error, StreamError) else code

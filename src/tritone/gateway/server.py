@@ -17,25 +17,28 @@ from typing import Any
 
 from tritone.errors import MissingDependencyError, ServerSetupError
 from tritone.gateway.options import GatewayOptions
+from tritone.gateway.refusal import CODES, ErrorAnswer
 from tritone.installing import pip_install
 
 try:
-    import uvicorn
     import uvloop
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from tritone.gateway.app import build_app, operators_app
     from tritone.gateway.doors import all_doors
     from tritone.gateway.gateway import Gateway
-    from tritone.gateway.keepalive import ClientProtocol, HeadProtocol
+    from tritone.net.http_server import HttpServer
+    from tritone.net.websockets import ClientProtocol
 except ImportError as error:
     raise MissingDependencyError(
         f"the gateway needs packages that are not installed ({error.name}): {pip_install('gateway')}"
     ) from error
 
 LOG = logging.getLogger("tritone.gateway")
-LINGER_S = 1  # for connections that are still open when all streams have ended
+LINGER_S = 1.0  # for connections that are still open when all streams have ended
 LOOK_S = 0.05
+IDLE_S = 5.0  # of a connection between two requests
+BACKLOG = 2048
 START_S = 60.0
 # Python's full collections look at every object there is, and all streams wait meanwhile: with 300 of them chunks' p99
 # was 120 to 185 ms with the thresholds of Python and 25 ms with these (docs/gateway.md).
@@ -138,7 +141,8 @@ class GatewayServer:
 
     async def _serve(self) -> None:
         ending = self._ending = asyncio.Event()
-        servers, others = [], []
+        others = []
+        servers: list[HttpServer] = []
         sockets: dict[str, socket.socket] = {}
         loop = asyncio.get_running_loop()
         try:
@@ -154,21 +158,20 @@ class GatewayServer:
             raise
         app = build_app(self.gateway, self._doors.values())
         apps = {"http": app, "metrics": operators_app(self.gateway)}
-        tasks = []
+        certificates = self.gateway.certificates
         watching = asyncio.ensure_future(self.gateway.watch())
         try:
             for name, listener in sockets.items():
                 serves = apps.get(name) or _at(app, "/" + name.replace("_", "-"))
-                servers.append(_Server(self._config(serves, lifespan=name == "http")))
-                tasks.append(asyncio.ensure_future(servers[-1].serve([listener])))
+                servers.append(self._server(serves))
+                tls = None if certificates is None else certificates.context
+                await servers[-1].start(tls=tls, sock=listener, backlog=BACKLOG)
                 self.ports[name] = listener.getsockname()[1]
             for name in self.options.ports:
                 if hasattr(self._doors[name], "serve"):
                     address = self.options.address(self.options.ports[name])
                     others.append(await self._doors[name].serve(self.gateway, address))
                     self.ports[name] = getattr(others[-1], "port", self.options.ports[name])
-            while not all(each.started for each in servers):
-                await asyncio.sleep(LOOK_S)
             if threading.current_thread() is threading.main_thread():
                 for number in (signal.SIGTERM, signal.SIGINT):
                     loop.add_signal_handler(number, self._end, False)
@@ -179,11 +182,10 @@ class GatewayServer:
             watching.cancel()
             for other in others:
                 await other.stop(LINGER_S)
-            for each in reversed(servers):  # the one with the lifespan closes the client of all
-                each.should_exit = True
-            await asyncio.gather(*tasks)
+            await asyncio.gather(*(each.stop(LINGER_S) for each in servers))
             for listener in sockets.values():
                 listener.close()
+            await self.gateway.close()
 
     async def _drained(self) -> None:
         """Return when no stream is live, at the latest after `drain_s`."""
@@ -207,24 +209,16 @@ class GatewayServer:
         metrics = {} if self.options.metrics_port is None else {"metrics": self.options.metrics_port}
         return {"http": self.options.port, **metrics, **own}
 
-    def _config(self, app: Any, *, lifespan: bool) -> uvicorn.Config:
-        limits, certificates = self.options.limits, self.gateway.certificates
-        return uvicorn.Config(
+    def _server(self, app: Any) -> HttpServer:
+        return HttpServer(
             app,
-            http=HeadProtocol,
+            idle_s=IDLE_S,
+            worded=lambda message: ErrorAnswer(status=400, code=CODES[400], message=message).body,
             ws=ClientProtocol,
-            lifespan="on" if lifespan else "off",
-            log_config=None,
-            log_level="warning",
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            ws_max_size=limits.max_message_bytes,
+            ws_max_size=self.options.limits.max_message_bytes,
             ws_per_message_deflate=False,
             ws_ping_interval=self.options.ping_s,
             ws_ping_timeout=self.options.ping_s,
-            timeout_graceful_shutdown=LINGER_S,
-            ssl_context_factory=None if certificates is None else lambda config, default: certificates.context,
         )
 
 
@@ -239,7 +233,7 @@ def listen(host: str, port: int, option: str = "--port") -> socket.socket:
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=2048)
+        return socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         reason = (error.strerror or str(error)).partition(" (while")[0]  # with the address, once more
         raise ServerSetupError(
@@ -255,14 +249,6 @@ def collect_again(loop: asyncio.AbstractEventLoop, period_s: float) -> None:
     """Collect all garbage now, and again whenever `period_s` have passed, as long as the loop runs."""
     gc.collect()
     loop.call_later(period_s, collect_again, loop, period_s)
-
-
-class _Server(uvicorn.Server):
-    """uvicorn's server, whose signals are ours."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
 
 
 def _at(app: "ASGIApp", path: str) -> "ASGIApp":

@@ -23,12 +23,13 @@ from tritone.gateway.ask import Ask, Event, SecondPassOutcome, SpeakerOptions, V
 from tritone.gateway.callers import Caller
 from tritone.gateway.live import Live
 from tritone.gateway.metrics import Metrics
-from tritone.gateway.options import GatewayLimits, GatewayOptions
+from tritone.gateway.options import GatewayOptions
 from tritone.gateway.recording import Recording
 from tritone.gateway.refusal import ADDRESS, GatewayRefusal
 from tritone.gateway.speakers import LiveSpeakers, labelled
 from tritone.gateway.whole import WholeStream
 from tritone.longform import OpenActivity
+from tritone.net.limits import GatewayLimits
 from tritone.texts import tidy
 from tritone.transcript import Transcript
 

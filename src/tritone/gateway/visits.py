@@ -12,12 +12,13 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import anyio
-from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from tritone.gateway.refusal import ErrorAnswer, GatewayRefusal, told
 from tritone.gateway.visit import VISIT, Visit
+from tritone.net.http_server import is_lost, when_lost
+from tritone.net.upload import Upload
 
 if TYPE_CHECKING:
     from tritone.gateway.gateway import Gateway
@@ -53,7 +54,7 @@ class Visits:
         self._uploads: Counter[str] = Counter()  # bodies that are not whole, by address
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "lifespan" or scope["path"].startswith(UNCOUNTED):
+        if scope["path"].startswith(UNCOUNTED):
             await self._app(scope, receive, send)
             return
         visit, begun = Visit(), time.monotonic()
@@ -105,28 +106,22 @@ class Visits:
         limits = self._limits
         if self._in_flight >= limits.max_requests:
             raise GatewayRefusal(503, f"{self._in_flight} requests are in flight here, the most there may be", 1.0)
-        headers = Headers(scope=scope)
-        declared = headers.get("content-length", "0")
-        if declared.isdigit() and int(declared) > limits.max_body_bytes:
-            raise self._too_large()
+        upload = Upload(scope, receive, max_bytes=limits.max_body_bytes, rate=limits.body_rate)
         address = (scope.get("client") or ("",))[0]
-        counted, begun = 0, time.monotonic()
-        is_answered, is_given = False, False
-        gone = asyncio.Event()
-        watching: list[asyncio.Task[None]] = []
-        whole = declared == "0" and "transfer-encoding" not in headers  # there is no body
-        if not whole and self._uploads[address] >= limits.max_uploads:
+        is_answered = False
+        coming = not upload.is_whole
+        if coming and self._uploads[address] >= limits.max_uploads:
             raise GatewayRefusal(
                 503, f"{self._uploads[address]} bodies are coming from {address}, the most there may be", 1.0
             )
 
-        async def watch() -> None:
-            """Cancel the work for a client that goes before its answer is whole."""
-            while (await receive())["type"] != "http.disconnect":
-                pass
-            gone.set()
-            if not is_answered:
-                scope_of_work.cancel()
+        async def receiving() -> Message:
+            nonlocal coming
+            message = await upload.receive()
+            if coming and upload.is_whole:
+                coming = False
+                self._uploaded(address)
+            return message
 
         async def answering(message: Message) -> None:
             nonlocal is_answered
@@ -135,46 +130,24 @@ class Visits:
             )
             await send(message)
 
-        async def counting() -> Message:
-            nonlocal counted, whole, is_given
-            if whole:  # what comes now is that the client goes
-                if not is_given:  # nor was there a body
-                    is_given = True
-                    return {"type": "http.request", "body": b"", "more_body": False}
-                await gone.wait()
-                return {"type": "http.disconnect"}
-            left_s = begun + limits.body_rate.allowed_s(counted) - time.monotonic()
-            try:
-                message = await asyncio.wait_for(receive(), max(0.0, left_s))
-            except TimeoutError as error:
-                told = limits.body_rate.broken("the body", counted, time.monotonic() - begun)
-                raise GatewayRefusal(408, told) from error
-            counted += len(message.get("body", b""))
-            if counted > limits.max_body_bytes:
-                raise self._too_large()
-            if not message.get("more_body", False):
-                whole = is_given = True
-                self._uploaded(address)
-                watching.append(asyncio.ensure_future(watch()))
-            return message
+        def left() -> None:
+            """End the work for a client that goes before its answer is whole."""
+            if not is_answered:
+                scope_of_work.cancel()
 
         self._in_flight += 1
-        self._uploads[address] += not whole
+        self._uploads[address] += coming
         try:
-            with anyio.fail_after(limits.request_s) as scope_of_work:
-                if whole:
-                    watching.append(asyncio.ensure_future(watch()))
-                await self._app(scope, counting, answering)
-            if gone.is_set() and not is_answered and (visit := VISIT.get()) is not None:
+            with anyio.fail_after(limits.request_s) as scope_of_work, when_lost(scope, left):
+                await self._app(scope, receiving, answering)
+            if is_lost(scope) and not is_answered and (visit := VISIT.get()) is not None:
                 visit.status = LEFT
         except TimeoutError as error:
             message = f"the request took more than {limits.request_s:g} s, the longest time; send less at once"
             raise GatewayRefusal(408, message) from error
         finally:
-            for task in watching:
-                task.cancel()
             self._in_flight -= 1
-            if not whole:
+            if coming:
                 self._uploaded(address)
 
     def _uploaded(self, address: str) -> None:
@@ -211,9 +184,6 @@ class Visits:
         finally:
             if timer is not None:
                 timer.cancel()
-
-    def _too_large(self) -> GatewayRefusal:
-        return GatewayRefusal(413, f"the body has more than {self._limits.max_body_mb:g} MB, the largest size")
 
 
 def left(gateway: "Gateway", visit: Visit, *, client: str, method: str, path: str, took_s: float, timed: bool) -> None:

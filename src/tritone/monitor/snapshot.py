@@ -19,8 +19,8 @@ from tritone.loadtest.findings.statistics import (
     counters_by_model,
     default_metrics_url,
     metrics_page,
-    samples,
 )
+from tritone.net.prometheus import samples
 from tritone.server.watch import model_of
 
 STREAMS = "tritone_open_streams"

@@ -45,7 +45,7 @@ def retry_hints(retry_after_s: float | None) -> dict[str, str]:
 
 
 class RefusedError(Exception):
-    """A request that is answered by the proxy. `retry_after_s`: when to try again; None: not unchanged."""
+    """A request that is answered without asking Triton. `retry_after_s`: when to try again; None: not unchanged."""
 
     def __init__(self, reason: Reason, message: str, retry_after_s: float | None = None) -> None:
         super().__init__(message)

@@ -12,7 +12,10 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from prometheus_client import Metric
+
 from tritone.net.connections import Connections
+from tritone.net.prometheus import family
 from tritone.net.refusal import BUSY, DEADLINE, DRAINING, LOCKED, RefusedError
 from tritone.net.waits import Waits
 from tritone.proxy.admission import Admission
@@ -236,31 +239,26 @@ class Gate:
             self._changed.clear()
             await self._changed.wait()
 
-    def metrics(self) -> str:
-        """In the text format of Prometheus."""
-        lines = ["# TYPE tritone_proxy_requests_total counter"]
-        for (protocol, outcome), count in sorted(self.outcomes.items()):
-            lines.append(f'tritone_proxy_requests_total{{protocol="{protocol}",outcome="{outcome}"}} {count}')
-        gauges: dict[str, Any] = {
-            "requests_in_flight": self.admission.requests,
-            "open_streams": len(self.streams),
-            "connections": self.connections.open,
-            "connections_limit": self.connections.limit,
-            "buffered_bytes": self.buffered_bytes + self.connections.held_bytes,
-            "calls_waiting": self.waits.count,
-            "ready": int(self.why_not_ready is None),
-            "draining": int(self.state != "serving"),
-        }
-        for name, value in gauges.items():
-            lines += [f"# TYPE tritone_proxy_{name} gauge", f"tritone_proxy_{name} {value}"]
-        lines += [
-            "# TYPE tritone_proxy_connections_closed_total counter",
-            f"tritone_proxy_connections_closed_total {self.connections.closed}",
-            "# TYPE tritone_proxy_audio_seconds_in_flight gauge",
+    def metrics(self) -> list[Metric]:
+        """What is counted, and what is now."""
+        requests = [
+            ({"protocol": protocol, "outcome": outcome}, count) for (protocol, outcome), count in self.outcomes.items()
         ]
-        for model, load in sorted(self.admission.loads.items()):
-            lines.append(f'tritone_proxy_audio_seconds_in_flight{{model="{model}"}} {load.in_flight_s:.3f}')
-        return "\n".join(lines) + "\n"
+        audio = [({"model": model}, load.in_flight_s) for model, load in self.admission.loads.items()]
+        buffered = self.buffered_bytes + self.connections.held_bytes
+        return [
+            family("counter", "tritone_proxy_requests_total", "Requests by how they ended.", requests),
+            family("gauge", "tritone_proxy_requests_in_flight", "Inferences at Triton.", self.admission.requests),
+            family("gauge", "tritone_proxy_open_streams", "Streams that have not ended.", len(self.streams)),
+            family("gauge", "tritone_proxy_connections", "Connections to all ports.", self.connections.open),
+            family("gauge", "tritone_proxy_connections_limit", "The most of each port.", self.connections.limit),
+            family("gauge", "tritone_proxy_buffered_bytes", "Of requests that are being received.", buffered),
+            family("gauge", "tritone_proxy_calls_waiting", "gRPC calls without a message.", self.waits.count),
+            family("gauge", "tritone_proxy_ready", "Whether it is ready.", self.why_not_ready is None),
+            family("gauge", "tritone_proxy_draining", "Whether it is about to end.", self.state != "serving"),
+            family("counter", "tritone_proxy_connections_closed_total", "Closed by us.", self.connections.closed),
+            family("gauge", "tritone_proxy_audio_seconds_in_flight", "Audio at Triton.", audio),
+        ]
 
     def _left(self, facts: ModelFacts, audio_s: float) -> None:
         self.admission.leave(facts, audio_s)

@@ -8,15 +8,18 @@ One thread with one event loop does all of it. Each method may be called from an
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
-from tritone.client.loop_thread import LoopThread
+from prometheus_client import Metric
+
 from tritone.errors import ServerSetupError
 from tritone.net.connections import Connections
+from tritone.net.loop_thread import LoopThread
+from tritone.net.prometheus import family, text
 from tritone.net.refusal import RefusedError
 from tritone.net.tls import Certificates
 from tritone.proxy.gate import Gate
@@ -80,8 +83,8 @@ class Proxy:
             self.stop()
             raise
 
-    def add_metrics(self, source: Callable[[], str]) -> None:
-        """Add what `source` returns, in Prometheus' text format, to each page of metrics. The proxy must run."""
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None:
+        """Add what `source` returns to each page of metrics. The proxy must run."""
         assert self._parts is not None
         self._parts.sources.append(source)
 
@@ -127,7 +130,7 @@ class Proxy:
 
     def metrics(self) -> str:
         """The proxy's own metrics, in the text format of Prometheus."""
-        return self._gate.metrics()
+        return text(self._gate.metrics())
 
     def stop(self) -> None:
         """End at once; the second call does nothing."""
@@ -169,7 +172,7 @@ class _Parts:
         self._grpc = GrpcSide(self.gate, self._upstream_grpc)
         self._management = ManagementSide(self.gate, self._http.ready, self._metrics)
         self._certificates = Certificates(options.tls) if options.tls is not None else None
-        self.sources: list[Callable[[], str]] = []  # of further metrics
+        self.sources: list[Callable[[], Iterable[Metric]]] = []  # of further metrics
         self._ticking: asyncio.Task[None] | None = None
 
     @classmethod
@@ -226,20 +229,20 @@ class _Parts:
                 LOG.exception("the proxy could not look after its connections")
 
     async def _metrics(self) -> str:
-        text = self.gate.metrics()
+        metrics = self.gate.metrics()
         if self._certificates is not None:
-            name = "tritone_proxy_certificate_expires_seconds"
-            text += f"# TYPE {name} gauge\n{name} {self._certificates.expires:.0f}\n"
-        loop = asyncio.get_running_loop()
+            name, about = "tritone_proxy_certificate_expires_seconds", "When it ends, in seconds since 1970."
+            metrics.append(family("gauge", name, about, self._certificates.expires))
         for source in self.sources:
-            text += await loop.run_in_executor(None, source)
+            metrics += await asyncio.to_thread(source)
+        page = text(metrics)
         if self._options.upstream_metrics is not None:
             upstream = HttpUpstream(self._options.upstream_metrics, self._options.retry_after_s)
             with suppress(RefusedError, asyncio.TimeoutError):
                 answer = await asyncio.wait_for(upstream.request("GET", "/metrics", {}), METRICS_TIMEOUT_S)
-                text += answer.body.decode()
+                page += answer.body.decode()
             upstream.close()
-        return text
+        return page
 
 
 async def _nothing() -> None:

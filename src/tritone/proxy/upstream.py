@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from tritone.client.http_connections import HttpAnswer as Answer
-from tritone.client.http_connections import HttpConnections
+from tritone.net.http_client import HttpAnswer as Answer
+from tritone.net.http_client import HttpConnections
 from tritone.net.refusal import DOWN, RefusedError
 
 __all__ = ["Answer", "HttpUpstream"]

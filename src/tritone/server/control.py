@@ -1,12 +1,12 @@
 """The management API of a running server, used with the server's own key."""
 
-import http.client
 import json
 from typing import Any
 from urllib.parse import quote
 
 from tritone.errors import ServerSetupError, ServerUnreachableError
 from tritone.keys import HTTP_HEADER
+from tritone.net.fetch import fetch
 from tritone.server.options import ServerOptions
 
 TIMEOUT_S = 10.0
@@ -73,12 +73,11 @@ class Control:
             raise ServerSetupError(f"model '{model}' cannot be {how}ed: {answer[:2000]}")
 
     def _ask(self, method: str, path: str, body: str = "", timeout_s: float = TIMEOUT_S) -> tuple[int, str]:
-        connection = http.client.HTTPConnection(self._options.reach, self._options.http_port, timeout=timeout_s)
+        url = f"http://{self._options.address('http')}{path}"
         try:
-            connection.request(method, path, body or None, {HTTP_HEADER: self._options.key})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
+            answer = fetch(
+                url, method=method, body=body.encode(), headers={HTTP_HEADER: self._options.key}, timeout_s=timeout_s
+            )
+        except OSError as error:
             raise ServerUnreachableError(f"tritonserver does not answer ({error})") from error
-        finally:
-            connection.close()
+        return answer.status, answer.body.decode(errors="replace")

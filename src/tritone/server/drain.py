@@ -6,7 +6,6 @@ A server without open streams and requests can be ended without a loss. One that
 the limit, since an operator, or Kubernetes, has to go on some day.
 """
 
-import http.client
 import json
 import time
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any
 
 from tritone.errors import InputError, OperatorError, ServerUnreachableError
 from tritone.keys import HTTP_HEADER, VARIABLE
+from tritone.net.fetch import fetch
 
 LOOK_S = 0.25
 TELL_S = 30.0
@@ -119,17 +119,15 @@ class Drain:
             ) from None
 
     def _send(self, method: str, path: str, body: str) -> tuple[int, str]:
+        headers = {HTTP_HEADER: self._key} if self._key else {}
         try:
-            connection = http.client.HTTPConnection(self._address, timeout=TIMEOUT_S)
-        except http.client.InvalidURL as error:
+            answer = fetch(
+                f"http://{self._address}{path}", method=method, body=body.encode(), headers=headers, timeout_s=TIMEOUT_S
+            )
+        except ValueError as error:
             raise ValueError(f"{self._address!r} is no host:port ({error})") from error
-        try:
-            connection.request(method, path, body or None, {HTTP_HEADER: self._key} if self._key else {})
-            answer = connection.getresponse()
-            return answer.status, answer.read(1 << 16).decode(errors="replace")
-        except (OSError, http.client.HTTPException) as error:
+        except OSError as error:
             raise ServerUnreachableError(
                 f"{self._address} does not answer ({error}). Is it the metrics port, and does the server run?"
             ) from error
-        finally:
-            connection.close()
+        return answer.status, answer.body.decode(errors="replace")

@@ -7,7 +7,6 @@ Nothing is left behind: no process of its group, no shared memory region, no tem
 process is killed (`guard.py`).
 """
 
-import http.client
 import os
 import re
 import resource
@@ -17,7 +16,6 @@ import signal
 import subprocess
 import threading
 import time
-import urllib.request
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -30,6 +28,8 @@ import psutil
 from tritone import errors
 from tritone.backend.settings import DRAINING
 from tritone.errors import OperatorError, ServerSetupError, ServerUnreachableError
+from tritone.net.fetch import fetch
+from tritone.net.prometheus import samples
 from tritone.repository import backends_of, check_settings, features_of, is_all_ours, runtimes_of, shared_memory_bytes
 from tritone.repository.memory import memory_needs, total_bytes
 from tritone.server.checks import GPU, MB, MIN_SHARED_MEMORY, SHARED_MEMORY, require
@@ -46,7 +46,7 @@ TAIL_LINES = 400
 METRICS_TIMEOUT_S = 2.0
 CHILDREN_STEP_S = 0.5
 UNNOTICED_S = 5.0  # Triton waits for a process of a model in moments after it has ended one; it notices no other end
-OPEN_STREAMS = re.compile(r'^tritone_open_streams\{.*?model="(?P<model>[^"]*)".*\} (?P<count>\S+)$', re.MULTILINE)
+OPEN_STREAMS = "tritone_open_streams"
 LINES_PER_SECOND = 1000  # of the server's log; a start writes some hundred
 FAILED_MODEL = re.compile(r"failed to load '(?P<model>[^']+)' version \d+: (?P<reason>.*)")
 NOT_HEALTHY = "is not healthy"
@@ -242,11 +242,11 @@ class TritonServer:
     def open_streams(self) -> dict[str, int]:
         """How many streams are open, by model; none if the server does not tell."""
         found: dict[str, int] = {}
-        with suppress(OSError, http.client.HTTPException):
-            url = f"http://{self.options.address('metrics')}/metrics"
-            with urllib.request.urlopen(url, timeout=METRICS_TIMEOUT_S) as answer:
-                for match in OPEN_STREAMS.finditer(answer.read().decode()):
-                    found[match["model"]] = found.get(match["model"], 0) + int(float(match["count"]))
+        with suppress(OSError):
+            page = fetch(f"http://{self.options.address('metrics')}/metrics", timeout_s=METRICS_TIMEOUT_S).body.decode()
+            for name, labels, value in samples(page.splitlines()):
+                if name == OPEN_STREAMS:
+                    found[labels["model"]] = found.get(labels["model"], 0) + int(value)
         return found
 
     def interrupt(self, number: int) -> None:

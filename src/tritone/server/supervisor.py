@@ -9,11 +9,13 @@ exit code is 0. A second signal ends it at once.
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Protocol, TextIO
+
+from prometheus_client import Metric
 
 from tritone import keys
 from tritone.errors import ServerSetupError, ServerUnreachableError
@@ -36,7 +38,7 @@ class Front(Protocol):
     @property
     def ports(self) -> tuple[int, ...]: ...
     def start(self) -> None: ...
-    def add_metrics(self, source: Callable[[], str]) -> None: ...
+    def add_metrics(self, source: Callable[[], Iterable[Metric]]) -> None: ...
     def set_ready(self, ready: bool, reason: str = "") -> None: ...
     def lose_streams(self, model: str | None, reason: str) -> None: ...
     def drain(self) -> None: ...
@@ -224,7 +226,7 @@ class Supervisor:
             yield
             return
         self._front.start()
-        self._front.add_metrics(self._metrics.text)
+        self._front.add_metrics(self._metrics.all)
         self._front.set_ready(False, "the server starts")
         try:
             yield

@@ -77,7 +77,7 @@ def test_a_client_that_does_not_read_is_given_up(
     mute: plain.socket, fake: FakeSpeech, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tritone.gateway.sockets.UNREAD_S", 0.3)
-    monkeypatch.setattr("tritone.gateway.keepalive.LINGER_S", 0.1)
+    monkeypatch.setattr("tritone.net.websockets.LINGER_S", 0.1)
     fake.suffix = "x" * 500_000
     with suppress(OSError):  # the connection is cut
         while True:

@@ -6,15 +6,10 @@ Counters only ever grow, so that the difference of two looks is what happened be
 requests alone; queues, batches and audio are counted by its stages.
 """
 
-import re
-import ssl
-import urllib.error
-import urllib.request
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from http.client import HTTPException
 from typing import Any
 
 from tritone.client.endpoint import Endpoint
@@ -22,18 +17,16 @@ from tritone.client.transport import Transport, connect
 from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import ServerSide
 from tritone.loadtest.senders.wire import Target
+from tritone.net.fetch import fetch
+from tritone.net.prometheus import samples
 
 TIMEOUT_S = 5.0
 METRICS_PORT = 8002  # Triton's own
 AUDIO, PADDING = "tritone_audio_seconds_total", "tritone_padding_seconds_total"
 ANSWERED = "nv_inference_request_success"
-SAMPLE = re.compile(r"^(?P<name>[A-Za-z_:][\w:]*)(?:\{(?P<labels>.*)\})?\s+(?P<value>\S+)")
-LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 FOREIGN = 1.05  # times our requests may be what the server counted
 SLACK = 20  # answers between reading the statistics and the metrics
 DURATIONS = ("queue", "compute_input", "compute_infer", "compute_output")
-# A proxy named in the environment is for the web, not for a server on this network; the client ignores it as well.
-DIRECT = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,16 +187,11 @@ def default_metrics_url(endpoint: Endpoint) -> str:
 
 def metrics_page(url: str) -> list[str]:
     """The lines of a Prometheus page; none if there is no such page."""
-    return (_get(url) or b"").decode("utf-8", "replace").splitlines()
-
-
-def samples(lines: Iterable[str]) -> Iterator[tuple[str, dict[str, str], float]]:
-    """The samples of a Prometheus page: metric, labels, value."""
-    for line in lines:
-        match = SAMPLE.match(line)
-        if match is not None:
-            with suppress(ValueError):
-                yield match["name"], dict(LABEL.findall(match["labels"] or "")), float(match["value"])
+    with suppress(OSError, ValueError):
+        answer = fetch(url, timeout_s=TIMEOUT_S)
+        if answer.status == 200:
+            return answer.body.decode("utf-8", "replace").splitlines()
+    return []
 
 
 def counters_by_model(lines: Iterable[str]) -> dict[str, dict[str, float]]:
@@ -219,15 +207,6 @@ def counters_by_model(lines: Iterable[str]) -> dict[str, dict[str, float]]:
 def model_counters(lines: Iterable[str], model: str) -> dict[str, float]:
     """The samples of a Prometheus page whose label `model` is that name, by metric; versions are added up."""
     return counters_by_model(lines).get(model, {})
-
-
-def _get(url: str) -> bytes | None:
-    try:
-        with DIRECT.open(url, timeout=TIMEOUT_S) as reply:
-            content: bytes = reply.read()
-    except (urllib.error.URLError, OSError, HTTPException, ssl.SSLError, ValueError):
-        return None
-    return content
 
 
 def _number(fields: Mapping[str, Any] | None, name: str) -> int:

@@ -9,8 +9,8 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from tritone.client.loop_thread import LoopThread
 from tritone.loadtest.senders.wire import Body, Reply
+from tritone.net.loop_thread import LoopThread
 
 Done = Callable[[Reply], None]
 

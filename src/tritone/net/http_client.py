@@ -2,19 +2,21 @@
 
     await connections.request("POST", "/v2/models/demo/infer", headers, body)   ->  HttpAnswer
 
-The proxy asks Triton so, and `AsyncClient` any server. Answers are parsed by httptools, which is the parser of Node.js.
+The proxy asks Triton so, clients and the load generator any server. No redirect is followed, no cookie is kept, and
+nothing is unpacked. Answers are parsed by httptools, which is the parser of Node.js.
 """
 
 import asyncio
 import json
 import ssl
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import httptools
 
+SHORT_BYTES = 64 << 10  # a request that is not longer is sent in one piece; joining longer ones takes more time
 MAX_IDLE_S = 10.0  # of a connection: servers close what is idle, and a request that meets this is lost
 
 
@@ -48,19 +50,23 @@ class HttpConnections:
         self, host: str, port: int, tls: ssl.SSLContext | None = None, *, connect_s: float | None = None
     ) -> None:
         self._host, self._port, self._tls, self._connect_s = host, port, tls, connect_s
-        self._name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        name = f"[{host}]" if ":" in host else host
+        self._name = name if port == (80 if tls is None else 443) else f"{name}:{port}"
         self._idle: deque[_Connection] = deque()  # the longest idle first
 
     async def request(
-        self, method: str, path: str, headers: Mapping[str, str], body: bytes = b"", *, timeout_s: float | None = None
+        self, method: str, path: str, headers: Mapping[str, str], *body: bytes, timeout_s: float | None = None
     ) -> HttpAnswer:
         """Send a request and return the answer, whatever its status. Cancelling it closes the connection.
+
+        Args:
+            body: in any number of parts.
 
         Raises:
             OSError: there is no connection, it broke, or what came is no HTTP.
             asyncio.TimeoutError: it took longer than `timeout_s`.
         """
-        lines = [f"{method} {path} HTTP/1.1", f"Host: {self._name}", f"Content-Length: {len(body)}"]
+        lines = [f"{method} {path} HTTP/1.1", f"Host: {self._name}", f"Content-Length: {sum(map(len, body))}"]
         lines += [f"{name}: {value}" for name, value in headers.items()]
         loop = asyncio.get_running_loop()
         ends = None if timeout_s is None else loop.time() + timeout_s
@@ -68,9 +74,12 @@ class HttpConnections:
         if connection is None:
             making = loop.create_connection(lambda: _Connection(loop), self._host, self._port, ssl=self._tls)
             limit_s = timeout_s if self._connect_s is None else self._connect_s
-            connection = (await asyncio.wait_for(making, limit_s))[1]
+            try:
+                connection = (await asyncio.wait_for(making, limit_s))[1]
+            except ConnectionResetError as error:  # in TLS's handshake, about which asyncio says nothing
+                raise ConnectionResetError(str(error) or "Handshake read failed") from error
         try:
-            return await connection.exchange(("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), body, ends)
+            return await connection.exchange([("\r\n".join(lines) + "\r\n\r\n").encode("latin-1"), *body], ends)
         finally:
             if connection.closed or connection.in_use:
                 connection.abort()
@@ -106,19 +115,21 @@ class _Connection(asyncio.Protocol):
         self._parser = httptools.HttpResponseParser(self)
         self._headers: dict[str, str] = {}
         self._parts: list[bytes] = []
+        self._is_open_ended = False  # the answer ends with the connection
 
     @property
     def in_use(self) -> bool:
         """Whether an answer is still to come."""
         return self._waiter is not None
 
-    async def exchange(self, head: bytes, body: bytes, ends: float | None) -> HttpAnswer:
+    async def exchange(self, parts: Sequence[bytes], ends: float | None) -> HttpAnswer:
         """Send a request and return the answer; `ends`: by the loop's time, when to give up."""
         self._waiter = self._loop.create_future()
         # `wait_for` would take a task more.
         timer = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
         try:
-            self._transport.writelines((head, body) if body else (head,))
+            for part in parts if sum(map(len, parts)) > SHORT_BYTES else (b"".join(parts),):
+                self._transport.write(part)
             answer = await self._waiter
         finally:
             if timer is not None:
@@ -135,6 +146,8 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
+        if error is None and self._is_open_ended:
+            self.on_message_complete()
         self._fail(error or ConnectionResetError("Server disconnected before it answered"))
 
     def data_received(self, data: bytes) -> None:
@@ -145,10 +158,13 @@ class _Connection(asyncio.Protocol):
             self.abort()
 
     def on_message_begin(self) -> None:
-        self._headers, self._parts = {}, []
+        self._headers, self._parts, self._is_open_ended = {}, [], False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
+
+    def on_headers_complete(self) -> None:
+        self._is_open_ended = not self._headers.keys() & {"content-length", "transfer-encoding"}
 
     def on_body(self, data: bytes) -> None:
         self._parts.append(data)

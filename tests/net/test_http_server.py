@@ -1,0 +1,238 @@
+"""What connections of HTTP are held to, by one application on a real port."""
+
+import asyncio
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tritone.net.http_server import MAX_HEAD_BYTES, MAX_HEADERS, HttpServer, Response, when_lost
+from tritone.net.limits import LeastRate
+from tritone.net.loop_thread import LoopThread
+from tritone.net.refusal import RefusedError
+from tritone.net.upload import Upload
+
+HEAD = b"POST / HTTP/1.1\r\nHost: x\r\n"
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Echo:
+    """Answers with the size of the body; `/wait` waits until its client has gone."""
+
+    def __init__(self) -> None:
+        self.left: list[str] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        rate = LeastRate(grace_s=0.5, bytes_per_s=1 << 20)
+        try:
+            upload = Upload(scope, receive, max_bytes=1 << 20, rate=rate)
+            size = 0
+            async for part in upload.parts():
+                size += len(part)
+        except RefusedError as error:
+            await Response(error.reason.http, str(error).encode())(scope, receive, send)
+            return
+        except ConnectionError:
+            self.left.append("coming")
+            return
+        if scope["path"] == "/wait":
+            gone = asyncio.Event()
+            with when_lost(scope, gone.set):
+                await gone.wait()
+            self.left.append("waiting")
+            return
+        await Response(body=str(size).encode())(scope, receive, send)
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def port(echo: Echo) -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
+        thread.submit(server.start(sock=listening)).result(20)
+        yield listening.getsockname()[1]
+        thread.close(server.stop(0.1))
+
+
+@contextmanager
+def connected(port: int) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", port), 20) as connection:
+        yield connection
+
+
+def answer(connection: socket.socket) -> tuple[bytes, bytes]:
+    """Status line and body of one answer, and not a byte of the next."""
+    with connection.makefile("rb", buffering=0) as reader:
+        status = _line(reader)
+        fields = dict(line.split(b": ", 1) for line in iter(lambda: _line(reader), b""))
+        assert fields[b"server"] == b"tritone"
+        assert fields[b"date"].endswith(b"GMT")
+        return status, b"".join(reader.read(1) for _ in range(int(fields[b"content-length"])))
+
+
+def _line(reader: Any) -> bytes:
+    line: bytes = reader.readline()
+    assert line.endswith(b"\r\n"), "the connection was closed"
+    return line.rstrip()
+
+
+def is_closed(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(65536) == b""
+    except ConnectionError:
+        return True
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + MAX_HEAD_BYTES * b"x" + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\nX: " + MAX_HEAD_BYTES * b"x",  # its end never comes
+        b"GET /" + MAX_HEAD_BYTES * b"x" + b" HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: x\r\n" + MAX_HEADERS * b"X: x\r\n" + b"\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n" + 200_000 * b"X: x\r\n",  # trailers
+        HEAD + b"Transfer-Encoding: chunked\r\n\r\nno length\r\n",
+        HEAD + b"Transfer-Encoding: chunked\r\nContent-Length: 5\r\n\r\nhello",
+        b"\x16\x03\x01 this is TLS, or nothing at all\r\n\r\n",
+        b"CONNECT x:1 HTTP/1.1\r\nHost: x\r\n\r\n",
+        b"GET /\xc3\xa4 HTTP/1.1\r\nHost: x\r\n\r\n",
+    ],
+)
+def test_heads_are_bounded_and_what_is_no_http_is_told_so(port: int, sent: bytes) -> None:
+    with connected(port) as one:
+        one.sendall(sent)
+        status, body = answer(one)
+        assert (status, b'{"error": ' in body) == (b"HTTP/1.1 400 Bad Request", True)
+        assert is_closed(one)
+    with connected(port) as another:
+        another.sendall(GET)
+        assert answer(another) == (b"HTTP/1.1 200 OK", b"0")
+
+
+def test_large_bodies_are_no_large_heads(port: int) -> None:
+    size = 8 * MAX_HEAD_BYTES
+    with connected(port) as one:
+        for _ in range(2):
+            one.sendall(HEAD + f"Content-Length: {size}\r\n\r\n".encode() + bytes(size))
+            assert answer(one) == (b"HTTP/1.1 200 OK", str(size).encode())
+        one.sendall(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + 9000 * b"2\r\nxx\r\n" + b"0\r\n\r\n")
+        assert answer(one) == (b"HTTP/1.1 200 OK", b"18000")
+
+
+def test_requests_may_be_sent_one_behind_the_other(port: int) -> None:
+    body = bytes(100_000)
+    with connected(port) as one:
+        one.sendall(3 * (HEAD + b"Content-Length: 100000\r\n\r\n" + body) + GET)
+        for size in (b"100000", b"100000", b"100000", b"0"):
+            assert answer(one) == (b"HTTP/1.1 200 OK", size)
+
+
+def test_a_client_that_proposes_http_2_is_answered_by_http_1(port: int) -> None:
+    """As Java's does with each request."""
+    offer = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAA\r\n"
+    with connected(port) as one:
+        for _ in range(2):
+            one.sendall(HEAD + offer + b"Content-Length: 5\r\n\r\nhello")
+            assert answer(one) == (b"HTTP/1.1 200 OK", b"5")
+        one.sendall(HEAD + offer + b"Content-Length: 5\r\n\r\n")
+        one.sendall(b"hello" + GET)
+        assert [answer(one)[1], answer(one)[1]] == [b"5", b"0"]
+        one.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n" + offer + b"\r\n")
+        assert answer(one) == (b"HTTP/1.1 200 OK", b"0")
+
+
+def test_the_rest_of_a_refused_body_is_read_so_that_its_client_reads_the_refusal(port: int) -> None:
+    size = (1 << 20) + 1
+    with connected(port) as one:
+        one.sendall(HEAD + f"Content-Length: {size}\r\n\r\n".encode() + bytes(size))
+        status, told = answer(one)
+        assert (status, b"more than 1048576 bytes (1 MB)" in told) == (b"HTTP/1.1 413 Request Entity Too Large", True)
+        one.sendall(GET)
+        assert answer(one) == (b"HTTP/1.1 200 OK", b"0")
+
+
+def test_a_refused_body_that_goes_on_is_cut_off(port: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.2)
+    with connected(port) as one:
+        one.sendall(HEAD + b"Content-Length: 100000000\r\n\r\nx")
+        assert answer(one)[0].startswith(b"HTTP/1.1 413")
+        assert is_closed(one)
+
+
+@pytest.mark.parametrize("size", [0, 10, 200_000])
+def test_work_for_a_client_that_goes_is_told_so_at_once(port: int, echo: Echo, size: int) -> None:
+    """Also behind a body of which more is there than is read at once: reading may have paused."""
+    with connected(port) as one:
+        one.sendall(b"POST /wait HTTP/1.1\r\nHost: x\r\n" + f"Content-Length: {size}\r\n\r\n".encode() + size * b"x")
+    eventually(lambda: echo.left == ["waiting"])
+
+
+def test_a_body_whose_client_goes_is_given_up(port: int, echo: Echo) -> None:
+    with connected(port) as one:
+        one.sendall(HEAD + b"Content-Length: 100\r\n\r\nx")
+    eventually(lambda: echo.left == ["coming"])
+
+
+def test_a_slow_body_is_refused(port: int) -> None:
+    with connected(port) as one:
+        one.sendall(HEAD + b"Content-Length: 100\r\n\r\nx")
+        status, told = answer(one)
+    assert (status, b"only 1 bytes of the body came" in told) == (b"HTTP/1.1 408 Request Timeout", True)
+
+
+def test_noise_behind_a_request_ends_it(port: int, echo: Echo) -> None:
+    with connected(port) as one:
+        one.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+        one.sendall(b"noise\r\n\r\n")
+        assert answer(one)[0] == b"HTTP/1.1 400 Bad Request"
+        assert is_closed(one)
+    eventually(lambda: echo.left == ["waiting"])
+
+
+def test_a_half_made_handshake_ends(echo: Echo, monkeypatch: pytest.MonkeyPatch, tls: ssl.SSLContext) -> None:
+    monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.2)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
+        thread.submit(server.start(sock=listening, tls=tls)).result(20)
+        with connected(listening.getsockname()[1]) as one:
+            one.sendall(b"\x16\x03\x01")
+            assert is_closed(one)
+        thread.close(server.stop(0.1))
+
+
+@pytest.fixture
+def tls(tmp_path: Any) -> ssl.SSLContext:
+    import trustme
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    trustme.CA().issue_cert("localhost").configure_cert(context)
+    return context
+
+
+def test_a_server_that_stops_waits_for_answers_no_longer_than_it_is_told(echo: Echo) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
+        thread.submit(server.start(sock=listening)).result(20)
+        with connected(listening.getsockname()[1]) as one, connected(listening.getsockname()[1]) as idle:
+            idle.sendall(GET)
+            assert answer(idle)[1] == b"0"
+            one.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
+            thread.close(server.stop(0.2))
+            assert is_closed(one)
+            assert is_closed(idle)
+    assert echo.left == ["waiting"]
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
