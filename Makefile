@@ -97,12 +97,13 @@ $(VENV)/.full: pyproject.toml constraints.txt $(COMPILED) | $(BIN)/python same-p
 	$(PIP) --editable '.[export,dev]'
 	@touch $@ $(VENV)/.light
 
-# An old wheel of tritonclient carries the program, for x86-64 Linux. Its client is not installed: ours is newer.
+# An old wheel of tritonclient carries the program, for x86-64 Linux. Its client is not installed: ours is newer, as the
+# constraints say, which are not for this.
 # Where the wheel cannot be had the tests of perf_analyzer are skipped, and say so.
 PERF_ANALYZER_IN := tritonclient-2.34.0.data/data/bin/perf_analyzer
 $(BIN)/perf_analyzer: | $(BIN)/python
 	@folder=$$(mktemp -d) && trap 'rm -rf "$$folder"' EXIT && \
-	{ $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: $(PIP_ARGS) \
+	{ PIP_CONSTRAINT= $(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --only-binary :all: $(PIP_ARGS) \
 		--platform manylinux1_x86_64 --dest "$$folder" tritonclient==2.34.0 && \
 	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
 	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \

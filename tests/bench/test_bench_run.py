@@ -7,7 +7,6 @@ import pytest
 
 from tritone.bench.compare import compare
 from tritone.bench.gate import complaints, slowdowns
-from tritone.bench.merge import merge
 from tritone.bench.plan import Duration, Plan, Point, duration_text
 from tritone.bench.ramp import Limit
 from tritone.bench.run import Header, run_plan, run_ramp
@@ -267,29 +266,3 @@ def test_reports_without_a_common_point_do_not_pass():
 def test_a_slowdown_is_a_share(share: float):
     with pytest.raises(ValueError, match="from 0 to below 100 %"):
         slow([measured(A)], [measured(A)], share)
-
-
-def test_reports_that_labels_tell_apart_are_joined_as_they_are():
-    joined = merge(
-        [report([measured(A, labels={"batching": kind})], title=kind) for kind in ("static", "dynamic")],
-        ["a", "b"],
-    )
-    assert [each.labels for each in joined.measurements] == [{"batching": "static"}, {"batching": "dynamic"}]
-    assert (joined.title, joined.complete, joined.stamp, list(joined.notes)) == ("static, dynamic", True, STAMP, [])
-
-
-def test_reports_on_the_same_points_get_their_names_as_a_label():
-    joined = merge([report([measured(A), measured(B)]), report([measured(A)])], ["a", "a"], title="both")
-    assert [each.labels for each in joined.measurements] == [{"report": "a"}] * 2 + [{"report": "a (2)"}]
-    assert joined.title == "both"
-
-
-def test_a_joined_report_tells_of_other_conditions_and_of_what_is_not_complete():
-    elsewhere = replace(STAMP, processor="q", command="other")
-    joined = merge(
-        [report([measured(A)], notes=["n"]), report([measured(B)], stamp=elsewhere, complete=False)], ["a", "b"]
-    )
-    assert not joined.complete
-    assert joined.notes[0] == "a: n"
-    assert joined.notes[1].startswith("b was measured apart: ")
-    assert joined.notes[1].endswith("; other")

@@ -1,12 +1,9 @@
-import itertools
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, replace
 
 import pytest
 import typer
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tritone.bench.build_options import BuildOptions, Value, parse_option
 from tritone.bench.ramp import Limit
@@ -231,38 +228,6 @@ def test_an_interrupted_sweep_keeps_what_it_has_and_drops_the_setting_on_trial()
     sweep = run_sweep(grid(instances=[1, 2, 3]), interrupted, LIMIT, Quiet())
     assert not sweep.complete
     assert [trial.setting.options.instances for trial in sweep.trials] == [1, 2]
-
-
-SEPARABLE = {"instances": [1, 2, 4], "max_batch_size": [1, 4, 8, 16], "queue_delay_ms": [0.0, 5.0, 20.0]}
-
-
-def test_going_along_the_axes_finds_the_best_of_independent_ones_with_fewer_trials() -> None:
-    server, full = Server(), Server()
-    found = run_sweep(grid(**SEPARABLE), server, LIMIT, Quiet(), search="coordinate").winner
-    best = run_sweep(grid(**SEPARABLE), full, LIMIT, Quiet()).winner
-    assert found is not None
-    assert best is not None
-    assert found.score == best.score == 10 * 4 + 20 + 5
-    assert len(server.asked) == len(set(server.asked))
-    assert len(server.asked) < len(full.asked) / 2
-
-
-@given(st.lists(st.integers(0, 50), min_size=18, max_size=18))
-def test_going_along_the_axes_ends_where_no_single_change_is_better(scores: list[int]) -> None:
-    axes: dict[str, list[Value]] = {"instances": [1, 2, 3], "threads": [1, 2, 3], "max_streams": [1, 2]}
-    every = dict(zip(itertools.product(*axes.values()), scores, strict=True))
-
-    def measure(setting: Setting) -> list[Measurement]:
-        return [measured(every[tuple(setting.value(name) for name in axes)])]  # type: ignore[index]
-
-    sweep = run_sweep(grid(**axes), measure, LIMIT, Quiet(), search="coordinate")
-    winner = sweep.winner
-    assert winner is not None
-    place = [winner.setting.value(name) for name in axes]
-    for index, values in enumerate(axes.values()):
-        for value in values:
-            neighbour = tuple(value if i == index else own for i, own in enumerate(place))
-            assert every[neighbour] <= winner.score  # type: ignore[index]
 
 
 def test_the_winners_command_line_builds_exactly_its_options(monkeypatch: pytest.MonkeyPatch) -> None:

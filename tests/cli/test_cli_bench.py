@@ -248,13 +248,9 @@ def test_nobody_at_the_address_is_one_line_and_exit_code_1():
         (["--url", "x", "--csv", "/"], "/ is a folder; name a file"),
         (["--url", "x", "--output", "/dev/null"], "the folder /dev/null cannot be made"),
         (["--url", "x", "--concurrency", "0"], "--concurrency: '0' holds 0"),
-        (["--url", "x", "--tool", "perf_analyzer", "--warmup-s", "1"], "--warmup-s does not go with --tool perf_ana"),
-        (["--url", "x", "--tool", "perf_analyzer", "--processes", "2"], "perf_analyzer, which is one process"),
-        (["--url", "x", "--tool", "perf_analyzer", "--shared-memory", "system"], "which puts no optional inputs there"),
         (["--url", "x", "--shared-memory", "disk"], "shared_memory must be 'system', 'cuda' or 'cuda:N', got 'disk'"),
         (["--url", "ftp://x"], "unknown scheme 'ftp'"),
         (["--bundle", "x", "--build", "colour=red"], "no option 'colour' of `tritone build`"),
-        (["--url", "x", "--perf-analyzer", "p"], "--perf-analyzer goes with --tool perf_analyzer"),
         (["--url", "x", "compare", "a", "b"], "--url does not go with `compare`"),
         (["sweep", "x", "--latency-limit-ms", "5"], "say what to vary"),
         (["sweep", "demo-asr", "--instances", "1,2"], "give the loads to measure, or a latency limit"),
@@ -374,20 +370,6 @@ def test_a_sweep_in_which_nothing_keeps_the_limit_fails(
     assert err.splitlines()[-1] == "error: no setting kept the limit"
 
 
-def test_reports_are_joined_under_their_labels_or_their_names(measured: Path, tmp_path: Path):
-    static = changed(measured / "report.json", tmp_path / "static", labels={"batching": "static"})
-    dynamic = changed(measured / "report.json", tmp_path / "dynamic", labels={"batching": "dynamic"})
-    code, out, err = run("report", static, dynamic, "--output", tmp_path / "both", "--title", "Both")
-    assert code == 0, err
-    assert "batching" in out
-    joined = Report.read(tmp_path / "both" / "report.json")
-    assert [each.labels for each in joined.measurements] == [{"batching": "static"}] * 2 + [{"batching": "dynamic"}] * 2
-    assert any("batching" in path.name for path in (tmp_path / "both" / "plots").iterdir())
-    assert run("report", measured / "report.json", static, static, "--json", tmp_path / "r.json")[0] == 0
-    names = [each.labels["report"] for each in Report.read(tmp_path / "r.json").measurements]
-    assert names == ["measured"] * 2 + ["static"] * 2 + ["static (2)"] * 2
-
-
 def test_a_comparison_is_a_gate_when_it_is_given_a_limit(measured: Path, tmp_path: Path):
     before = measured / "report.json"
     utterances = Report.read(before).measurements[0].utterances
@@ -440,6 +422,6 @@ def test_input_files_are_made_of_a_folder_or_of_several_manifests(speech: Path, 
 
 def test_a_file_that_is_no_report_is_told_by_name(tmp_path: Path):
     (tmp_path / "x.json").write_text("{}", encoding="utf-8")
-    code, out, err = run("report", tmp_path / "x.json")
+    code, out, err = run("compare", tmp_path / "x.json", tmp_path / "x.json")
     assert (code, out) == (1, "")
     assert "x.json is not a report of `tritone bench`" in err

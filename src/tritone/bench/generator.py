@@ -6,12 +6,8 @@ Generator(target, Audio, LoadOptions)(point)  ->  Measurement, whole utterances 
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from pathlib import Path
 
 from tritone.audio.pcm import is_16_bit
-from tritone.bench.perf_analyzer import PerfAnalyzer
-from tritone.bench.perf_input import write_inputs
 from tritone.bench.plan import Duration, Point
 from tritone.client import Client
 from tritone.client.models import Kind, ModelInfo
@@ -111,47 +107,6 @@ class Generator:
                 workload = replace(workload, notes=[*workload.notes, note])
             self._held = kind, workload
         return self._held[1]
-
-
-class ForeignGenerator:
-    """Measures points with NVIDIA's perf_analyzer. Its input files lie in a folder of the caller's.
-
-    A point of a streaming target is a closed loop: each stream sends its next chunk when the last one is answered.
-    """
-
-    def __init__(self, target: Target, audio: Audio, options: LoadOptions, binary: Path, folder: Path) -> None:
-        self._target = target
-        self._audio = audio
-        self._options = options
-        self._binary = binary
-        self._folder = folder
-        self._tool = lru_cache(maxsize=1)(self._open)
-
-    def __call__(self, point: Point) -> Measurement:
-        """Measure a point; raises as `PerfAnalyzer.measure`."""
-        return self._tool(point.audio).measure(point)
-
-    def _open(self, kind: str) -> PerfAnalyzer:
-        workload = self._audio.workload(kind, self._target.sample_rate)
-        (inputs,) = write_inputs(
-            workload.waveforms,
-            self._folder,
-            sample_rate=workload.sample_rate,
-            offline=not self._target.streaming,
-            streaming=self._target.streaming,
-            chunk_s=self._options.chunk_s,
-            as_base64=True,
-            pcm=self._target.pcm,
-        )
-        return PerfAnalyzer(
-            target=self._target,
-            inputs=inputs,
-            binary=self._binary,
-            seconds=workload.seconds,
-            windows=self._options.windows,
-            timeout_s=self._options.timeout_s,
-            metrics_url=self._options.metrics_url,
-        )
 
 
 def find_target(

@@ -20,7 +20,6 @@ from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone
 
 Batching = Literal["dynamic", "static"]
-Search = Literal["grid", "coordinate"]
 
 BATCHING = "batching"
 MOST_SETTINGS = 1000  # of one grid
@@ -55,7 +54,7 @@ class Setting:
 class Grid:
     """All that a sweep may try: `base` with each combination of the values of the axes.
 
-    An axis is a field of `BuildOptions`, or "batching". The first values are where a coordinate search starts.
+    An axis is a field of `BuildOptions`, or "batching".
     """
 
     base: BuildOptions
@@ -215,7 +214,6 @@ def run_sweep(
     limit: Limit | None,
     observer: SweepObserver,
     *,
-    search: Search = "grid",
     known: Sequence[Trial] = (),
 ) -> Sweep:
     """Try settings.
@@ -225,8 +223,6 @@ def run_sweep(
         measure: builds, serves and measures one setting; a `TritoneError` of it is the trial's result.
         limit: what a measurement must keep to compete.
         observer: is called meanwhile.
-        search: "grid" tries all; "coordinate" goes along one axis at a time from the best setting so far, until a
-            whole round finds nothing better. That is much cheaper with many axes, and may miss the best combination.
         known: trials of an earlier run; their settings are not measured again, unless they failed.
 
     Returns:
@@ -255,29 +251,11 @@ def run_sweep(
         return trial
 
     try:
-        if search == "grid":
-            for setting in grid.settings():
-                trial_of(setting)
-        else:
-            _along_coordinates(grid, trial_of)
+        for setting in grid.settings():
+            trial_of(setting)
     except KeyboardInterrupt:
         return Sweep(grid=grid, trials=made, complete=False)
     return Sweep(grid=grid, trials=made)
-
-
-def _along_coordinates(grid: Grid, trial_of: Callable[[Setting], Trial]) -> None:
-    best = {name: values[0] for name, values in grid.axes.items()}
-    score = trial_of(grid.setting(best)).score
-    # Each round must find something better, so there are at most as many as settings; two or three are usual.
-    for _ in range(MOST_SETTINGS):
-        before = score
-        for name, values in grid.axes.items():
-            for value in values:
-                found = trial_of(grid.setting(best | {name: value})).score
-                if found > score:
-                    best, score = best | {name: value}, found
-        if score <= before:
-            return
 
 
 def known_trials(report: Report | None, question: str, grid: Grid, limit: Limit | None) -> list[Trial]:

@@ -1,6 +1,5 @@
 """`tritone bench`: the load that a served model sustains, as tables, plots and a page, alone or compared."""
 
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -12,10 +11,8 @@ import typer
 from tritone.bench.build_options import short
 from tritone.bench.compare import compare as compare_reports
 from tritone.bench.gate import complaints, slowdowns
-from tritone.bench.generator import ForeignGenerator, Generator, find_target, point_duration, ramp_duration
-from tritone.bench.merge import merge
+from tritone.bench.generator import Generator, find_target, point_duration, ramp_duration
 from tritone.bench.page import tables_of
-from tritone.bench.perf_analyzer import find_perf_analyzer
 from tritone.bench.perf_input import DEFAULT_CHUNK_S, write_inputs
 from tritone.bench.plan import Plan, parse_numbers
 from tritone.bench.run import Header, Measure, run_plan, run_ramp
@@ -35,25 +32,11 @@ from tritone.loadtest.senders.wire import Target
 from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.report.stamp import Stamp
 
-Tool = Literal["tritone", "perf_analyzer"]
-
 DEFAULT_MAX_LOAD = 1024
 WHO = (
     "say what to measure: --url (a running server, e.g. --url localhost:8001) or --bundle (served here for the time, "
     "e.g. --bundle demo-asr)"
 )
-
-# Options that perf_analyzer has nothing like, and why; they are refused, not ignored.
-FOREIGN = {
-    "warmup_s": "has no warm-up",
-    "processes": "is one process",
-    "max_wer": "looks at no text",
-    "parameters": "sends none",
-    "shared_memory": "puts no optional inputs there, which WAV and PCM are",
-    "ca": "has options of its own for TLS",
-    "certificate": "has options of its own for TLS",
-    "private_key": "has options of its own for TLS",
-}
 
 app = typer.Typer(add_completion=False, rich_markup_mode=None)
 
@@ -87,14 +70,10 @@ def bench(
     ] = False,
     audio: AudioChoice,
     method: LoadOptions,
-    tool: Annotated[
-        Tool, typer.Option(help="The load generator: Tritone's own, or NVIDIA's perf_analyzer.")
-    ] = "tritone",
-    perf_analyzer: Annotated[Path | None, typer.Option(help="perf_analyzer; found on PATH if not given.")] = None,
     outputs: Outputs,
     label: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=VALUE", help="Label of the figures, e.g. runtime=torch; repeatable. See `report`."),
+        typer.Option(metavar="NAME=VALUE", help="Label of the figures, e.g. runtime=torch; repeatable."),
     ] = None,
 ) -> None:
     """Measure the load that a served model sustains.
@@ -111,24 +90,18 @@ def bench(
     if build and bundle is None:
         raise typer.BadParameter("--build goes with --bundle; a running server is built already")
     load.check(context)
-    if perf_analyzer is not None and tool != "perf_analyzer":
-        raise typer.BadParameter("--perf-analyzer goes with --tool perf_analyzer")
     if ramp and limits.latency_limit_ms is None:
         raise typer.BadParameter("--ramp needs --latency-limit-ms, the limit that it searches for")
     if load.max_load is not None and not ramp:
         raise typer.BadParameter("--max-streams goes with --ramp; otherwise give the loads themselves")
-    for name, why in FOREIGN.items() if tool == "perf_analyzer" else ():
-        if is_given(context, name):
-            raise typer.BadParameter(f"--{name.replace('_', '-')} does not go with --tool perf_analyzer, which {why}")
     sent = audio.read(method.seed)
     limit = limits.limit(sent)
-    plan = _plan(load, sent.kinds, tool)
+    plan = _plan(load, sent.kinds)
     asked = parse_parameters(parameters, others=WINDOWS)
     labels = {short(name): value for name, value in asked.items()} | options.labels_of(label)
     most = load.max_load or max(DEFAULT_MAX_LOAD, int(plan.loads[0])) if ramp else int(max(plan.loads))
     if ramp:
         _check_ramp(plan, most)
-    binary = find_perf_analyzer(perf_analyzer) if tool == "perf_analyzer" else None
     built = options.build_options(build, max_streams=most if load.streaming else None)
     outputs.check()
 
@@ -145,9 +118,6 @@ def bench(
             assert url is not None
             target = stack.enter_context(_target(url, protocol, key, connection, model, load.streaming, asked))
             measure: Measure = Generator(target, sent, method, screen.window)
-            if binary is not None:
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="tritone-perf-")))
-                measure = ForeignGenerator(target, sent, method, binary, folder)
             where = f"{bundle} served for the measurement" if bundle else str(target.endpoint)
             header = Header(
                 stamp=Stamp.here().of_server(f"model {target.model}, {where}"),
@@ -171,23 +141,6 @@ def bench(
             raise typer.Exit(INTERRUPTED)
         problems = complaints(run.report, limits.wer)
         fail([str(run.ended_by), *problems] if run.ended_by else problems)
-
-
-@app.command()
-@takes_option_classes()
-def report(
-    reports: Annotated[list[Path], typer.Argument(metavar="REPORT.json", help="Reports of `tritone bench`.")],
-    outputs: Outputs,
-) -> None:
-    """Join reports into one, with one set of plots.
-
-    Distinguish their figures by labels (`--label batching=static`, `--label batching=dynamic`); equal labels get the
-    file's name as a label.
-    """
-    outputs.check()
-    merged = merge([Report.read(path) for path in reports], [_name(path) for path in reports], title=outputs.title)
-    show(tables_of(merged))
-    outputs.write(merged)
 
 
 @app.command()
@@ -260,7 +213,7 @@ def input(
 app.command("sweep")(sweep)
 
 
-def _plan(load: LoadChoice, kinds: Sequence[str], tool: Tool) -> Plan:
+def _plan(load: LoadChoice, kinds: Sequence[str]) -> Plan:
     loop: Loop = "closed"
     try:
         if load.rate is not None:
@@ -268,8 +221,7 @@ def _plan(load: LoadChoice, kinds: Sequence[str], tool: Tool) -> Plan:
             if loads[0] == 0:
                 raise ValueError("a rate must be above 0 requests per second")
         else:
-            # perf_analyzer paces nothing: its streams are a closed loop.
-            loop = "streaming" if load.streaming and tool == "tritone" else "closed"
+            loop = "streaming" if load.streaming else "closed"
             loads = [*map(float, load.counts(options.DEFAULT_LOADS))]
         batch_sizes = options.counts_of("--batch-size", load.batch_size)
         return Plan(loop=loop, loads=loads, batch_sizes=batch_sizes, audio=kinds)

@@ -9,7 +9,6 @@ from tritone.bench.build_options import Value, parse_option
 from tritone.bench.sweep import (
     BATCHING,
     Grid,
-    Search,
     Setting,
     Sweep,
     Trial,
@@ -57,9 +56,6 @@ def sweep(
         typer.Option(metavar="NAME=LIST", help="Values of any option of `tritone build`: threads=1,2; repeatable."),
     ] = None,
     build: Builds = None,
-    search: Annotated[
-        Search, typer.Option(help="grid tries all combinations; coordinate changes one option at a time.")
-    ] = "grid",
     protocol: Annotated[Protocol, typer.Option(help="Protocol of the requests.")] = "grpc",
     load: LoadChoice,
     limits: LimitChoice,
@@ -125,13 +121,12 @@ def sweep(
             progress = _Progress(screen, grid, known, lambda found: outputs.keep(report_of(found)))
             left = len(grid.settings()) - len(known)
             screen.say(words)
-            screen.say(f"{'up to ' if search == 'coordinate' else ''}{left} settings, {question.duration * left}")
+            screen.say(f"{left} settings, {question.duration * left}")
             found = run_sweep(
                 grid,
                 lambda setting: question.measure(setting, screen, screen.window),
                 limit,
                 progress,
-                search=search,
                 known=known,
             )
         show([found.table(name)])
