@@ -28,6 +28,7 @@ FOR_ALL = {
     "result",
     "routing",
     "transcript",
+    "yaml_text",
 }
 ROOMS = re.findall(
     r"^\| `(\w+)/(?:<\w+>/)?` \|", (ROOT / "docs" / "design.md").read_text(encoding="utf-8"), re.MULTILINE

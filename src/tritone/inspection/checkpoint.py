@@ -21,11 +21,10 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from tritone.errors import BundleError, TritoneError
 from tritone.paths import open_file
 from tritone.runtime.foreign import foreign
+from tritone.yaml_text import read_yaml
 
 MAX_CONFIG_BYTES = 16 * 2**20
 MAX_PICKLE_BYTES = 64 * 2**20  # of names, types and sizes; tensors lie beside them
@@ -329,10 +328,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def _settings(content: bytes, origin: str) -> Mapping[str, Any]:
-    try:
-        found = yaml.safe_load(content.decode("utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise BundleError(f"the config of {origin} is not YAML that can be read: {str(error)[:200]}") from error
+    found = read_yaml(content, f"the config of {origin}", BundleError)
     if not isinstance(found, dict):
         raise BundleError(f"the config of {origin} should hold settings by name")
     return found

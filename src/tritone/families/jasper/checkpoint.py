@@ -15,7 +15,8 @@ from tritone.families.export.checkpoint import load_checkpoint, require_fit, sta
 from tritone.families.jasper.config import ModelConfig, parse_config
 from tritone.families.jasper.names import TRAINING, from_nemo_names, tensor_shapes, todays_names
 from tritone.families.jasper.nemo import read_nemo_config
-from tritone.families.nemo.archive import NEMO_SUFFIX, open_weights, read_yaml
+from tritone.families.nemo.archive import NEMO_SUFFIX, open_weights
+from tritone.yaml_text import read_yaml
 
 MAX_CONFIG_BYTES = 16 * 2**20
 STATE, EMA_STATE = "state_dict", "ema_state_dict"
@@ -43,7 +44,7 @@ def read_config(path: Path) -> ModelConfig:
         return parse_config(read_nemo_config(path))
     if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
         raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
-    return parse_config(read_yaml(path.read_bytes(), str(path)))
+    return parse_config(read_yaml(path.read_bytes(), f"config {path}", ExportError))
 
 
 def read_weights(path: Path, *, ema: bool = True) -> Weights:

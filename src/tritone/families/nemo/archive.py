@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-import yaml
-
 from tritone.errors import ExportError
+from tritone.yaml_text import read_yaml
 
 NEMO_SUFFIX = ".nemo"
 CONFIG, WEIGHTS = "model_config.yaml", "model_weights.ckpt"
@@ -46,24 +45,10 @@ def read_config(path: Path) -> dict[str, Any]:
         ExportError: it is no such archive, or its config is none.
     """
     with open_member(path, CONFIG) as file:
-        content = read_yaml(file.read(), f"{path}, {CONFIG}")
+        content = read_yaml(file.read(), f"config {path}, {CONFIG}", ExportError)
     if not isinstance(content, dict):
         raise ExportError(f"{path}, {CONFIG}: expected settings (key: value), found {type(content).__name__}")
     return content
-
-
-def read_yaml(data: bytes, origin: str) -> Any:
-    """The content of a YAML file; `origin` is for errors.
-
-    Raises:
-        ExportError: it is not UTF-8, or not YAML.
-    """
-    try:
-        return yaml.safe_load(data.decode("utf-8"))
-    except UnicodeDecodeError as error:
-        raise ExportError(f"config {origin} is not UTF-8 text ({error.reason} at byte {error.start})") from error
-    except yaml.YAMLError as error:
-        raise ExportError(f"config {origin} is not valid YAML: {error}") from error
 
 
 @contextmanager

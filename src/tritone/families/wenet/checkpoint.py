@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 
 import torch
-import yaml
 from torch import Tensor
 
 from tritone.errors import ExportError
@@ -16,6 +15,7 @@ from tritone.families.export.checkpoint import load_checkpoint, require_fit, sta
 from tritone.families.wenet.config import ModelConfig, parse_config
 from tritone.families.wenet.model import AsrModel
 from tritone.paths import plain_text
+from tritone.yaml_text import read_yaml
 
 MAX_TEXT_BYTES = 64 * 2**20
 # What may be left out: position tables are computed, concat_linear layers were never used, losses have no part in it.
@@ -36,10 +36,7 @@ def _read_text(path: Path, what: str) -> str:
 
 def read_config(path: Path) -> ModelConfig:
     """Read `train.yaml`. Raises ExportError for unreadable YAML and unsupported settings."""
-    try:
-        content = yaml.safe_load(_read_text(path, "config"))
-    except yaml.YAMLError as error:
-        raise ExportError(f"config {path} is not valid YAML: {error}") from error
+    content = read_yaml(_read_text(path, "config").encode(), f"config {path}", ExportError)
     if not isinstance(content, dict):
         raise ExportError(f"config {path} should hold settings (key: value), it holds one {type(content).__name__}")
     return parse_config(content)

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tritone.errors import ExportError
 from tritone.families.export.checkpoint import load_checkpoint, require_fit, state_of, without
-from tritone.families.wespeaker.config import ModelConfig, parse_config, read_yaml
+from tritone.families.wespeaker.config import ModelConfig, parse_config, read_config_file
 from tritone.families.wespeaker.model import SpeakerNetwork, build_network
 from tritone.families.wespeaker.names import FRONT_END, PROJECTION, tensor_shapes
 
@@ -35,7 +35,7 @@ def read_config(path: Path) -> ModelConfig:
     Raises:
         ExportError: it is unreadable, or something in it is missing, unknown or unsupported.
     """
-    return parse_config(read_yaml(path))
+    return parse_config(read_config_file(path))
 
 
 def read_weights(path: Path) -> Weights:

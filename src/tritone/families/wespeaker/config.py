@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypeAlias, get_args
 
-import yaml
-
 from tritone.errors import ExportError
-from tritone.paths import plain_text
+from tritone.yaml_text import read_yaml
 
 Pooling: TypeAlias = Literal["TSTP", "TAP", "TSDP", "ASTP", "MHASTP", "MQMHASTP"]
 POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
@@ -182,7 +180,7 @@ def parse_config(content: Any) -> ModelConfig:
     return ModelConfig(name=name, network=network, features=features, num_frames=num_frames)
 
 
-def read_yaml(path: Path) -> Any:
+def read_config_file(path: Path) -> Any:
     """What a config.yaml holds, whatever that is.
 
     Raises:
@@ -192,12 +190,7 @@ def read_yaml(path: Path) -> Any:
         raise ExportError(f"config not found: {path}")
     if (size := path.stat().st_size) > MAX_CONFIG_BYTES:
         raise ExportError(f"config {path} has {size} bytes; more than {MAX_CONFIG_BYTES} cannot be right")
-    try:
-        return yaml.safe_load(plain_text(path.read_bytes()))
-    except UnicodeDecodeError as error:
-        raise ExportError(f"config {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise ExportError(f"config {path} is not valid YAML: {error}") from error
+    return read_yaml(path.read_bytes(), f"config {path}", ExportError)
 
 
 class _Section:

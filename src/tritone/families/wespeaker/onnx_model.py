@@ -34,7 +34,7 @@ from tritone.families.onnx.trial import (
     signal,
     typical_size,
 )
-from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config, read_yaml
+from tritone.families.wespeaker.config import ECAPA_CLASS, FeatureConfig, parse_config, read_config_file
 from tritone.families.wespeaker.front_end import VARIANCE_GUARD, Window, manifest_features
 from tritone.families.wespeaker.mean import read_mean
 from tritone.pipelines.memory import record
@@ -262,7 +262,7 @@ def _features(config: Path | None, bins: int | None) -> FeatureConfig:
     """Features of a config, whatever its network is; or upstream's own."""
     if config is None:
         return FeatureConfig(num_mel_bins=bins or FeatureConfig.num_mel_bins)
-    content = read_yaml(config)
+    content = read_config_file(config)
     if isinstance(content, dict):
         given = content.get("model_args")
         known = bins or (given.get("feat_dim") if isinstance(given, dict) else None) or FeatureConfig.num_mel_bins
