@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from tritone.cli.main import COMMANDS, app
+from tritone.cli.main import COMMANDS, GROUPS, app
 from tritone.errors import BundleError
 
 
@@ -26,8 +26,10 @@ def test_every_command_explains_itself(command: str):
 def test_help_lists_every_command():
     result = CliRunner().invoke(app, ["--help"])
     assert result.exit_code == 0
-    lines = result.stdout.partition("Commands:\n")[2].splitlines()
+    shown = result.stdout.partition("Models:\n")[2].splitlines()
+    lines = [line for line in shown if line.startswith("  ")]
     assert [line.split()[0] for line in lines] == list(COMMANDS)
+    assert [line.rstrip(":") for line in shown if line and not line.startswith("  ")] == list(GROUPS)[1:]
     assert not [line for line in lines if line.endswith("...")], "a summary was cut"
 
 
@@ -42,6 +44,15 @@ def test_help_shows_every_option_in_full_on_a_narrow_terminal():
 def test_wrong_usage_exits_with_2_and_says_nothing_on_stdout(arguments: list[str]):
     result = CliRunner().invoke(app, arguments)
     assert (result.exit_code, result.stdout) == (2, "")
+
+
+@pytest.mark.parametrize(("typed", "meant"), [("servee", "serve"), ("trnscribe", "transcribe"), ("qqqq", None)])
+def test_a_mistyped_command_gets_a_suggestion_if_one_is_like_it(typed: str, meant: str | None):
+    result = CliRunner().invoke(app, [typed, "x"])
+    assert result.exit_code == 2
+    assert ("Did you mean" in result.stderr) == (meant is not None)
+    if meant is not None:
+        assert f"'{typed}'. Did you mean {meant}?" in result.stderr
 
 
 def test_an_expected_error_is_one_line_on_stderr_and_exit_code_1():

@@ -5,8 +5,10 @@ Exit codes: 0 all worked, 1 something failed, 2 wrong usage, 130 interrupted.
 
 import codecs
 import io
+import itertools
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -22,15 +24,16 @@ from tritone.storage.progress import showing
 MAX_SHOWN = 120  # characters of a path that may be too long to be one
 # Dependencies that the image of the client does without.
 LEFT_OUT = ("llvmlite", "matplotlib", "numba", "onnx", "onnxruntime")
-COMMANDS = (
-    *("export", "inspect", "convert", "check-precision", "engine", "compile"),
-    *("build", "repo", "ensemble", "serve", "gateway", "models", "drain"),
-    *("transcribe", "segments", "diarize", "embed", "evaluate"),
-    *("score", "verify", "enroll", "identify"),
-    *("api", "top", "bench", "demo", "doctor", "cache"),
-)
+GROUPS = {
+    "Models": ("export", "inspect", "convert", "check-precision", "engine", "compile"),
+    "Serving": ("build", "repo", "ensemble", "serve", "gateway", "models", "drain"),
+    "Recordings": ("transcribe", "segments", "diarize", "embed", "evaluate"),
+    "Speakers": ("score", "verify", "enroll", "identify"),
+    "Measuring and operating": ("api", "top", "bench", "demo", "doctor", "cache"),
+}
 """In the order of the road. Each is a function (or `app`) in the module of its name (with _ for -), imported when it is
 called."""
+COMMANDS = tuple(itertools.chain.from_iterable(GROUPS.values()))
 
 
 class Commands(TyperGroup):
@@ -52,7 +55,15 @@ class Commands(TyperGroup):
         command.name = cmd_name
         return command
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl([(name, self.get_command(ctx, name).get_short_help_str(width)) for name in names])
+
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and args[0] not in COMMANDS and (close := get_close_matches(args[0], COMMANDS)):
+            ctx.fail(f"No such command {args[0]!r}. Did you mean {' or '.join(close)}?")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
             check_words(command, rest)
