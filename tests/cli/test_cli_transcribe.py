@@ -262,7 +262,13 @@ def test_a_wav_scp_is_a_list_of_recordings(toy_bundle: Path, speech: list[Path],
     listed = tmp_path / "wav.scp"
     listed.write_text(f"one {speech[0].name}\ntwo {speech[2]}\n", encoding="utf-8")
     code, out, _ = run("--bundle", toy_bundle, "--wavscp", listed)
-    assert (code, out) == (0, f"{speech[0]}\thello world\n{speech[2]}\ttritone\n")
+    assert (code, out) == (0, "one hello world\ntwo tritone\n")  # a file `text` of Kaldi
+    code, out, _ = run("--bundle", toy_bundle, "--wavscp", listed, "--json")
+    found = [json.loads(line) for line in out.splitlines()]
+    assert [(each["id"], each["path"], each["text"]) for each in found] == [
+        ("one", str(speech[0]), "hello world"),
+        ("two", str(speech[2]), "tritone"),
+    ]
     for wrong, complaint in (
         ([listed], f"{listed} is a list of recordings and no audio; give it as --wavscp {listed}"),
         (["list.jsonl"], "give it as --manifest list.jsonl"),

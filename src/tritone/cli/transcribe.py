@@ -163,6 +163,7 @@ def transcribe(
     printer = TranscriptPrinter(
         num_files=len(paths),
         names=(paths != (files or []) or len(paths) > 1) and not documents.one_each,
+        ids=ids if wavscp is not None else (),
         as_json=json,
         timestamps=timestamps,
         details=details,

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TextIO
 
@@ -34,6 +34,7 @@ class TranscriptPrinter:
         timestamps: bool,
         details: bool = False,
         names: bool | None = None,
+        ids: Sequence[str] = (),
         ordered: bool = True,
         documents: Documents | None = None,
     ) -> None:
@@ -41,6 +42,8 @@ class TranscriptPrinter:
 
         Args:
             names: whether their paths stand before the texts; by default those of several do.
+            ids: of the files in a Kaldi list, one for each or none. They stand before the texts as in Kaldi's file
+                `text`, and in JSON beside the paths.
             ordered: False prints results as they come.
             documents: where results go, and in which format; None is stdout, text or JSON.
         """
@@ -50,6 +53,7 @@ class TranscriptPrinter:
         self._ordered = ordered
         self.failed = False
         self._names = num_files > 1 if names is None else names
+        self._ids = ids
         self._num_files = num_files
         self._as_json = as_json
         self._timestamps = timestamps
@@ -81,11 +85,18 @@ class TranscriptPrinter:
         if self._documents is not None and self._documents.format != "text":
             return self._documents.text(result.index, transcript).split("\n")[:-1]
         if self._as_json:
-            return [json.dumps({"path": result.source} | self._fields(transcript), ensure_ascii=False)]
+            return [json.dumps(self._named(result) | self._fields(transcript), ensure_ascii=False)]
         told = [transcript.text]
         if any(word.speaker for word in transcript.words):
             told = write("text", transcript).splitlines()  # a line for each turn of a speaker
-        return [*(f"{result.source}\t{line}" if self._names else line for line in told), *self._more(transcript)]
+        if self._ids:
+            told = [f"{self._ids[result.index]} {line}" for line in told]
+        elif self._names:
+            told = [f"{result.source}\t{line}" for line in told]
+        return [*told, *self._more(transcript)]
+
+    def _named(self, result: TranscriptResult) -> dict[str, Any]:
+        return {"id": self._ids[result.index], "path": result.source} if self._ids else {"path": result.source}
 
     @contextmanager
     def progress(self) -> Iterator[Callable[[], None]]:
@@ -128,7 +139,7 @@ class TranscriptPrinter:
             assert not isinstance(result, list)
             self.failed = True
             if self._as_json:
-                self._line({"path": result.source, "error": str(error)})
+                self._line(self._named(result) | {"error": str(error)})
             else:
                 message = str(error)
                 known = result.source in message
