@@ -58,7 +58,7 @@ OF_STREAMS = (
 class ModelOptions(ModelParameters):
     """How models are served, and how they search or embed; see the help of the fields.
 
-    Times are in the unit that the name says. A limit of the queue has a cost (see `_dynamic_batching`).
+    Times are in the unit that the name says. A limit of the queue has a cost (see `dynamic_batching`).
     """
 
     instances: int = option(AUTO, "Model processes (on each GPU); auto: what suits the device.", auto=True)

@@ -3,7 +3,7 @@
     hotwords.yaml ("phrase: weight" a line, as WeNet has it), or text ("phrase weight" a line)  ->  phrases, weights
     '{"anna": 8}' or 'anna:8, new york:5'                                                      ->  phrases, weights
 
-What phrases do to a search is described in `automaton.py`.
+What phrases do to a search is described in `scoring/automaton.py`.
 """
 
 import json

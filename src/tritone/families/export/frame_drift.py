@@ -1,4 +1,4 @@
-"""What a graph in another precision makes of audio, frame by frame, against the float32 network; see `families.drift`.
+"""What a graph in another precision makes of audio, frame by frame, against the float32 network; see `drift.py`.
 
     float32 graph, the opened one, recordings  ->  what both give for each frame  ->  Drift of log-probabilities
 

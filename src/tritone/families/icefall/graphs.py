@@ -122,7 +122,7 @@ class OfflineGraph(UtteranceGraph):
         return self.output.names
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:
-        """What is said of features (batch, frames, bins) of waveforms of so many samples; see `families.stages`."""
+        """What the network says of features (batch, frames, bins); see `families.export.stages`."""
         return self.output(*self.encoder(features, self.front_end.num_frames(num_samples)))
 
     def forward(self, waveform: Tensor, num_samples: Tensor) -> tuple[Tensor, ...]:

@@ -1,7 +1,7 @@
 """Trying ONNX graphs of strangers: signals and features to feed, and how far results are apart.
 
 Their graphs take features, ours take waveforms. Features for theirs are computed here in float64 numpy, apart from the
-nodes that `onnx_front_end` writes.
+nodes that `front_end.py` writes.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What a WeNet graph in another precision makes of real audio, against the float32 network; see `families.drift`."""
+"""What a WeNet graph in another precision makes of audio, against float32; see `families.export.drift`."""
 
 from collections.abc import Sequence
 

@@ -62,7 +62,7 @@ class OfflineGraph(UtteranceGraph):
         return [round(seconds * self.sample_rate) for seconds in self.trial_seconds]
 
     def acoustic(self, features: Tensor, num_samples: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What is said of features (batch, frames, bins) of waveforms of so many samples; see `families.stages`."""
+        """What the network says of features (batch, frames, bins); see `families.export.stages`."""
         encoded, num_frames = self.encoder(features, self.front_end.num_frames(num_samples))
         return self.ctc(encoded), num_frames, as_dtype(encoded, torch.float32)
 

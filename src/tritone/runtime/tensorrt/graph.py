@@ -2,8 +2,8 @@
 
 An engine is for one version of TensorRT and one kind of GPU, and takes sizes within its profiles alone: what it was
 built with is checked before anything is read, and calls with more rows than fit are run in parts. Tensors lie in
-torch's memory and arrays travel as in `torch_cuda`; each profile has an execution context of its own, made when the
-first call needs it.
+torch's memory and arrays travel as in `runtime/torch/cuda.py`; each profile has an execution context of its own, made
+when the first call needs it.
 """
 
 import sys

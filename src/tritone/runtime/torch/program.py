@@ -2,7 +2,7 @@
 
     model.json, tensors  ->  Program: inputs, outputs, a torch.fx graph over constants
 
-Only operators on the lists of `torch_operators` are taken, and nothing in a description is evaluated as Python. What
+Only operators on the lists of `operators.py` are taken, and nothing in a description is evaluated as Python. What
 does not depend on the inputs is computed here, once; so weights that are stored narrow are widened when the graph is
 opened and not at every call.
 
