@@ -113,5 +113,5 @@ def test_options_of_requests() -> None:
 
 @pytest.mark.skipif(importlib.util.find_spec("nemo_text_processing") is not None, reason="it is installed")
 def test_a_missing_package_is_an_error_that_names_the_extra() -> None:
-    with pytest.raises(MissingDependencyError, match=r"tritone\[texts\]"):
+    with pytest.raises(MissingDependencyError, match=r"\[texts\]"):
         tidy(spoken("five"), TextOptions(numbers=True, number_rules="nemo"))
