@@ -59,7 +59,7 @@ async def _look() -> None:
     for name in ("cycle", "flow", "transport", "loop", "url", "headers", "server_state"):
         assert hasattr(http, name) or name == "url", name  # that is set by the first request
     assert {"connections", "tasks", "default_headers"} <= set(vars(ServerState()))
-    used = {"response_started", "response_complete", "more_body", "disconnected", "message_event"}
+    used = {"response_started", "response_complete", "more_body", "disconnected", "message_event", "body"}
     assert used <= set(RequestResponseCycle.__init__.__code__.co_names)
     socket = ClientProtocol(config, ServerState(), {})
     for name in ("read_paused", "ping_sent_at", "pong_timer", "handshake_complete", "schedule_ping"):

@@ -109,6 +109,7 @@ class _Connection(asyncio.Protocol):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.closed = False
         self.idle_since = 0.0
+        self._broken: Exception | None = None  # by what came before a request was sent
         self._loop = loop
         self._transport: Any = None
         self._waiter: asyncio.Future[HttpAnswer] | None = None
@@ -124,6 +125,9 @@ class _Connection(asyncio.Protocol):
 
     async def exchange(self, parts: Sequence[bytes], ends: float | None) -> HttpAnswer:
         """Send a request and return the answer; `ends`: by the loop's time, when to give up."""
+        if self._broken is not None:
+            self.closed = True
+            raise self._broken
         self._waiter = self._loop.create_future()
         # `wait_for` would take a task more.
         timer = None if ends is None else self._loop.call_at(ends, self._fail, TimeoutError())
@@ -182,5 +186,7 @@ class _Connection(asyncio.Protocol):
             self._waiter.set_result(HttpAnswer(status, self._headers, body))
 
     def _fail(self, error: Exception) -> None:
-        if self._waiter is not None and not self._waiter.done():
+        if self._waiter is None:
+            self._broken = self._broken or error
+        elif not self._waiter.done():
             self._waiter.set_exception(error)

@@ -28,6 +28,7 @@ from tritone.net.connections import Connections, as_peer
 HEAD_S = 10.0  # from a connection's begin, or the first byte after an answer, to the end of a request's head
 MAX_HEAD_BYTES = 16 << 10  # as Node.js has it
 MAX_HEADERS = 100  # as Apache has it
+READ_BYTES = 256 << 10  # of a body that nobody has taken yet; uvicorn stops at 64 KB, after which recordings wait
 LINGER_S = 1.0  # how long a connection is read after it was refused, so that its client reads the refusal
 DATE_S = 1.0
 LOOK_S = 0.02
@@ -188,7 +189,12 @@ class Connection(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._unread = 0
-        super().on_body(body)
+        if self.cycle.response_complete or (self.parser.should_upgrade() and self._should_upgrade()):
+            return
+        self.cycle.body += body
+        if len(self.cycle.body) > READ_BYTES:
+            self.flow.pause_reading()
+        self.cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade() and not self._should_upgrade():
