@@ -196,7 +196,8 @@ def forget(transport: SharedMemoryTransport) -> None:
     deadline = time.monotonic() + 10
     while True:
         try:
-            return transport.unregister(transport._region.name, "system", 10)
+            transport.unregister(transport._region.name, "system", 10)
+            return
         except OperatorError as error:
             if "in use" not in str(error) or time.monotonic() > deadline:
                 raise
