@@ -59,7 +59,7 @@ test-gpu: $(VENV)/.full
 	$(PYTEST) -m gpu
 
 test-images: $(VENV)/.full
-	TRITONE_TEST_IMAGES=1 $(PYTEST) tests/images
+	TRITONE_TEST_IMAGES=1 $(PYTEST) tests/deploy/test_built_images.py
 
 lint: $(VENV)/.full
 	$(BIN)/ruff check .

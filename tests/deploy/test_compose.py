@@ -12,7 +12,7 @@ import pytest
 import typer
 import yaml
 
-from images.test_files import TARGETS
+from deploy.test_image_files import TARGETS
 from tritone.cli.main import app
 
 ROOT = Path(__file__).parents[2]
