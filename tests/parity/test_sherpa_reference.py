@@ -124,7 +124,7 @@ def test_results_are_those_of_sherpa_onnx(written: Written, method: str, clips: 
     if not written.streaming:
         reference = sherpa_onnx.OfflineRecognizer.from_transducer(**files(written.folder), decoding_method=method)
         # All in one batch here, each alone there.
-        found = [ours(each) for each in written.recognizer.transcribe(clips, options=METHODS[method])]
+        found = [ours(each) for each in written.recognizer.transcribe(clips, search=METHODS[method])]
         assert found == [whole(reference, clip) for clip in clips]
     else:
         reference = sherpa_onnx.OnlineRecognizer.from_transducer(**files(written.folder), decoding_method=method)

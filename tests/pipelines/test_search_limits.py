@@ -156,4 +156,4 @@ def test_hotwords_with_weights_that_are_no_numbers_are_refused() -> None:
 def test_options_are_refused_before_files_are_read(bundle: Bundle) -> None:
     recognizer = Recognizer(bundle, placement=Placement(threads=1))
     with pytest.raises(InputError, match="cannot occur"):
-        recognizer.transcribe(["there is no such file.wav"], options=BAD_HOTWORD)
+        recognizer.transcribe(["there is no such file.wav"], search=BAD_HOTWORD)

@@ -118,8 +118,7 @@ class Recognizer:
         self,
         inputs: AudioInput,
         sample_rate: int | None = None,
-        options: Options = None,
-        **more: "Unpack[TranscribeOptions]",
+        **options: "Unpack[TranscribeOptions]",
     ) -> TranscriptResult: ...
 
     @overload
@@ -127,15 +126,13 @@ class Recognizer:
         self,
         inputs: Iterable[AudioInput],
         sample_rate: int | None = None,
-        options: Options = None,
-        **more: "Unpack[TranscribeOptions]",
+        **options: "Unpack[TranscribeOptions]",
     ) -> list[TranscriptResult]: ...
 
     def transcribe(
         self,
         inputs: Any,
         sample_rate: int | None = None,
-        options: Options = None,
         *,
         search: Options = None,
         details: bool = True,
@@ -150,7 +147,6 @@ class Recognizer:
             inputs: paths, and arrays (samples,) or (samples, channels) of a floating type in [-1, 1]; both kinds may be
                 mixed. Or a single one.
             sample_rate: of the arrays, in Hz; None means the model's. Other rates are resampled; files know their own.
-            options: another name of `search`.
             search: how to search: `{"search": "prefix-beam", "nbest": 5}`, or `SearchOptions`; what it does not name,
                 and None, is what the recognizer was loaded with.
             details: whether to return tokens, words, times and confidences; they cost nothing here.
@@ -166,8 +162,7 @@ class Recognizer:
         """
 
         def run(each: Iterable[AudioInput]) -> Iterator[TranscriptResult]:
-            asked = options if search is None else search
-            return self._run(each, sample_rate, asked, details, concurrency, None)
+            return self._run(each, sample_rate, search, details, concurrency, None)
 
         return all_or_one(inputs, run)
 
