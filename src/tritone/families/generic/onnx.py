@@ -209,7 +209,7 @@ def export_onnx(
         if output is None:
             return proposal
         bundle = _write(source, Path(model), proposal, Path(output), serving or Serving(), graph, opset=opset)
-    return GraphReport(bundle, proposal, bundle_bytes(bundle))
+    return GraphReport(bundle, bundle_bytes(bundle))
 
 
 def _write(

@@ -91,7 +91,7 @@ def export_tensorrt(
                 provenance=provenance("tensorrt", {plan.name: plan}, {}, ()),
             )
         )
-    return GraphReport(bundle, proposal, bundle_bytes(bundle))
+    return GraphReport(bundle, bundle_bytes(bundle))
 
 
 def _facts(plan: Path, name: str, described: Sequence[Any]) -> TensorFacts:

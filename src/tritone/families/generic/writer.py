@@ -15,10 +15,9 @@ from tritone.runtime import open_graph
 
 @dataclass(frozen=True)
 class GraphReport:
-    """What was written, of which proposal."""
+    """What was written."""
 
     bundle: Bundle
-    proposal: Proposal
     bytes: int
 
 
@@ -63,7 +62,7 @@ def write_graph(
         except BundleError as error:
             raise ExportError(str(error).replace(" Export the bundle again.", "")) from error
         bundle = writer.commit(manifest)
-    return GraphReport(bundle, proposal, bundle_bytes(bundle))
+    return GraphReport(bundle, bundle_bytes(bundle))
 
 
 def new_names(names: list[str], changes: dict[str, str], known: list[str]) -> list[str]:

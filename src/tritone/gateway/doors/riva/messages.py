@@ -261,7 +261,6 @@ def _class(name: str) -> Any:
 RecognizeRequest = _class("nvidia.riva.asr.RecognizeRequest")
 RecognizeResponse = _class("nvidia.riva.asr.RecognizeResponse")
 RecognitionConfig = _class("nvidia.riva.asr.RecognitionConfig")
-SpeechRecognitionAlternative = _class("nvidia.riva.asr.SpeechRecognitionAlternative")
 StreamingRecognizeRequest = _class("nvidia.riva.asr.StreamingRecognizeRequest")
 StreamingRecognizeResponse = _class("nvidia.riva.asr.StreamingRecognizeResponse")
 ConfigRequest = _class("nvidia.riva.asr.RivaSpeechRecognitionConfigRequest")
