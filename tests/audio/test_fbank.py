@@ -80,20 +80,6 @@ def test_silence_and_quiet_noise_equal_the_golden_ones() -> None:
             assert_close(numpy_fbank(golden["noise__wave_int16"], window), golden[f"noise__{window}"])
 
 
-@needs_golden
-def test_frame_counts_equal_the_golden_ones() -> None:
-    with np.load(GOLDEN / "fbank.npz") as golden:
-        samples, frames = golden["frame_count__num_samples"], golden["frame_count__num_frames"]
-    np.testing.assert_array_equal(fbank.num_frames(samples, 400, 160), frames)
-    assert [fbank.num_frames(int(count), 400, 160) for count in samples] == frames.tolist()
-
-
-def test_frames_are_whole_windows() -> None:
-    assert [fbank.num_frames(count, 400, 160) for count in (0, 399, 400, 559, 560)] == [0, 0, 1, 1, 2]
-    with pytest.raises(ValueError, match="frame_shift must be at least 1"):
-        fbank.num_frames(100, 400, 0)
-
-
 def test_the_first_sample_of_a_frame_precedes_itself_in_preemphasis() -> None:
     shaped = np.array([10.0, 20.0, 40.0]) @ fbank.preemphasis_matrix(3, 0.5)
     np.testing.assert_allclose(shaped, [10 - 5, 20 - 5, 40 - 10])
@@ -112,8 +98,3 @@ def test_impossible_features_are_refused() -> None:
         fbank.mel_banks(200, 16000, 512, 20, 0)
     with pytest.raises(ValueError, match="unknown window 'kaiser'; known are povey"):
         fbank.window("kaiser", 400)
-
-
-def test_centred_frames_are_as_many_as_shifts_fit_when_rounded() -> None:
-    assert [fbank.num_frames(count, 400, 160, snip_edges=False) for count in (0, 79, 80, 239, 240)] == [0, 0, 1, 1, 2]
-    np.testing.assert_array_equal(fbank.num_frames(np.array([79, 16000]), 400, 160, snip_edges=False), [0, 100])

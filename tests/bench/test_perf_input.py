@@ -78,7 +78,7 @@ def test_the_online_file_has_a_list_of_chunks_for_every_stream(tmp_path: Path) -
 
 def test_equal_chunks_may_be_batched(tmp_path: Path) -> None:
     offline, online = write_inputs([noise(16000), noise(16000, 1)], tmp_path, sample_rate=RATE)
-    assert (offline.uniform, online.uniform, online.streaming, offline.utterance_s) == (True, True, True, 1.0)
+    assert (offline.uniform, online.uniform, online.streaming, offline.audio_s) == (True, True, True, 2.0)
 
 
 @given(

@@ -20,32 +20,6 @@ POVEY_POWER = 0.85
 BLACKMAN = 0.42  # Kaldi's default coefficient
 
 
-def num_frames(num_samples: Any, frame_length: int, frame_shift: int, snip_edges: bool = True) -> Any:
-    """Count the frames that Kaldi makes of a waveform.
-
-    Args:
-        num_samples: an int or an integer array, samples.
-        frame_length, frame_shift: window and hop, in samples.
-        snip_edges: True keeps only whole windows; False centres them and mirrors the ends.
-
-    Returns:
-        The same type as `num_samples`; with `snip_edges` 0 where it is below `frame_length`.
-
-    Raises:
-        ValueError: a size is not positive.
-    """
-    if frame_length < 1 or frame_shift < 1:
-        raise ValueError(
-            f"frame_length and frame_shift must be at least 1 sample, got {frame_length} and {frame_shift}"
-        )
-    samples = np.asarray(num_samples)
-    if snip_edges:
-        frames = np.maximum((samples - frame_length) // frame_shift + 1, 0)
-    else:
-        frames = (samples + frame_shift // 2) // frame_shift
-    return int(frames) if np.ndim(num_samples) == 0 else frames
-
-
 def fft_size(frame_length: int) -> int:
     """The power of two that a frame is zero-padded to."""
     return 1 << (frame_length - 1).bit_length()

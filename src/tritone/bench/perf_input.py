@@ -41,11 +41,6 @@ class PerfInput:
     audio_s: float  # of all utterances
     uniform: bool  # whether all requests have one shape, which perf_analyzer needs to put several in a batch
 
-    @property
-    def utterance_s(self) -> float:
-        """Mean audio of an utterance, in seconds."""
-        return self.audio_s / self.utterances
-
 
 def write_inputs(
     waveforms: Iterable[Waveform],

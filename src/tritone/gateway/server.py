@@ -39,7 +39,6 @@ LINGER_S = 1.0  # for connections that are still open when all streams have ende
 LOOK_S = 0.05
 IDLE_S = 5.0  # of a connection between two requests
 BACKLOG = 2048
-START_S = 60.0
 # Python's full collections look at every object there is, and all streams wait meanwhile: with 300 of them chunks' p99
 # was 120 to 185 ms with the thresholds of Python and 25 ms with these (docs/gateway.md).
 COLLECTED_AFTER = (50_000, 50, 1000)

@@ -8,7 +8,6 @@ are in a folder beside what they make, which is removed afterwards: the usual on
 
 import fcntl
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -29,7 +28,6 @@ from tritone.runtime.torch.compiled import CompiledCall, CompiledStore, Shapes, 
 from tritone.runtime.torch.compiler import compile_call
 from tritone.runtime.torch.program import read_program
 
-LOGGER = logging.getLogger(__name__)
 CPUS_OF_ONE = 4  # a compiler keeps about as many busy
 MOST = 6  # at once: each has the weights on the device
 TOLD = 2000  # characters of what a process that failed wrote last

@@ -5,7 +5,6 @@ The file is read by `program`, which trusts nothing in it, or a script by torch 
 stream of its own; arrays pass through pinned memory, and calls of the same shapes are replayed (see `cuda`).
 """
 
-import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,7 +28,6 @@ from tritone.runtime.torch.held import Held
 from tritone.runtime.torch.program import read_program
 from tritone.runtime.torch.slots import DeviceSlots
 
-LOGGER = logging.getLogger(__name__)
 # Larger calls keep a GPU busy for longer than it takes to launch their operators one by one.
 # As in `onnx.py`. torch leaves more of a network to one thread, so with smaller ones calls at once still gain.
 ALONE_BYTES = 512 * 2**20

@@ -11,7 +11,6 @@ from torch import Tensor
 
 BLOCK = 32  # tokens whose largest log-probability is looked at first
 UNUSED = 2**31 - 1
-_LOWEST = -(2**31)
 
 
 def greedy_block(best_tokens: Tensor, best_log_probs: Tensor, num_frames: Tensor, blank_id: int) -> Tensor:
