@@ -18,13 +18,12 @@ import sys
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from tritone.errors import TritoneError
 from tritone.families.convert.calls import InputFiles, cast
@@ -48,8 +47,6 @@ COLUMNS = (
     Column("largest", "largest change", digits=4),
     Column("agreement", "top-1 equal", digits=1, scale=100, unit="%"),
 )
-
-Calls = Sequence[Mapping[str, npt.NDArray[Any]]]
 
 
 @dataclass(frozen=True, kw_only=True)

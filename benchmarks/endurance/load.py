@@ -6,8 +6,7 @@
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -146,14 +145,3 @@ class Load:
 def tally(outcomes: Iterable[Outcome]) -> dict[str, int]:
     """How many outcomes had each verdict, the most frequent first."""
     return dict(Counter(outcome.verdict for outcome in outcomes).most_common())
-
-
-def in_threads(works: Sequence[Callable[[], None]], timeout_s: float) -> None:
-    """Run some calls at once, and wait for all of them, at most `timeout_s`."""
-    threads = [threading.Thread(target=work, daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    deadline = time.monotonic() + timeout_s
-    for thread in threads:
-        with suppress(RuntimeError):
-            thread.join(max(0.0, deadline - time.monotonic()))

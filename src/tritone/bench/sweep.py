@@ -52,7 +52,7 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True)
 class Grid:
-    """All that a sweep may try: `base` with each combination of the values of the axes.
+    """All that a sweep tries: `base` with each combination of the values of the axes.
 
     An axis is a field of `BuildOptions`, or "batching".
     """
@@ -141,7 +141,7 @@ class SweepObserver(Protocol):
     """Is called while a sweep runs."""
 
     def trying(self, setting: Setting, index: int, total: int) -> None:
-        """A setting is about to be built and measured; `index` counts from 1, `total` is what the sweep may reach."""
+        """A setting is about to be built and measured; `index` counts from 1 to `total`."""
 
     def tried(self, trial: Trial) -> None:
         """A setting was measured, or failed."""
@@ -219,7 +219,7 @@ def run_sweep(
     """Try settings.
 
     Args:
-        grid: what may be tried.
+        grid: what is tried.
         measure: builds, serves and measures one setting; a `TritoneError` of it is the trial's result.
         limit: what a measurement must keep to compete.
         observer: is called meanwhile.
@@ -228,34 +228,26 @@ def run_sweep(
     Returns:
         What was found. It is not complete after a `KeyboardInterrupt`, which drops the setting that was on trial.
     """
-    tried = {trial.setting: trial for trial in known if not trial.error}
-    made: list[Trial] = []
-    total = len(grid.settings())
-
-    def trial_of(setting: Setting) -> Trial:
-        if setting in tried:
-            trial = tried[setting]
-            if not any(trial is each for each in made):
-                made.append(trial)
-            return trial
-        observer.trying(setting, len(made) + 1, total)
-        try:
-            labels = setting.labels(grid.axes)
-            found = [replace(each, labels={**each.labels, **labels}) for each in measure(setting)]
-            trial = judge(setting, found, limit)
-        except TritoneError as error:
-            trial = Trial(setting=setting, error=str(error))
-        tried[setting] = trial
-        made.append(trial)
-        observer.tried(trial)
-        return trial
-
+    done = {trial.setting: trial for trial in known if not trial.error}
+    settings = grid.settings()
+    trials: list[Trial] = []
     try:
-        for setting in grid.settings():
-            trial_of(setting)
+        for index, setting in enumerate(settings, 1):
+            if setting in done:
+                trials.append(done[setting])
+                continue
+            observer.trying(setting, index, len(settings))
+            try:
+                labels = setting.labels(grid.axes)
+                found = [replace(each, labels={**each.labels, **labels}) for each in measure(setting)]
+                trial = judge(setting, found, limit)
+            except TritoneError as error:
+                trial = Trial(setting=setting, error=str(error))
+            trials.append(trial)
+            observer.tried(trial)
     except KeyboardInterrupt:
-        return Sweep(grid=grid, trials=made, complete=False)
-    return Sweep(grid=grid, trials=made)
+        return Sweep(grid=grid, trials=trials, complete=False)
+    return Sweep(grid=grid, trials=trials)
 
 
 def known_trials(report: Report | None, question: str, grid: Grid, limit: Limit | None) -> list[Trial]:
@@ -302,6 +294,6 @@ def sweep_report(sweep: Sweep, stamp: Stamp, title: str, question: str, command:
         elif trial.best is None:
             notes.append(f"{trial.setting.words(names)}: nothing kept the limit")
     if not sweep.complete:
-        notes.append(f"interrupted after {len(sweep.trials)} of up to {len(sweep.grid.settings())} settings")
+        notes.append(f"interrupted after {len(sweep.trials)} of {len(sweep.grid.settings())} settings")
     measurements = [each for trial in sweep.trials for each in trial.measurements]
     return Report(stamp=stamp, measurements=measurements, title=title, complete=sweep.complete, notes=notes)

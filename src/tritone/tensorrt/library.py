@@ -7,20 +7,12 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
 from tritone.bundle.manifest import Engine
 from tritone.errors import MissingDependencyError, OperatorError
 from tritone.runtime.tensorrt.library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
 from tritone.tensorrt.build import EngineBuilder
-from tritone.tensorrt.profile import Range
 from tritone.tensorrt.trtexec import TrtexecBuilder, find_trtexec
-
-
-class Builder(Protocol):
-    """Builds an engine of a graph for each call; see `EngineBuilder.build`."""
-
-    def build(self, graph: Path, ranges: "list[dict[str, Range]]") -> bytes: ...
 
 
 @dataclass(frozen=True)
