@@ -1,25 +1,39 @@
 """Replicas for a load: Erlang's formula, and the table of a report."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from load_reports import failed, measured, report, streams
-from tritone.bench.sizing import LOADS, REFUSED, SPARE, UTILISATION, erlang_b, replicas_for_streams, sizing_of
+from tritone.bench.sizing import LOADS, SPARE, UTILISATION, replicas_for_streams, sizing_of, slots_for
 
 
-def test_erlangs_formula_is_that_of_the_textbook() -> None:
-    assert erlang_b(2.0, 2) == pytest.approx(0.4)  # (2^2 / 2!) / (1 + 2 + 2^2 / 2!)
-    assert erlang_b(1.0, 1) == 0.5
-    assert erlang_b(0.0, 3) == 0.0
-    assert erlang_b(5.0, 0) == 1.0
-    with pytest.raises(ValueError, match="0 or more"):
-        erlang_b(-1.0, 2)
+@pytest.mark.parametrize(
+    ("streams", "slots", "blocked"),
+    [(2.0, 2, 0.4), (1.0, 1, 0.5), (5.0, 0, 1.0)],  # (2^2 / 2!) / (1 + 2 + 2^2 / 2!) and 1 / (1 + 1)
+)
+def test_slots_are_those_of_erlangs_formula(streams: float, slots: int, blocked: float) -> None:
+    assert slots_for(streams, blocked * 1.001) == slots
+    assert slots_for(streams, blocked * 0.999) == slots + 1
 
 
-@pytest.mark.parametrize(("load", "slots"), [(10, 4), (100, 25), (1000, 100), (1000, 1), (3, 1000)])
-def test_the_fewest_replicas_that_refuse_few_enough_are_found(load: int, slots: int) -> None:
-    count = replicas_for_streams(load, slots)
-    assert erlang_b(load, count * slots) <= REFUSED
-    assert count == 1 or erlang_b(load, (count - 1) * slots) > REFUSED
+@pytest.mark.parametrize(("streams", "slots"), [(4.46, 10), (12.0, 20), (84.1, 100)])
+def test_slots_are_those_of_printed_tables_at_one_percent(streams: float, slots: int) -> None:
+    assert slots_for(streams - 0.1, 0.01) == slots  # a table rounds the streams that so many slots carry
+    assert slots_for(streams + 0.1, 0.01) == slots + 1
+
+
+@pytest.mark.parametrize("refused", [0.0, -1.0, float("nan")])
+def test_no_number_of_slots_refuses_nobody(refused: float) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        slots_for(2.0, refused)
+
+
+@given(streams=st.floats(0, 3000), slots=st.integers(1, 500))
+def test_replicas_have_just_enough_slots(streams: float, slots: int) -> None:
+    count = replicas_for_streams(streams, slots)
+    assert count * slots >= slots_for(streams)
+    assert count == 1 or (count - 1) * slots < slots_for(streams)
 
 
 def test_requests_take_a_share_of_the_highest_throughput() -> None:

@@ -28,29 +28,27 @@ def sizing_of(report: Report) -> Table:
     return Table(f"Replicas for a load, {SPARE} to spare", columns, rows)
 
 
-def erlang_b(erlangs: float, slots: int) -> float:
-    """The share of arrivals that find all slots taken, if they come independently and nobody waits.
+def slots_for(streams: float, refused: float = REFUSED) -> int:
+    """The fewest slots of which streams that arrive independently, and do not wait, find none with this probability.
 
     Args:
-        erlangs: arrivals per second times their mean duration in seconds, which is how many there are on average.
-        slots: how many fit at once.
+        streams: how many there are on average: arrivals a second times their mean duration in seconds.
+        refused: the share that may find all slots taken, above 0.
 
-    Source: A. K. Erlang, 1917; the recursion over slots is exact and cannot overflow.
+    Source: A. K. Erlang's formula B, 1917; the recursion over slots is exact and cannot overflow.
     """
-    if erlangs < 0 or slots < 0:
-        raise ValueError(f"erlangs and slots must be 0 or more, got {erlangs} and {slots}")
-    blocked = 1.0
-    for count in range(1, slots + 1):
-        blocked = erlangs * blocked / (count + erlangs * blocked)
-    return blocked
+    if streams < 0 or not refused > 0:
+        raise ValueError(f"streams must be 0 or more and refused above 0, got {streams} and {refused}")
+    slots, blocked = 0, 1.0
+    while blocked > refused:
+        slots += 1
+        blocked = streams * blocked / (slots + streams * blocked)
+    return slots
 
 
 def replicas_for_streams(streams: float, slots: int) -> int:
     """The fewest replicas of so many slots that refuse at most `REFUSED` of streams that are `streams` on average."""
-    count = max(1, math.ceil(streams / slots * (1 - REFUSED)))  # with fewer than that most would be refused
-    while erlang_b(streams, count * slots) > REFUSED:
-        count += 1
-    return count
+    return max(1, math.ceil(slots_for(streams) / slots))
 
 
 def _of_streams(clean: Sequence[Measurement]) -> list[Mapping[str, Cell]]:
