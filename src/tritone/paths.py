@@ -1,11 +1,12 @@
 """Paths of files and folders on this machine. Bundles and repositories elsewhere (s3://...) are those of `storage/`."""
 
 import errno
+import fcntl
 import os
 import re
 import stat
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, BinaryIO
 
 from tritone.errors import InputError, OperatorError, TritoneError
 
@@ -81,6 +82,19 @@ def plain_text(content: bytes) -> str:
         UnicodeDecodeError: it is not UTF-8.
     """
     return content.decode("utf-8-sig").replace("\r\n", "\n")
+
+
+def lock_alone(file: "int | IO[Any]") -> bool:
+    """Lock an open file for this process until it is closed; False if another process has it.
+
+    Raises:
+        OSError: its file system has no locks, as of some network folders.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def explained(error: OSError, doing: str) -> OperatorError:

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from tritone.bundle import Bundle
 from tritone.errors import BundleError, OperatorError, TritoneError
-from tritone.paths import CACHE, cache_folder, explained
+from tritone.paths import CACHE, cache_folder, explained, lock_alone
 from tritone.storage.cache import limit_bytes, locked
 
 ABOUT, BUNDLE, PARTIAL = "about.json", "bundle", ".partial"
@@ -175,12 +175,7 @@ def _unused(path: Path) -> Iterator[bool]:
         yield not path.exists()
         return
     with handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-        else:
-            yield True
+        yield lock_alone(handle)
 
 
 def _tidy(current: Entry) -> None:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import torch
 
+from tritone.paths import lock_alone
 from tritone.runtime.torch.driver import after
 
 LOGGER = logging.getLogger(__name__)
@@ -81,7 +82,7 @@ class Turns:
         until = time.monotonic() + PATIENCE_S
         file = _opened(place)
         try:
-            while not _locks(file):
+            while not lock_alone(file):
                 if time.monotonic() > until:
                     LOGGER.warning(
                         "a call on GPU %s has not ended for %g s; others go on without it", self._name, PATIENCE_S
@@ -118,14 +119,6 @@ class Permit:
 
 def _opened(place: str) -> int:
     return os.open(place, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-
-
-def _locks(file: int) -> bool:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 @cache

@@ -10,7 +10,6 @@ all that numba's own index asks for. Importing this does not load numba, so that
 need not carry a compiler to know of it.
 """
 
-import fcntl
 import hashlib
 import json
 import os
@@ -23,7 +22,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 
-from tritone.paths import cache_folder
+from tritone.paths import cache_folder, lock_alone
 
 SOURCES = Path(__file__).parents[1]
 FOLDER = "NUMBA_CACHE_DIR"  # numba's environment variable
@@ -69,12 +68,7 @@ class Kept:
         The system ends a turn with the process that had it.
         """
         with (self.folder / "tritone-search.lock").open("w", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-            else:
-                yield True
+            yield lock_alone(file)
 
     def has(self, name: str) -> bool:
         """Whether numba's cache has the code under this name, as it was when it was marked."""
