@@ -21,6 +21,7 @@ import numpy as np
 import psutil
 
 from tritone.report.stamp import Stamp
+from tritone.report.table import visible
 
 ROOT = Path(__file__).resolve().parent.parent
 CALM_PERCENT = 5.0
@@ -225,7 +226,7 @@ def _conditions(fields: Mapping[str, Any]) -> str:
 
 
 def _cell(value: Cell) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else visible(str(value))
 
 
 def busy_s() -> float:
