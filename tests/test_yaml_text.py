@@ -59,5 +59,5 @@ def _wespeaker(folder: Path) -> object:
 )
 def test_every_reader_says_so_of_what_is_nested_too_deeply(read: Callable[[Path], object], tmp_path: Path) -> None:
     (tmp_path / "train.yaml").write_bytes(DEEP)
-    with pytest.raises((TritoneError, ValueError), match=r"train\.yaml.*(nested too deeply|recursion)"):
+    with pytest.raises((TritoneError, ValueError), match=r"train\.yaml is nested too deeply"):
         read(tmp_path)

@@ -11,14 +11,18 @@ from tritone.errors import InputError, TritoneError
 from tritone.paths import plain_text
 
 
-def read_yaml(data: bytes, origin: str, error: type[TritoneError] = InputError) -> Any:
+def read_yaml(
+    data: bytes, origin: str, error: type[TritoneError] = InputError, loader: type[yaml.SafeLoader] = yaml.SafeLoader
+) -> Any:
     """What a YAML file holds, whatever that is; `origin` names it in errors, as in "config x/train.yaml".
+
+    `loader`: one that takes less than YAML allows.
 
     Raises:
         TritoneError: it is not UTF-8, no YAML, or nested too deeply; of the class `error`.
     """
     try:
-        return yaml.safe_load(plain_text(data))
+        return yaml.load(plain_text(data), loader)
     except UnicodeDecodeError as wrong:
         raise error(f"{origin} is not UTF-8 text ({wrong.reason} at byte {wrong.start})") from wrong
     except RecursionError as wrong:

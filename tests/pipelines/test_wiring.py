@@ -124,13 +124,13 @@ def test_what_does_not_fit_is_told_before_anything_runs(
     [
         ("", "must have name, steps and outputs, got NoneType"),
         ("- 1", "got list"),
-        ("a: [", "is no YAML"),
-        ("\xff".encode("latin-1"), "is no YAML"),
+        ("a: [", "is not valid YAML"),
+        ("\xff".encode("latin-1"), "is not UTF-8 text"),
         ("a: &b [1]\nc: *b", r"line 2: aliases \(\*name\) are not allowed"),
         ("name: a\nname: b", "line 2: 'name' is there twice"),
-        ("a: !!python/object/apply:os.system ['true']", "is no YAML: .*could not determine a constructor"),
+        ("a: !!python/object/apply:os.system ['true']", "is not valid YAML: .*could not determine a constructor"),
         ("#" * 2**19, "more than 262144 bytes"),
-        ("[" * 1200, "is no YAML"),
+        ("[" * 1200, "is nested too deeply"),
     ],
 )
 def test_files_that_are_no_ensembles_are_errors(tmp_path: Path, text: str | bytes, told: str) -> None:

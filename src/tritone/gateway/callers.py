@@ -21,13 +21,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
-
-from tritone.errors import OperatorError
+from tritone.errors import InputError, OperatorError
 from tritone.gateway.accounts import NO_LIMITS, Account, CallerLimits
 from tritone.gateway.refusal import LOG, GatewayRefusal
 from tritone.installing import pip_install
-from tritone.paths import plain_text
+from tritone.yaml_text import read_yaml
 
 if TYPE_CHECKING:
     from tritone.gateway.openid import Tokens
@@ -158,7 +156,7 @@ class _Rules:
     @classmethod
     def read(cls, file: Path) -> "_Rules":
         try:
-            found = yaml.safe_load(plain_text(file.read_bytes()))
+            found = read_yaml(file.read_bytes(), f"the file of keys {file}")
             if file.stat().st_mode & stat.S_IWOTH:
                 LOG.warning("everybody on this machine may write %s, and let themselves in: chmod o-w %s", file, file)
         except OSError as error:
@@ -167,8 +165,8 @@ class _Rules:
                 f"the file of keys {file} cannot be read: {reason}. `tritone gateway --new-key NAME` makes a "
                 "key and its entry."
             ) from error
-        except (UnicodeDecodeError, yaml.YAMLError, RecursionError) as error:  # of what is nested too deeply
-            raise ValueError(f"the file of keys {file} cannot be read: {error}") from error
+        except InputError as error:
+            raise ValueError(str(error)) from error
         try:
             return cls._made(_mapping(found, {"keys", "openid", "anybody"}, "the file"), file.parent)
         except ValueError as error:

@@ -23,20 +23,24 @@ TRAINING = ("*.pe", "*.concat_linear*", "criterion_att.*", "ctc.ctc_loss.*")
 VARIANCE_FLOOR = 1e-20  # upstream's floor under the variance of a feature bin
 
 
-def _read_text(path: Path, what: str) -> str:
+def _read_bytes(path: Path, what: str) -> bytes:
     if not path.is_file():
         raise ExportError(f"{what} not found: {path}")
     if path.stat().st_size > MAX_TEXT_BYTES:
         raise ExportError(f"{what} {path} has {path.stat().st_size} bytes; more than {MAX_TEXT_BYTES} cannot be right")
+    return path.read_bytes()
+
+
+def _read_text(path: Path, what: str) -> str:
     try:
-        return plain_text(path.read_bytes())
+        return plain_text(_read_bytes(path, what))
     except UnicodeDecodeError as error:
         raise ExportError(f"{what} {path} is not UTF-8 text ({error.reason} at byte {error.start})") from error
 
 
 def read_config(path: Path) -> ModelConfig:
     """Read `train.yaml`. Raises ExportError for unreadable YAML and unsupported settings."""
-    content = read_yaml(_read_text(path, "config").encode(), f"config {path}", ExportError)
+    content = read_yaml(_read_bytes(path, "config"), f"config {path}", ExportError)
     if not isinstance(content, dict):
         raise ExportError(f"config {path} should hold settings (key: value), it holds one {type(content).__name__}")
     return parse_config(content)

@@ -24,6 +24,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from tritone.errors import InputError
 from tritone.paths import local, open_file
+from tritone.yaml_text import read_yaml
 
 MAX_BYTES = 2**18
 MAX_STEPS = 100
@@ -98,10 +99,7 @@ def read_spec(path: str | Path) -> EnsembleSpec:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     if len(content) > MAX_BYTES:
         raise InputError(f"{path} has more than {MAX_BYTES} bytes; give a YAML file of steps")
-    try:
-        found = yaml.load(content.decode(), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise InputError(f"{path} is no YAML: {' '.join(str(error).split())[:300]}") from error
+    found = read_yaml(content, str(path), loader=_Loader)
     if not isinstance(found, dict):
         raise InputError(f"{path} must have name, steps and outputs, got {type(found).__name__}; see docs/ensemble.md")
     try:
