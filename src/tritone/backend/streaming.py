@@ -191,7 +191,7 @@ class TritonPythonModel:
         except InputError as error:
             raise InputError(f"stream {chunk.stream}: {str(error).rstrip('.')}. The stream was not opened.") from error
         except ServerBusyError as error:  # its search is being compiled
-            raise ServerBusyError(f"stream {chunk.stream}: {error}. The stream was not opened.") from error
+            raise error.saying(f"stream {chunk.stream}: {error}. The stream was not opened.") from error
         if self._draining is not None and self._draining.exists():
             raise ServerBusyError(
                 f"stream {chunk.stream}: this server is ending. Start the stream again at another one."
