@@ -23,7 +23,7 @@ def test_an_interrupt_while_a_request_is_sent_leaves_nothing_that_is_never_await
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         with monkeypatch.context() as patched:
-            patched.setattr("asyncio.run_coroutine_threadsafe", be_interrupted)
+            patched.setattr(transport._thread.loop, "call_soon_threadsafe", be_interrupted)
             with pytest.raises(KeyboardInterrupt):
                 transport.infer(call)
         gc.collect()

@@ -57,9 +57,9 @@ def echo() -> Echo:
 def port(echo: Echo) -> Iterator[int]:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
-        thread.submit(server.start(sock=listening)).result(20)
+        thread.submit(lambda: server.start(sock=listening)).result(20)
         yield listening.getsockname()[1]
-        thread.close(server.stop(0.1))
+        thread.close(lambda: server.stop(0.1))
 
 
 @contextmanager
@@ -201,11 +201,11 @@ def test_a_half_made_handshake_ends(echo: Echo, monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setattr("tritone.net.http_server.HEAD_S", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
-        thread.submit(server.start(sock=listening, tls=tls)).result(20)
+        thread.submit(lambda: server.start(sock=listening, tls=tls)).result(20)
         with connected(listening.getsockname()[1]) as one:
             one.sendall(b"\x16\x03\x01")
             assert is_closed(one)
-        thread.close(server.stop(0.1))
+        thread.close(lambda: server.stop(0.1))
 
 
 @pytest.fixture
@@ -220,12 +220,12 @@ def tls(tmp_path: Any) -> ssl.SSLContext:
 def test_a_server_that_stops_waits_for_answers_no_longer_than_it_is_told(echo: Echo) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         server, thread = HttpServer(echo, idle_s=60.0), LoopThread("http-server")
-        thread.submit(server.start(sock=listening)).result(20)
+        thread.submit(lambda: server.start(sock=listening)).result(20)
         with connected(listening.getsockname()[1]) as one, connected(listening.getsockname()[1]) as idle:
             idle.sendall(GET)
             assert answer(idle)[1] == b"0"
             one.sendall(b"GET /wait HTTP/1.1\r\nHost: x\r\n\r\n")
-            thread.close(server.stop(0.2))
+            thread.close(lambda: server.stop(0.2))
             assert is_closed(one)
             assert is_closed(idle)
     assert echo.left == ["waiting"]

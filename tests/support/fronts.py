@@ -96,7 +96,7 @@ class Front:
             self._server.stop(0).wait()
             self._channel.close()
         else:
-            self._thread.close(self._stop_http())
+            self._thread.close(self._stop_http)
 
     # --- gRPC ---------------------------------------------------------------------------------------------------------
 
@@ -135,7 +135,7 @@ class Front:
 
     def _start_http(self) -> None:
         self._thread = LoopThread("front")
-        self._thread.submit(self._listen()).result(10)
+        self._thread.submit(self._listen).result(10)
 
     async def _listen(self) -> None:
         context = None

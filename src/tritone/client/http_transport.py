@@ -125,7 +125,7 @@ class HttpTransport:
         return [each["name"] for each in self._json("GET", f"{memory}sharedmemory/status", "shared memory", timeout_s)]
 
     def close(self) -> None:
-        self._thread.close(self._shut())
+        self._thread.close(self._shut)
 
     async def _shut(self) -> None:
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
@@ -138,7 +138,7 @@ class HttpTransport:
         with self._thread.lock:
             if self._thread.closed:
                 raise ServerUnreachableError(f"{self._endpoint}: {task}: this client has been closed")
-            return self._thread.submit(self._limit(work, task, timeout_s))
+            return self._thread.submit(lambda: self._limit(work, task, timeout_s))
 
     async def _limit(self, work: Callable[[], Coroutine[Any, Any, Reply]], task: str, timeout_s: float) -> Reply:
         # The coroutine is made here: the caller's would never be awaited if this is cancelled before it begins.

@@ -110,8 +110,9 @@ class RetryingTransport:
         if wait_s is not None:
             with self._waits.lock:
                 if not self._waits.closed:
-                    again = self._again(wait_s, call, pending, attempts + 1, deadline)
-                    pending.current = waiting = self._waits.submit(again)
+                    pending.current = waiting = self._waits.submit(
+                        lambda: self._again(wait_s, call, pending, attempts + 1, deadline)
+                    )
                     waiting.add_done_callback(lambda wait: pending.cancel() if wait.cancelled() else None)
                     return
         _settle(pending, error=told(error, attempts) if isinstance(error, TritoneError) else error)
@@ -170,7 +171,7 @@ class RetryingTransport:
         return self._ask(lambda left_s: self._transport.regions(memory, left_s), timeout_s)
 
     def close(self) -> None:
-        self._waits.close(_end_waits())
+        self._waits.close(_end_waits)
         self._transport.close()
 
 

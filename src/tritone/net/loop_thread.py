@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Coroutine
-from concurrent.futures import Future
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future, InvalidStateError
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -29,15 +30,35 @@ class LoopThread:
         """Whether the caller is in the loop's own thread."""
         return threading.current_thread() is self._thread
 
-    def submit(self, work: Coroutine[Any, Any, Result]) -> "Future[Result]":
-        """Run `work` in the loop."""
-        try:
-            return asyncio.run_coroutine_threadsafe(work, self.loop)
-        except BaseException:  # an interrupt: nothing will await it, which Python would report at the end
-            work.close()
-            raise
+    def submit(self, work: Callable[[], Coroutine[Any, Any, Result]]) -> "Future[Result]":
+        """Run the coroutine that `work` makes in the loop; cancelling what is returned cancels it.
 
-    def close(self, farewell: Coroutine[Any, Any, None]) -> None:
+        It is made there, too: an interrupt of this thread would leave one behind that nobody awaits, which Python
+        reports at its end.
+        """
+        found: Future[Result] = Future()
+
+        def begin() -> None:
+            if not found.cancelled():
+                task = self.loop.create_task(work())
+                task.add_done_callback(finish)
+                found.add_done_callback(
+                    lambda _: self.loop.call_soon_threadsafe(task.cancel) if not task.done() else None
+                )
+
+        def finish(task: "asyncio.Task[Result]") -> None:
+            with suppress(InvalidStateError):  # cancelled meanwhile
+                if task.cancelled():
+                    found.cancel()
+                elif (error := task.exception()) is not None:
+                    found.set_exception(error)
+                else:
+                    found.set_result(task.result())
+
+        self.loop.call_soon_threadsafe(begin)
+        return found
+
+    def close(self, farewell: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Run `farewell`, then end loop and thread; nothing happens the second time.
 
         Raises:
@@ -45,7 +66,6 @@ class LoopThread:
         """
         with self.lock:
             if self.closed:
-                farewell.close()
                 return
             self.closed = True
         self.submit(farewell).result(CLOSE_TIMEOUT_S)

@@ -72,7 +72,7 @@ class Proxy:
         self._thread = LoopThread("tritone-proxy")
         self._thread.loop.set_exception_handler(_quiet)
         try:
-            self._parts = self._run(_Parts.make(self.options), START_TIMEOUT_S)
+            self._parts = self._run(lambda: _Parts.make(self.options), START_TIMEOUT_S)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             self.stop()
             raise ServerSetupError(
@@ -91,7 +91,7 @@ class Proxy:
     def set_ready(self, ready: bool, reason: str = "") -> None:
         """Say from now on whether the server is ready; requests pass all the same."""
         if ready:  # on both ports: gRPC's channel may still pause after a connection that was refused
-            self._run(self._running.connect(), START_TIMEOUT_S)
+            self._run(self._running.connect, START_TIMEOUT_S)
         self._gate.not_ready = None if ready else reason or "the server is not ready"
 
     def drain(self) -> None:
@@ -105,7 +105,7 @@ class Proxy:
             self._gate.streams.lose(model, reason)
             self._gate.models.forget()
 
-        self._run(lose())
+        self._run(lose)
 
     def wait_idle(self, timeout_s: float) -> bool:
         """Wait until no request is in flight and no stream is open, here or at Triton; False if `timeout_s` passes."""
@@ -117,7 +117,7 @@ class Proxy:
                 return False
             return True
 
-        return self._run(wait(), timeout_s + START_TIMEOUT_S)
+        return self._run(wait, timeout_s + START_TIMEOUT_S)
 
     @property
     def in_flight(self) -> int:
@@ -138,7 +138,7 @@ class Proxy:
         parts, self._parts = self._parts, None
         if thread is not None:
             with suppress(FutureTimeoutError):
-                thread.close(_nothing() if parts is None else parts.close())
+                thread.close(_nothing if parts is None else parts.close)
 
     @property
     def _gate(self) -> Gate:
@@ -150,7 +150,7 @@ class Proxy:
             raise RuntimeError("the proxy does not run")
         return self._parts
 
-    def _run(self, work: Coroutine[Any, Any, Any], timeout_s: float | None = None) -> Any:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, Any]], timeout_s: float | None = None) -> Any:
         assert self._thread is not None
         return self._thread.submit(work).result(timeout_s)
 

@@ -22,7 +22,7 @@ class Sender(ABC):
         self._tasks: set[asyncio.Task[None]] = set()
         self._thread = LoopThread("tritone-bench-sender")
         # Connections want to be born inside the loop that will use them.
-        self._thread.submit(self._connect()).result()
+        self._thread.submit(self._connect).result()
 
     def send(self, body: Body, timeout_s: float, done: Done) -> None:
         """Send a request and return at once; `done` is called exactly once, with an error if need be.
@@ -41,7 +41,7 @@ class Sender(ABC):
 
     def close(self) -> None:
         """Close the connections. Requests in flight are answered with an error before this returns."""
-        self._thread.close(self._shut())
+        self._thread.close(self._shut)
 
     @abstractmethod
     async def _connect(self) -> None: ...
