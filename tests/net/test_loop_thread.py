@@ -2,8 +2,9 @@
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from concurrent.futures import CancelledError
+from typing import Any
 
 import pytest
 
@@ -50,12 +51,15 @@ def test_what_is_cancelled_ends_in_the_loop(thread: LoopThread) -> None:
 
 
 def test_what_is_cancelled_before_it_begins_is_never_made(thread: LoopThread) -> None:
-    made, held = [], threading.Event()
+    made: list[str] = []
+    held = threading.Event()
 
-    async def work() -> None: ...
+    def make() -> Coroutine[Any, Any, None]:
+        made.append("work")
+        return nothing()
 
     thread.loop.call_soon_threadsafe(held.wait, 10)  # the loop is busy
-    found = thread.submit(lambda: made.append(1) or work())
+    found = thread.submit(make)
     assert found.cancel()
     held.set()
     assert thread.submit(lambda: asyncio.sleep(0, "after it")).result(10) == "after it"
@@ -63,7 +67,7 @@ def test_what_is_cancelled_before_it_begins_is_never_made(thread: LoopThread) ->
 
 
 def test_closing_twice_says_farewell_once(thread: LoopThread) -> None:
-    said = []
+    said: list[str] = []
 
     async def farewell() -> None:
         said.append("farewell")
