@@ -26,12 +26,12 @@ import numpy as np
 
 from benchmarks.measure import CALM_PERCENT, MIN_CALM, ROOT, Bystanders, is_calm, text_row, timed_in_turn
 from benchmarks.models.random_bundle import RANDOM_BUNDLES
-from tritone.bench.build_options import BuildOptions
-from tritone.bench.generator import find_target
-from tritone.bench.serving import serve_bundle
 from tritone.bundle import Bundle
 from tritone.client import Client
 from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.plans.build_options import BuildOptions
+from tritone.loadtest.plans.generator import find_target
+from tritone.loadtest.plans.serving import serve_bundle
 from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.wire import Target
 from tritone.loadtest.workload.embeddings import cosine

@@ -49,7 +49,7 @@ OWNERS = {
     "rapidfuzz": {"evaluate"},
     "obstore": {"storage"},
     "huggingface_hub": {"storage"},
-    "matplotlib": {"report", "bench"},  # report gives every figure its look, the others draw on it
+    "matplotlib": {"report", "loadtest"},  # report gives every figure its look, the others draw on it
     "ray": {"systems"},
     "starlette": {"gateway"},
     "uvicorn": {"net"},

@@ -31,8 +31,8 @@ from benchmarks.gpu.served import ServedModel, Server, measured, measured_stream
 from benchmarks.gpu.tasks import Task, TaskError
 from benchmarks.measure import ROOT
 from benchmarks.models.random_bundle import RANDOM_BUNDLES
-from tritone.bench.build_options import parse_option
 from tritone.errors import TritoneError
+from tritone.loadtest.plans.build_options import parse_option
 
 OUTPUT = ROOT / "docs" / "performance" / "h200"
 KINDS = ("compiled", "ceilings", "pipelines", "loads")  # compiled: what `tritone compile` prepares

@@ -17,7 +17,7 @@ from benchmarks.gpu.audio import LIBRISPEECH
 from benchmarks.gpu.bundles import MODELS
 from benchmarks.gpu.plan import PARTS, WIRES
 from benchmarks.speaker import UPSTREAM
-from tritone.bench.build_options import in_words, text_of
+from tritone.loadtest.plans.build_options import in_words, text_of
 from tritone.report.plots import COLOURS, MARKERS, label_axes, legend, new_figure, png
 from tritone.report.stamp import Stamp
 from tritone.report.table import Column, Table

@@ -13,11 +13,11 @@ from typing import Any, TextIO
 
 from benchmarks.endurance.deployment import Deployment
 from benchmarks.gpu.audio import workload
-from tritone.bench.build_options import BuildOptions
-from tritone.bench.generator import find_target
 from tritone.client import Client
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.plans.build_options import BuildOptions
+from tritone.loadtest.plans.generator import find_target
 from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.streams.measure import measure_streams
 from tritone.repository import build_repository

@@ -18,10 +18,10 @@ from typer.testing import CliRunner
 
 from serving import alive, descendants
 from toy import SAMPLE_RATE, toy_waveform, write_toy_bundle
-from tritone.bench.generator import find_target
-from tritone.bench.serving import Served
 from tritone.cli.main import app
 from tritone.loadtest.findings.result import Report
+from tritone.loadtest.plans.generator import find_target
+from tritone.loadtest.plans.serving import Served
 from tritone.server import TritonServer
 
 ASR = ("--model", "toy")  # the server has a speaker model, too
@@ -356,10 +356,10 @@ def test_a_sweep_in_which_nothing_keeps_the_limit_fails(
     running = Served(
         grpc_address=served_toy.grpc_address, http_address=served_toy.http_address, metrics_url=metrics
     )  # how it is served does not matter here
-    monkeypatch.setattr("tritone.bench.trials.serve_bundle", lambda *_, **__: nullcontext(running))
+    monkeypatch.setattr("tritone.loadtest.plans.trials.serve_bundle", lambda *_, **__: nullcontext(running))
     # nor that another model is served there
     monkeypatch.setattr(
-        "tritone.bench.trials.find_target", lambda client, _, **kind: find_target(client, "toy", **kind)
+        "tritone.loadtest.plans.trials.find_target", lambda client, _, **kind: find_target(client, "toy", **kind)
     )
     code, out, err = run(
         *("sweep", toy_bundle, "--concurrency", 1, "--seconds", 0.5, *QUICK),

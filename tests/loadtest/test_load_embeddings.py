@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from tritonclient.grpc import service_pb2 as pb
 
 from load_reports import measured, report
-from tritone.bench.generator import find_target
-from tritone.bench.page import cards_of, notices_of, tables_of, to_csv
 from tritone.client import Endpoint, ModelInfo
 from tritone.client.models import Kind, choose
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Report
+from tritone.loadtest.pages.page import cards_of, notices_of, tables_of, to_csv
+from tritone.loadtest.plans.generator import find_target
 from tritone.loadtest.requests.windows import Tick
 from tritone.loadtest.senders.wire import Target, encode, read_reply, read_vectors
 from tritone.loadtest.workload.answers import judge_embeddings

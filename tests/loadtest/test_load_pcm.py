@@ -10,11 +10,11 @@ import psutil
 import pytest
 from tritonclient.grpc import service_pb2 as pb
 
-from tritone.bench.generator import Audio, Generator, find_target
 from tritone.client import Client, Endpoint, regions
 from tritone.client.transport import Placement
 from tritone.errors import InputError, OperatorError
 from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.plans.generator import Audio, Generator, find_target
 from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.senders.shared_audio import open_shared_audio
 from tritone.loadtest.senders.wire import Target, encode

@@ -17,10 +17,10 @@ from typer.testing import CliRunner
 from toy import BINS, TOKENS, toy_waveform, write_toy_bundle
 from toy_transducer import write_toy_transducer
 from tritone.backend.settings import STAGES
-from tritone.bench.build_options import BuildOptions, parse_option
 from tritone.bundle.bundle import Bundle
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError, ServerSetupError, TritoneError
+from tritone.loadtest.plans.build_options import BuildOptions, parse_option
 from tritone.pipelines import open_offline
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.stages import DecodingJob, DecodingPipeline, FeaturePipeline

@@ -16,10 +16,10 @@ import tritonclient.utils
 from serving import Ask, RawClient, Refusal, quiet_options
 from toy import FRAME, TOKENS, toy_waveform, write_toy_bundle
 from toy_transducer import transducer_waveform, write_toy_transducer
-from tritone.bench.generator import find_target
 from tritone.bundle.bundle import Bundle
 from tritone.client import Client
 from tritone.loadtest.options import LoadOptions, WindowPlan
+from tritone.loadtest.plans.generator import find_target
 from tritone.loadtest.requests.offline import measure_closed
 from tritone.loadtest.workload.workload import Workload
 from tritone.pipelines import OfflinePipeline, open_offline

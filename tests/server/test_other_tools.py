@@ -16,7 +16,7 @@ import pytest
 
 from serving import quiet_options
 from toy import SAMPLE_RATE, toy_waveform
-from tritone.bench.perf_input import PerfInput, write_inputs
+from tritone.loadtest.plans.perf_input import PerfInput, write_inputs
 from tritone.repository import ModelOptions, build_repository
 from tritone.server import TritonServer
 from tritone.server.installation import find_installation

@@ -1,1 +1,1 @@
-"""Sending load to a server and measuring it."""
+"""Load tests: sending load to a server, measuring it, showing and comparing what was measured."""

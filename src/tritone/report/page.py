@@ -29,7 +29,7 @@ def render(package: str, template: str, **context: object) -> str:
     """Fill a template.
 
     Args:
-        package: the package whose folder `templates` holds it, e.g. "tritone.bench".
+        package: the package whose folder `templates` holds it, e.g. "tritone.evaluate".
         template: its file name.
         context: what the template uses; a name that is missing is an error, not an empty place.
 

@@ -8,15 +8,6 @@ from typing import Annotated, Literal
 
 import typer
 
-from tritone.bench.build_options import short
-from tritone.bench.compare import compare as compare_reports
-from tritone.bench.gate import complaints, slowdowns
-from tritone.bench.generator import Generator, find_target, point_duration, ramp_duration
-from tritone.bench.page import tables_of
-from tritone.bench.perf_input import DEFAULT_CHUNK_S, write_inputs
-from tritone.bench.plan import Plan, parse_numbers
-from tritone.bench.run import Header, Measure, run_plan, run_ramp
-from tritone.bench.serving import serve_bundle
 from tritone.cli.bench import options
 from tritone.cli.bench.options import AudioChoice, Builds, LimitChoice, LoadChoice, Outputs, Protocol, is_given
 from tritone.cli.bench.screen import Screen, fail, show
@@ -28,6 +19,15 @@ from tritone.cli.shared.search_options import parse_parameters
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Loop, Report
 from tritone.loadtest.options import LoadOptions
+from tritone.loadtest.pages.compare import compare as compare_reports
+from tritone.loadtest.pages.gate import complaints, slowdowns
+from tritone.loadtest.pages.page import tables_of
+from tritone.loadtest.plans.build_options import short
+from tritone.loadtest.plans.generator import Generator, find_target, point_duration, ramp_duration
+from tritone.loadtest.plans.perf_input import DEFAULT_CHUNK_S, write_inputs
+from tritone.loadtest.plans.plan import Plan, parse_numbers
+from tritone.loadtest.plans.run import Header, Measure, run_plan, run_ramp
+from tritone.loadtest.plans.serving import serve_bundle
 from tritone.loadtest.senders.wire import Target
 from tritone.pipelines.embed_options import PARAMETERS as WINDOWS
 from tritone.report.stamp import Stamp

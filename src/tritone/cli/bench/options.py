@@ -8,15 +8,15 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from tritone.bench.build_options import BuildOptions, parse_option, short, text_of
-from tritone.bench.generator import Audio
-from tritone.bench.page import to_csv, write_report
-from tritone.bench.plan import parse_counts, parse_numbers
-from tritone.bench.ramp import Limit, Percentile
 from tritone.cli.shared import recordings
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Report
+from tritone.loadtest.pages.page import to_csv, write_report
+from tritone.loadtest.plans.build_options import BuildOptions, parse_option, short, text_of
+from tritone.loadtest.plans.generator import Audio
+from tritone.loadtest.plans.plan import parse_counts, parse_numbers
+from tritone.loadtest.plans.ramp import Limit, Percentile
 from tritone.loadtest.requests.arrivals import Arrivals
 
 DEFAULT_SECONDS = "5"

@@ -12,8 +12,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from tritone.bench.plan import Point
 from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.plans.plan import Point
 from tritone.loadtest.requests.windows import Tick
 from tritone.report.table import Table, visible
 

@@ -5,18 +5,6 @@ from typing import Annotated
 
 import typer
 
-from tritone.bench.build_options import Value, parse_option
-from tritone.bench.sweep import (
-    BATCHING,
-    Grid,
-    Setting,
-    Sweep,
-    Trial,
-    known_trials,
-    run_sweep,
-    sweep_report,
-)
-from tritone.bench.trials import Question
 from tritone.cli.bench.options import (
     AudioChoice,
     Builds,
@@ -32,6 +20,18 @@ from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.loadtest.findings.result import Report
 from tritone.loadtest.options import LoadOptions
+from tritone.loadtest.plans.build_options import Value, parse_option
+from tritone.loadtest.plans.sweep import (
+    BATCHING,
+    Grid,
+    Setting,
+    Sweep,
+    Trial,
+    known_trials,
+    run_sweep,
+    sweep_report,
+)
+from tritone.loadtest.plans.trials import Question
 from tritone.report.stamp import Stamp
 
 

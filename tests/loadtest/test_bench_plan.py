@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.bench.plan import MOST_VALUES, Point, parse_counts, parse_numbers
-from tritone.bench.ramp import Limit
 from tritone.loadtest.findings.result import Latency, Measurement, Streaming
+from tritone.loadtest.plans.plan import MOST_VALUES, Point, parse_counts, parse_numbers
+from tritone.loadtest.plans.ramp import Limit
 
 
 def latency(p95_ms: float) -> Latency:

@@ -10,10 +10,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tritone.bench.plan import Plan, Point
-from tritone.bench.ramp import Limit, Ramp, largest_load
 from tritone.errors import TritoneError
 from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.plans.plan import Plan, Point
+from tritone.loadtest.plans.ramp import Limit, Ramp, largest_load
 from tritone.loadtest.requests.offline import Interrupted
 from tritone.report.stamp import Stamp
 

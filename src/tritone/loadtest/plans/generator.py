@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from tritone.audio.pcm import is_16_bit
-from tritone.bench.plan import Duration, Point
 from tritone.client import Client
 from tritone.client.models import Kind, ModelInfo
 from tritone.client.parameters import Parameter
@@ -16,6 +15,7 @@ from tritone.corpus.dataset import Utterance
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.options import LoadOptions
+from tritone.loadtest.plans.plan import Duration, Point
 from tritone.loadtest.requests.offline import measure_closed, measure_open
 from tritone.loadtest.requests.windows import COLD_S, Tick
 from tritone.loadtest.senders.wire import Target

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fresh import in_fresh_process
-from tritone.bench.perf_input import PIECE, write_inputs
 from tritone.client.endpoint import Endpoint
 from tritone.errors import InputError, OperatorError
+from tritone.loadtest.plans.perf_input import PIECE, write_inputs
 from tritone.loadtest.senders.wire import Target
 
 RATE = 16000

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 
-from tritone.bench.series import LOADS
 from tritone.loadtest.findings.result import Loop
+from tritone.loadtest.findings.series import LOADS
 
 MOST_VALUES = 1000  # of one list; a slip like 1:1000000 is refused at once, not after a week
 MOST_POINTS = 2000

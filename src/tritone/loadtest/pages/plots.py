@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tritone.bench.series import (
+from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.series import (
     LOADS,
     OPEN_LOOPS,
     Series,
@@ -29,7 +30,6 @@ from tritone.bench.series import (
     settings,
     varying,
 )
-from tritone.loadtest.findings.result import Measurement, Report
 from tritone.report import plots
 
 if TYPE_CHECKING:

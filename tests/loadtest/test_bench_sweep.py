@@ -5,12 +5,12 @@ from dataclasses import fields, replace
 import pytest
 import typer
 
-from tritone.bench.build_options import BuildOptions, Value, parse_option
-from tritone.bench.ramp import Limit
-from tritone.bench.sweep import Grid, Setting, Sweep, Trial, judge, known_trials, run_sweep, sweep_report
 from tritone.cli.main import app
 from tritone.errors import InputError, OperatorError, ServerSetupError
 from tritone.loadtest.findings.result import Latency, Measurement
+from tritone.loadtest.plans.build_options import BuildOptions, Value, parse_option
+from tritone.loadtest.plans.ramp import Limit
+from tritone.loadtest.plans.sweep import Grid, Setting, Sweep, Trial, judge, known_trials, run_sweep, sweep_report
 from tritone.report.stamp import Stamp
 from tritone.repository import ModelOptions
 

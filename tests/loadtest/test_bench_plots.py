@@ -3,7 +3,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from load_reports import HOSTILE, failed, labelled, measured, report, server, streams
-from tritone.bench.plots import (
+from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.findings.series import series_of
+from tritone.loadtest.pages.plots import (
     latency_parts,
     open_loop,
     parts_ms,
@@ -12,8 +14,6 @@ from tritone.bench.plots import (
     stream_latencies,
     throughput_against_latency,
 )
-from tritone.bench.series import series_of
-from tritone.loadtest.findings.result import Measurement
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from load_reports import failed, measured, report, streams
-from tritone.bench.sizing import LOADS, SPARE, UTILISATION, replicas_for_streams, sizing_of, slots_for
+from tritone.loadtest.pages.sizing import LOADS, SPARE, UTILISATION, replicas_for_streams, sizing_of, slots_for
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,9 @@ from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_type_hints
 
-from tritone.bench.plots import Plot, plots_of
-from tritone.bench.series import (
+from tritone.errors import InputError
+from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.series import (
     LOADS,
     LOOPS,
     OPEN_LOOPS,
@@ -25,9 +26,8 @@ from tritone.bench.series import (
     settings,
     varying,
 )
-from tritone.bench.sizing import sizing_of
-from tritone.errors import InputError
-from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.pages.plots import Plot, plots_of
+from tritone.loadtest.pages.sizing import sizing_of
 from tritone.report.page import render
 from tritone.report.table import Cell, Column, Table, Tone, escape_markdown
 
@@ -223,7 +223,7 @@ def cards_of(report: Report) -> list[tuple[str, str, str]]:
 def html_report(report: Report, plots: Sequence[Plot] | None = None) -> str:
     """One page with everything; `plots` saves drawing them again."""
     return render(
-        "tritone.bench",
+        "tritone.loadtest.pages",
         "report.html",
         title=report.title,
         subtitle=common(report.measurements) if report.measurements else "",

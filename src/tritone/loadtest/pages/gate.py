@@ -7,9 +7,9 @@ Comparison, a limit     ->  slowdowns
 from collections import Counter
 from collections.abc import Sequence
 
-from tritone.bench.compare import WER_RISE, Comparison, Pair
-from tritone.bench.series import operating_point, varying
 from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.series import operating_point, varying
+from tritone.loadtest.pages.compare import WER_RISE, Comparison, Pair
 
 MOST_SENTENCES = 10  # sentences of one kind
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from tritone.bench.series import is_client_bound
 from tritone.loadtest.findings.result import Measurement
+from tritone.loadtest.findings.series import is_client_bound
 from tritone.loadtest.requests.offline import Interrupted
 
 NARROW = 1.5  # times the limit: a latency beyond is no noise, so it is not measured again

@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from tritone.bench.compare import compare
-from tritone.bench.gate import complaints, slowdowns
-from tritone.bench.plan import Duration, Plan, Point, duration_text
-from tritone.bench.ramp import Limit
-from tritone.bench.run import Header, run_plan, run_ramp
 from tritone.errors import OperatorError, ServerUnreachableError
 from tritone.loadtest.findings.result import Latency, Measurement, Report
+from tritone.loadtest.pages.compare import compare
+from tritone.loadtest.pages.gate import complaints, slowdowns
+from tritone.loadtest.plans.plan import Duration, Plan, Point, duration_text
+from tritone.loadtest.plans.ramp import Limit
+from tritone.loadtest.plans.run import Header, run_plan, run_ramp
 from tritone.loadtest.requests.offline import Interrupted
 from tritone.report.stamp import Stamp
 

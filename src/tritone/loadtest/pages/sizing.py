@@ -9,8 +9,8 @@ the replica with the fewest. Requests wait, so a replica is asked for a share of
 import math
 from collections.abc import Mapping, Sequence
 
-from tritone.bench.series import is_clean, is_client_bound
 from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.series import is_clean, is_client_bound
 from tritone.report.table import Cell, Column, Table
 
 LOADS = (10, 100, 1000, 10_000)  # recordings that are spoken, or sent as fast as they are spoken, at the busiest time

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from tritone.bench.series import LOADS, LOOPS, common, describe, is_clean, settings, varying
 from tritone.loadtest.findings.result import Latency, Measurement, Report
+from tritone.loadtest.findings.series import LOADS, LOOPS, common, describe, is_clean, settings, varying
 from tritone.report.page import render
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone
@@ -119,7 +119,7 @@ class Comparison:
     def to_html(self) -> str:
         """All of it as one self-contained page."""
         return render(
-            "tritone.bench",
+            "tritone.loadtest.pages",
             "compare.html",
             title=self.title,
             names=self.names,

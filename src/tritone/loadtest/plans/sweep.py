@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from tritone.bench.build_options import OPTIONS, BuildOptions, Value, in_words, short, text_of
-from tritone.bench.ramp import Limit
-from tritone.bench.series import in_flight
 from tritone.errors import InputError, TritoneError
 from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.findings.series import in_flight
+from tritone.loadtest.plans.build_options import OPTIONS, BuildOptions, Value, in_words, short, text_of
+from tritone.loadtest.plans.ramp import Limit
 from tritone.report.stamp import Stamp
 from tritone.report.table import Cell, Column, Table, Tone
 

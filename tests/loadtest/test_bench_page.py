@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from load_reports import HOSTILE, failed, labelled, measured, report, streams
-from tritone.bench.page import cards_of, html_report, notices_of, tables_of, to_csv, to_markdown, write_report
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.pages.page import cards_of, html_report, notices_of, tables_of, to_csv, to_markdown, write_report
 from tritone.report.table import Table
 
 

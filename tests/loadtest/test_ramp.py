@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tritone.bench.ramp import Limit, Ramp, largest_load
 from tritone.loadtest.findings.result import Latency, Measurement, Streaming
+from tritone.loadtest.plans.ramp import Limit, Ramp, largest_load
 from tritone.loadtest.requests.offline import Interrupted
 
 LIMIT = Limit(limit_ms=100)

@@ -5,8 +5,8 @@ import pytest
 from rich.console import Console
 
 from load_reports import HOSTILE, STAMP, failed, labelled, measured, report, streams
-from tritone.bench.compare import Pair, compare
 from tritone.loadtest.findings.result import Measurement, Report
+from tritone.loadtest.pages.compare import Pair, compare
 from tritone.report.table import Table
 
 

@@ -9,17 +9,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Literal
 
-from tritone.bench.build_options import DEFAULTS, in_words, text_of
-from tritone.bench.generator import FILES, Audio, Generator, OnWindow, find_target, point_duration, ramp_duration
-from tritone.bench.plan import Duration, Plan, Point
-from tritone.bench.ramp import Limit
-from tritone.bench.run import Header, Observer, run_plan, run_ramp
-from tritone.bench.serving import serve_bundle
-from tritone.bench.sweep import Grid, Setting, Sweep
 from tritone.bundle import Bundle
 from tritone.client import Client
 from tritone.loadtest.findings.result import Measurement
 from tritone.loadtest.options import LoadOptions
+from tritone.loadtest.plans.build_options import DEFAULTS, in_words, text_of
+from tritone.loadtest.plans.generator import (
+    FILES,
+    Audio,
+    Generator,
+    OnWindow,
+    find_target,
+    point_duration,
+    ramp_duration,
+)
+from tritone.loadtest.plans.plan import Duration, Plan, Point
+from tritone.loadtest.plans.ramp import Limit
+from tritone.loadtest.plans.run import Header, Observer, run_plan, run_ramp
+from tritone.loadtest.plans.serving import serve_bundle
+from tritone.loadtest.plans.sweep import Grid, Setting, Sweep
 from tritone.report.stamp import Stamp
 
 START_S = 10.0  # until a repository is built and its server is ready

@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tritone.bench.build_options import BuildOptions
 from tritone.bundle.bundle import Bundle
 from tritone.errors import OperatorError
+from tritone.loadtest.plans.build_options import BuildOptions
 from tritone.repository import build_repository
 from tritone.repository.build import Modes
 from tritone.server import ServerOptions, TritonServer

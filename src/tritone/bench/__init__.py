@@ -1,1 +1,0 @@
-"""Load tests: what to measure, the best way to serve, reports and comparisons."""

@@ -1,0 +1,1 @@
+"""What is measured, and at which loads: plans, ramps, sweeps over ways to serve, input files of perf_analyzer."""
