@@ -10,12 +10,15 @@ import pytest
 
 # Folders, in this order.
 LONGEST = (
-    *("server", "icefall", "wenet", "wespeaker", "families", "parity"),
+    *("backend", "server", "icefall", "wenet", "wespeaker", "families", "parity"),
     *("cli", "client", "e2e", "loadtest", "training"),
 )
 # How the paths of files begin whose tests share a server or exports -> its name.
 TOGETHER = {
-    "tests/server/": "server",
+    "tests/backend/": "server",
+    "tests/monitor/": "server",
+    "tests/loadtest/test_stream_load_served": "server",
+    "tests/server/test_serve.py": "server",
     "tests/gateway/": "gateway",
     "tests/cli/": "toys on the wire",
     "tests/client/": "toys on the wire",

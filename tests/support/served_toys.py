@@ -1,4 +1,4 @@
-"""One real server for the folder: toy models with small limits, and some that search with more than greed."""
+"""One real server for the tests of several rooms: toys with small limits, and some with more than greedy search."""
 
 import os
 import shutil

@@ -180,7 +180,7 @@ def test_an_error_that_nobody_expected_is_explained_to_the_operator_alone(played
     assert told == "the model failed at this request; the server's log says why. Tell who runs the server."
     (logged,) = played
     assert "MemoryError: a nine" in logged
-    assert "test_isolation.py" in logged, "where it came from"
+    assert "test_failing_pipelines.py" in logged, "where it came from"
 
 
 @pytest.mark.usefixtures("played")
