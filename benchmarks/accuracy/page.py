@@ -1,6 +1,6 @@
 """Texts of the accuracy benchmark to figures, tables and a page.
 
-rows (texts of a case)  ->  report: errors, intervals, differences  ->  docs/accuracy.md
+rows (texts of a case)  ->  report: errors, intervals, differences  ->  docs/performance/accuracy.md
 """
 
 import textwrap

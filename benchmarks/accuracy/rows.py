@@ -1,4 +1,4 @@
-"""How accurate the demo model is by search, precision and history: measured here, shown in docs/accuracy.md.
+"""How accurate the demo model is by search, precision and history; docs/performance/accuracy.md shows it.
 
     python -m benchmarks.accuracy            every row on the public test sets
     python -m benchmarks.accuracy --tune     before it: choose the weights of the searches on AN4's development part
@@ -33,8 +33,8 @@ from tritone.report.stamp import Stamp
 from tritone.search.options import SearchOptions
 
 ROOT = Path(__file__).resolve().parent.parent
-OUTPUT = ROOT / "docs" / "accuracy.json"
-WEIGHTS = ROOT / "docs" / "accuracy-weights.json"  # what --tune chose
+OUTPUT = ROOT / "docs" / "performance" / "accuracy.json"
+WEIGHTS = ROOT / "docs" / "performance" / "accuracy-weights.json"  # what --tune chose
 WORK = ROOT / "training" / "runs" / "accuracy"  # the exported bundle and the journal; not part of the repository
 LM = ROOT / "training" / "lm"
 

@@ -35,7 +35,7 @@ TITLE = "Several servers behind one address"
 INTRODUCTION = """\
 Servers (`tritone serve --proxy`), balancer, clients and everything else share the cores of one machine, so latencies
 are those of that machine, busy as it was; ratios and differences are of repeats in turn. "others %" is how much of the
-cores foreign processes took. What is balanced how is in [routing.md](../routing.md). Written by
+cores foreign processes took. What is balanced how is in [routing.md](../operations/routing.md). Written by
 `python -m benchmarks.routing`; raw rows are in [routing.json](routing.json)."""
 WORK_MS = 40  # of the model that sleeps, for each request
 IN_FLIGHT = 16

@@ -160,7 +160,7 @@ def load(
     word_times: "bool | str | None" = None,
     trust: bool = False,
 ) -> Any:
-    """Load a model for use in this process, whatever somebody has of it; see docs/what.md.
+    """Load a model for use in this process, whatever somebody has of it; see docs/start/what.md.
 
     A bundle is loaded as it is. Anything else is exported into the user's cache once, which takes about a minute and
     tells of its steps to the logger `tritone.prepare`.
@@ -385,7 +385,7 @@ def load_model(
 
 
 def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", threads: int | None = None) -> "Ensemble":
-    """Load the models that a file wires to each other, in this process; see docs/ensemble.md.
+    """Load the models that a file wires to each other, in this process; see docs/serving/ensemble.md.
 
     Python functions that it names are imported, which runs code of their modules.
 
@@ -435,7 +435,7 @@ def load_whisper(
         device, threads, runtime, precision: as of `load`.
         max_audio_s: the longest recording that `transcribe` accepts, in seconds.
         decoding: how to transcribe where a call asks for nothing else: `language="de"`, `beam=5`, and all other names
-            of docs/export-whisper.md.
+            of docs/models/export-whisper.md.
 
     Raises:
         BundleError: the bundle is missing, damaged or too new, or holds no Whisper model.

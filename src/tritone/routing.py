@@ -1,6 +1,6 @@
 """The routing key of a stream: what a proxy in front of several servers reads to send all of it to one of them.
 
-Every request of a stream carries it, as an HTTP header or as gRPC metadata; see docs/routing.md.
+Every request of a stream carries it, as an HTTP header or as gRPC metadata; see docs/operations/routing.md.
 """
 
 import secrets

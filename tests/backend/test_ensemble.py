@@ -225,7 +225,7 @@ def ask_as_nvidia(module: Any, address: str, model: str, clips: list[np.ndarray]
 def test_the_client_of_nvidias_jasper_fails_by_grpc_in_its_own_reading_of_the_configuration(
     server: TritonServer,
 ) -> None:
-    """Its option -i grpc cannot work with any server, which docs/export-jasper.md says."""
+    """Its option -i grpc cannot work with any server, which docs/models/export-jasper.md says."""
     with tritonclient.grpc.InferenceServerClient(server.grpc_address) as client:
         config = client.get_model_config(JASPER, as_json=True)
     with pytest.raises(KeyError, match="input"):

@@ -130,7 +130,7 @@ def test_a_second_client_with_the_same_id_is_refused_and_the_first_goes_on(raw: 
 
 
 def test_an_error_cannot_leave_a_process_of_upstreams_pool_which_then_waits_for_ever() -> None:
-    """What docs/serving.md says of `client.py`: its workers' errors are pickled, and this one cannot be read again."""
+    """docs/serving/serving.md says it of `client.py`: its workers' errors are pickled, and this one cannot be read."""
     with pytest.raises(TypeError, match="msg"):
         pickle.loads(pickle.dumps(triton.InferenceServerException(msg="refused")))
 

@@ -313,7 +313,7 @@ def test_the_python_example_of_the_document_runs(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ):
-    document = (Path(__file__).parents[2] / "docs" / "evaluate.md").read_text(encoding="utf-8")
+    document = (Path(__file__).parents[2] / "docs" / "models" / "evaluate.md").read_text(encoding="utf-8")
     example = document.partition("```py\n")[2].partition("```")[0].replace("demo-asr", str(toy_bundle))
     monkeypatch.chdir(tmp_path)
     exec(compile(example, "evaluate.md", "exec"), {"__name__": "example"})

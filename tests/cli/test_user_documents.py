@@ -18,7 +18,7 @@ from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "operations").glob("*.md")])
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 # Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
 # python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
 READERS_OWN = re.compile(r"load_model\(|load_ensemble\(|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE)

@@ -108,7 +108,7 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def build(target: str, base: str, requirements: Path | None = None) -> "subprocess.CompletedProcess[str]":
-    """Build as docs/images.md says, with pip's settings of this machine."""
+    """Build as docs/operations/images.md says, with pip's settings of this machine."""
     command = ["podman", "build", "--file", "deploy/images/Dockerfile", "--target", target, "--format", "docker"]
     command += [
         "--tag",

@@ -424,7 +424,7 @@ def test_the_autoscaler_asks_for_the_adapters_metrics_which_count_by_pod(tmp_pat
 
 
 def test_documented_commands_name_files_and_values_that_exist() -> None:
-    text = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "operations" / "kubernetes.md").read_text(encoding="utf-8")
     values = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
 
     def has(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""docs/any-model.md, followed by a reader who copies its commands."""
+"""docs/start/any-model.md, followed by a reader who copies its commands."""
 
 import os
 import re
@@ -12,7 +12,7 @@ from serving import kill_tree
 from tritone.server import free_ports
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "any-model.md"
+PAGE = ROOT / "docs" / "start" / "any-model.md"
 BLOCK = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 READY = 'for _ in $(seq 600); do curl -sf localhost:8000/v2/health/ready && break; kill -0 "$server"; sleep 0.2; done'
 

@@ -459,7 +459,7 @@ def test_calls_need_a_key_where_keys_are_asked_for_and_are_counted(
 
 
 def test_the_example_of_the_document_runs(served: GatewayServer, tmp_path: Path, monkeypatch: Any, capsys: Any) -> None:
-    text = (Path(__file__).parents[2] / "docs" / "gateway-riva.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "applications" / "gateway-riva.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"^```py\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (tmp_path / "speech.wav").write_bytes(file_of(toy_waveform("hello world")))
     monkeypatch.chdir(tmp_path)

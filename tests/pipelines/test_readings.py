@@ -175,7 +175,7 @@ def test_the_document_has_a_row_for_each_field_of_details():
     }
     types = {str: "text", float: "number", int: "whole number", bool: "true, false", list: "list"}
     wanted = {(of, name, types[type(value)]) for of, part in parts.items() for name, value in part.items()}
-    page = (Path(__file__).resolve().parents[2] / "docs" / "client.md").read_text(encoding="utf-8")
+    page = (Path(__file__).resolve().parents[2] / "docs" / "serving" / "client.md").read_text(encoding="utf-8")
     section = page[page.index("### Details") :]
     rows = re.findall(r"^\| ([^|]*) \| `(\w+)` \| ([^|]*) \|", section[: section.index("\n### ", 4)], re.MULTILINE)
     assert {(of.strip(), name, kind) for of, name, kind in rows} == wanted

@@ -14,7 +14,7 @@ from tritone.pipelines.whisper.words import grouped, words_of
 from tritone.search.fields import described
 from tritone.search.whisper.decoding import Written
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "export-whisper.md"
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "models" / "export-whisper.md"
 SPECIAL = Whisper(
     window_frames=3000,
     text_context=448,

@@ -39,12 +39,12 @@ def flag(option: Option) -> str:
 
 
 TABLES = {
-    "client.md": table(
+    "serving/client.md": table(
         ("parameter", "value", "meaning"),
         ("---",) * 3,
         *((f"`{each.name}`", values(each), each.help) for each in PARAMETERS.values()),
     ),
-    "serving.md": table(
+    "serving/serving.md": table(
         ("option", "default", "values", "meaning"),
         ("---",) * 4,
         *((flag(each), default(each), values(each), each.help) for each in MODEL_PARAMETERS.values()),

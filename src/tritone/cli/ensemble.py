@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 
 
 def ensemble(
-    spec: Annotated[Path, typer.Argument(metavar="SPEC.yaml", help="The steps and their wires; see docs/ensemble.md.")],
+    spec: Annotated[
+        Path, typer.Argument(metavar="SPEC.yaml", help="The steps and their wires; see docs/serving/ensemble.md.")
+    ],
     output: Annotated[
         Path | None, typer.Option(help="The repository folder; models already in it stay. Without it, only check.")
     ] = None,

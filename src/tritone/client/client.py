@@ -219,8 +219,9 @@ class Client:
         """Transcribe files or waveforms with an offline model.
 
         An input that fails keeps its error in its own result and does not disturb the others. Recordings that are
-        longer than the model takes at once are cut into pieces, whose texts are joined (docs/long-audio.md): at pauses
-        that the model `vad` of the server finds; None takes the only one for voice activity if there is one, "" none.
+        longer than the model takes at once are cut into pieces, whose texts are joined
+        (docs/applications/long-audio.md): at pauses that the model `vad` of the server finds; None takes the only one
+        for voice activity if there is one, "" none.
 
         Args:
             inputs: paths (any format libsndfile reads, any sample rate, channels are averaged) and arrays:

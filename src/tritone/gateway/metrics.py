@@ -10,7 +10,7 @@ TIMES = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60
 
 
 class Metrics:
-    """What is counted in this process; see docs/gateway.md for what each number means."""
+    """What is counted in this process; see docs/applications/gateway.md for what each number means."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

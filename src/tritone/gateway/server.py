@@ -40,7 +40,7 @@ LOOK_S = 0.05
 IDLE_S = 5.0  # of a connection between two requests
 BACKLOG = 2048
 # Python's full collections look at every object there is, and all streams wait meanwhile: with 300 of them chunks' p99
-# was 120 to 185 ms with the thresholds of Python and 25 ms with these (docs/gateway.md).
+# was 120 to 185 ms with the thresholds of Python and 25 ms with these (docs/applications/gateway.md).
 COLLECTED_AFTER = (50_000, 50, 1000)
 # A connection leaves cycles of a hundred objects in uvicorn's and websockets' protocols. Those that lived longer than a
 # few collections wait for a full one, which by these thresholds would never come.

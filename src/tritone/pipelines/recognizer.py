@@ -141,7 +141,7 @@ class Recognizer:
         """Transcribe audio files and waveforms, as `Client.transcribe` does by a server.
 
         An input that fails keeps its error in its own result and does not disturb the others. Recordings of more than
-        `max_audio_s` are cut into pieces, whose texts are joined (docs/long-audio.md).
+        `max_audio_s` are cut into pieces, whose texts are joined (docs/applications/long-audio.md).
 
         Args:
             inputs: paths, and arrays (samples,) or (samples, channels) of a floating type in [-1, 1]; both kinds may be

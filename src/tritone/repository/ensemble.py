@@ -215,7 +215,7 @@ def _acoustic(
         return asked_for(found, options.runtime, bundle), None
     for artifact in found:
         backend = NATIVE.get(artifact.runtime)
-        if backend and (artifact.runtime != "torchscript" or options.runtime):  # a program, see docs/bundle.md
+        if backend and (artifact.runtime != "torchscript" or options.runtime):  # a program, see docs/models/bundle.md
             return (artifact,), backend
     held = ", ".join(dict.fromkeys(artifact.runtime for artifact in found))
     raise NoBackendError(

@@ -216,7 +216,7 @@ def test_a_function_that_is_no_longer_as_its_manifest_says_is_refused(folder: Pa
 
 
 def test_the_functions_of_the_page_do_what_it_says(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "python-models.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "models" / "python-models.md").read_text(encoding="utf-8")
     blocks = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     functions = [block for block in blocks if "def " in block]
     assert len(functions) == 3

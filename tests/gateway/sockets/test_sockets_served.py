@@ -1,4 +1,4 @@
-"""The doors over WebSockets in front of a real Triton, and the clients of docs/gateway-websocket.md."""
+"""The doors over WebSockets in front of a real Triton, and the clients of docs/applications/gateway-websocket.md."""
 
 import asyncio
 import json
@@ -23,7 +23,7 @@ from fake_speech import heard
 from toy import SAMPLE_RATE, toy_waveform
 from tritone.gateway.server import GatewayServer
 
-PAGE = Path(__file__).parents[3] / "docs" / "gateway-websocket.md"
+PAGE = Path(__file__).parents[3] / "docs" / "applications" / "gateway-websocket.md"
 TEXT = "hello world"
 TIMEOUT_S = 120.0
 

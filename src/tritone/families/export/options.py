@@ -43,7 +43,9 @@ class ExportOptions:
             the limit of the drift is negative.
     """
 
-    usual_drift: ClassVar[float] = 0.05  # docs/export-wenet.md and docs/export-icefall.md have what models show
+    usual_drift: ClassVar[float] = (
+        0.05  # docs/models/export-wenet.md and docs/models/export-icefall.md have what models show
+    )
 
     output: Annotated[Path, Option("Folder of the bundle. An older bundle there is replaced.")]
     stages: Annotated[

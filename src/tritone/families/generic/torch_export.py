@@ -3,7 +3,7 @@
     model.pt2  ->  GraphFacts  ->  manifest.json, model.pt2, labels
 
 The program stays as it is, but for a record with the names of its tensors. It is read as data, and only operators on
-Tritone's list run (see docs/bundle.md); a program that needs others is refused by their names.
+Tritone's list run (see docs/models/bundle.md); a program that needs others is refused by their names.
 """
 
 import json

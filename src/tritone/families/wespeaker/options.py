@@ -18,7 +18,7 @@ FOR_CHECKPOINTS = frozenset(
 class WespeakerOptions(ConvolutionOptions):
     """Upstream's files, and what to make of them; the rest see `ExportOptions`. `max_drift` is of 1 - cosine."""
 
-    usual_drift: ClassVar[float] = 0.01  # docs/export-wespeaker.md has what models show
+    usual_drift: ClassVar[float] = 0.01  # docs/models/export-wespeaker.md has what models show
 
     checkpoint: Annotated[Path, Option("WeSpeaker's avg_model.pt, or any of its checkpoints.")]
     config: Annotated[Path, Option("WeSpeaker's config.yaml.")]

@@ -1,4 +1,4 @@
-"""The page at /: its files, and what it asks of the gateway beside the WebSocket. docs/page.md shows it.
+"""The page at /: its files, and what it asks of the gateway beside the WebSocket. docs/applications/page.md shows it.
 
 GET /, /page/NAME        files of the package
 GET /page/models         the models to choose from

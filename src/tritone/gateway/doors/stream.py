@@ -1,4 +1,7 @@
-"""The gateway's own WebSocket: audio in, partial and final texts out. docs/gateway-websocket.md has it for clients.
+"""The gateway's own WebSocket: audio in, partial and final texts out.
+
+docs/applications/gateway-websocket.md has it for clients.
+
 
 {"type": "start", "sample_rate": 16000}  audio  ...  {"type": "end"}
     ->  {"type": "ready"}  {"type": "partial", "text": "one two", ...}  ...  {"type": "final", ...}  {"type": "end"}

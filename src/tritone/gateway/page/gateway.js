@@ -58,7 +58,7 @@ export class Gateway {
   }
 }
 
-// What is asked of a recording, in the words of docs/gateway-websocket.md.
+// What is asked of a recording, in the words of docs/applications/gateway-websocket.md.
 function recorded(asked) {
   return {
     model: asked.files,

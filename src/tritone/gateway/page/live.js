@@ -1,4 +1,4 @@
-// A stream over the gateway's own WebSocket (docs/gateway-websocket.md).
+// A stream over the gateway's own WebSocket (docs/applications/gateway-websocket.md).
 
 import { GONE, spoken } from "./gateway.js";
 import { Problem } from "./problem.js";

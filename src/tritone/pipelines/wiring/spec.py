@@ -101,7 +101,9 @@ def read_spec(path: str | Path) -> EnsembleSpec:
         raise InputError(f"{path} has more than {MAX_BYTES} bytes; give a YAML file of steps")
     found = read_yaml(content, str(path), loader=_Loader)
     if not isinstance(found, dict):
-        raise InputError(f"{path} must have name, steps and outputs, got {type(found).__name__}; see docs/ensemble.md")
+        raise InputError(
+            f"{path} must have name, steps and outputs, got {type(found).__name__}; see docs/serving/ensemble.md"
+        )
     try:
         return EnsembleSpec.model_validate(found)
     except ValidationError as error:

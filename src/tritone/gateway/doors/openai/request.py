@@ -2,7 +2,7 @@
 
 Fields are read as OpenAI's client packages send them: lists as `name[]`, objects as `name[key]`. What clients send
 unasked and nothing here does is ignored, and the answer's headers say so; what somebody chose is refused instead.
-docs/gateway-parameters.md has the decision about each.
+docs/applications/gateway-parameters.md has the decision about each.
 """
 
 import json

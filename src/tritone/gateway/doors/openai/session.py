@@ -4,8 +4,8 @@
     {"input_audio_format": "pcm16", "input_audio_transcription": {...}, "turn_detection": {...}}   beta
 
 An update changes what it names and leaves the rest. What OpenAI has and this server has not is null in the answer, and
-named in its `ignored`, where clients send it unasked; else it is refused. docs/gateway-parameters.md has the decision
-about each.
+named in its `ignored`, where clients send it unasked; else it is refused.
+docs/applications/gateway-parameters.md has the decision about each.
 """
 
 from collections.abc import Callable, Mapping
