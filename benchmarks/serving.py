@@ -32,7 +32,7 @@ INTRODUCTION = """\
 Ratios from one run each, all sides on the same machine, in turn, on the same audio, after a warm-up. Client, load
 generator and server share the cores. "others %" is how much of the cores foreign processes took during a repeat: above
 a few percent a figure is only indicative. Written by `python -m benchmarks.serving`; raw rows are in
-[serving.json](serving.json), what was tried in [notes.md](notes.md)."""
+[serving.json](serving.json)."""
 
 
 def main() -> int:

@@ -3,6 +3,7 @@
 import re
 import shlex
 import shutil
+from itertools import dropwhile, groupby, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,13 @@ from tritone.gateway.server import GatewayServer
 from tritone.server import TritonServer
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+FOLDERS = ("docs", "examples", "deploy", "src/tritone", "benchmarks", "training")
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for each in FOLDERS for path in (ROOT / each).rglob("*.md"))])
+SHELL = ("sh", "bash", "console")
 # Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
 # python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
 READERS_OWN = re.compile(r"load_model\(|load_ensemble\(|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE)
+ASSIGNED = re.compile(r"\w+=")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -36,14 +40,27 @@ def blocks(language: str) -> list[tuple[str, str]]:
 
 
 def commands() -> list[tuple[str, str]]:
-    lines = [(name, line) for name, text in blocks("sh") for line in text.replace("\\\n", " ").splitlines()]
-    return [(name, line) for name, line in lines if line.startswith("tritone ")]
+    """The command lines of `tritone` in blocks of shell, alone, in pipes and after other commands."""
+    found = []
+    for name, text in (each for language in SHELL for each in blocks(language)):
+        for line in text.replace("\\\n", " ").splitlines():
+            words = shlex.shlex(line.removeprefix("$ "), posix=True, punctuation_chars="|&;<>()")
+            words.whitespace_split = True
+            try:
+                split = list(words)
+            except ValueError:  # a text in quotes that goes on in the next line
+                continue
+            for separator, simple in groupby(split, lambda word: not set(word) - set("|&;()")):
+                called = list(dropwhile(ASSIGNED.match, simple))
+                if not separator and called[:1] == ["tritone"]:
+                    found.append((name, shlex.join(takewhile(lambda word: set(word) - set("<>"), called))))
+    return found
 
 
 @pytest.mark.parametrize(("document", "line"), commands())
 def test_every_tritone_command_in_the_documents_is_accepted(document: str, line: str):
     command: Any = typer.main.get_command(app)
-    _, *words = shlex.split(line, comments=True)
+    _, *words = shlex.split(line)
     # `tritone bench` has subcommands and is a command itself.
     while hasattr(command, "get_command") and not (command.invoke_without_command and words[0].startswith("-")):
         command = command.get_command(None, words.pop(0))
@@ -51,6 +68,14 @@ def test_every_tritone_command_in_the_documents_is_accepted(document: str, line:
     check_words(command, words)
     # Parses as a real call does, and raises on anything unknown, missing or malformed.
     command.make_context(line, words)
+
+
+def test_what_a_line_needs_is_marked_in_one_way():
+    marks = [
+        (name, need) for each in SHELL for name, text in blocks(each) for need in re.findall(r"# needs: (.*)", text)
+    ]
+    assert {"README.md", "docs/start/steps.md"} <= {name for name, _ in marks}
+    assert {need for _, need in marks} <= {"a GPU", "a cluster", "an engine", "an account"}
 
 
 def test_the_readme_shows_the_whole_road():
@@ -61,7 +86,8 @@ def test_the_readme_shows_the_whole_road():
 
 
 def examples() -> list[tuple[str, str]]:
-    return [(document, code) for document, code in blocks("python") if not READERS_OWN.search(code)]
+    found = blocks("python")  # those of examples/ run with their models in tests/examples
+    return [each for each in found if not (each[0].startswith("examples/") or READERS_OWN.search(each[1]))]
 
 
 @pytest.mark.parametrize(("document", "code"), blocks("python"))

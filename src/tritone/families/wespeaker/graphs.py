@@ -55,7 +55,7 @@ class OfflineGraph(UtteranceGraph):
         }
 
     def evenly(self) -> "OfflineGraph | None":
-        """Only for networks over images: masks cost ECAPA-TDNN nothing, see docs/performance/notes.md."""
+        """Only for networks over images: masks cost ECAPA-TDNN nothing."""
         if isinstance(self.network, Ecapa):
             return None
         network = copy.copy(self.network)  # with the same weights

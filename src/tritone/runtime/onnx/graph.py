@@ -48,7 +48,7 @@ DTYPES = {
 }
 # Calls at once each read all weights. Those of a network of `LARGE_BYTES` and more are no longer in the caches by then,
 # and two such calls take longer at once than one after the other; but with attention, whose many small operators leave
-# threads without work, two take less up to `ALONE_BYTES`. More than two were not tried (docs/performance/notes.md).
+# threads without work, two take less up to `ALONE_BYTES`. More than two were not tried.
 LARGE_BYTES, ALONE_BYTES = 64 * 2**20, 512 * 2**20
 # A call of a graph with loops ends after so long, and a second more for so many numbers: as long as audio lasts.
 LOOP_LIMIT_S = 8.0
