@@ -40,7 +40,7 @@ def _help(path: str, flag: str) -> str:
 
 
 def _shown(text: str) -> list[str]:
-    return re.findall(r"^  (?:-h, )?(--[a-z0-9-]+)", text.partition("\nOptions:\n")[2], re.MULTILINE)
+    return re.findall(r"^  (?:-[a-z], )?(--[a-z0-9-]+)", text.partition("\nOptions:\n")[2], re.MULTILINE)
 
 
 @pytest.mark.parametrize("path", COMMANDS)
