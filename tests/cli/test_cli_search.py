@@ -111,7 +111,7 @@ def test_whatever_a_request_may_ask_models_commands_and_load_have_an_option_for(
     assert asked <= set(MODEL_PARAMETERS)
     assert asked - {"timestamps"} <= set(signature(tritone.load).parameters)
     for command, names in (("build", MODEL_PARAMETERS), ("transcribe", PARAMETERS)):
-        told = "".join(run(command, "--help")[1].split())
+        told = "".join(run(command, "--help-all")[1].split())
         assert [name for name in names if f"--{name.replace('_', '-')}" not in told] == []
         # These have a form of their own where a request is made.
         named = names.keys() - {"hotwords", "timestamps"}

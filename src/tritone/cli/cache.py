@@ -7,12 +7,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tritone.cli.shared.help import App
 from tritone.cli.shared.what import CacheFolder, use_cache
 from tritone.paths import cache_folder
 
 WIDE = 250  # columns, where no terminal says how many it has
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = App(no_args_is_help=True)
 
 
 @app.callback()

@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from tritone.cli.shared.help import App
 from tritone.cli.shared.transfer_bar import TransferBar
 from tritone.cli.shared.words import check_words
 from tritone.errors import TritoneError
@@ -49,7 +50,7 @@ class Commands(TyperGroup):
         module = import_module(f"tritone.cli.{function}")
         commands = getattr(module, "app", None)
         if commands is None:
-            commands = typer.Typer(add_completion=False, rich_markup_mode=None)
+            commands = App()
             commands.command(cmd_name)(getattr(module, function))
         command = typer.main.get_command(commands)
         command.name = cmd_name

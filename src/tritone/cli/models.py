@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tritone.cli.shared.connection import Connection
+from tritone.cli.shared.help import App
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.client.client import DEFAULT_TIMEOUT_S
 from tritone.client.control import LOAD_TIMEOUT_S
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 WIDE = 250  # columns
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = App(no_args_is_help=True)
 with_connection = takes_option_classes(leave_out=("pcm", "shared_memory", "retries"))
 
 Url = Annotated[str, typer.Option(help="The server: host:port (gRPC), grpc://…, http://…, grpcs://…, https://….")]

@@ -8,6 +8,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from tritone.cli.shared.help import App
 from tritone.errors import InputError
 from tritone.paths import local
 from tritone.repository.garbage import GRACE_H, KEEP
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 WIDE = 250  # columns
 SIGNS = {"left": "<", "right": ">", "both": "!"}
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = App(no_args_is_help=True)
 
 Stored = Annotated[
     str, typer.Argument(metavar="STORAGE", help="s3://BUCKET/FOLDER, gs://..., az://..., or a folder on a disk.")

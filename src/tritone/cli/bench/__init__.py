@@ -13,6 +13,7 @@ from tritone.cli.bench.options import AudioChoice, Builds, LimitChoice, LoadChoi
 from tritone.cli.bench.screen import Screen, fail, show
 from tritone.cli.bench.sweep import sweep
 from tritone.cli.shared.connection import Connection
+from tritone.cli.shared.help import App
 from tritone.cli.shared.interrupts import INTERRUPTED, interrupts
 from tritone.cli.shared.option_classes import takes_option_classes
 from tritone.cli.shared.search_options import parse_parameters
@@ -38,7 +39,7 @@ WHO = (
     "e.g. --bundle demo-asr)"
 )
 
-app = typer.Typer(add_completion=False, rich_markup_mode=None)
+app = App()
 
 
 @app.callback(invoke_without_command=True)

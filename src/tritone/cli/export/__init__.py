@@ -14,6 +14,7 @@ from tritone.cli.export.silero import silero
 from tritone.cli.export.tensorrt import tensorrt
 from tritone.cli.export.torch import torch_export, torchscript
 from tritone.cli.export.wespeaker import wespeaker
+from tritone.cli.shared.help import App
 from tritone.families.hf.options import HfOptions
 from tritone.families.icefall.options import FOR_BUNDLES, IcefallOptions
 from tritone.families.jasper.options import JasperOptions
@@ -21,7 +22,7 @@ from tritone.families.nemo.options import NemoOptions
 from tritone.families.wenet.options import WenetOptions
 from tritone.families.whisper.options import WhisperOptions
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, rich_markup_mode=None)
+app = App(no_args_is_help=True)
 
 
 @app.callback()

@@ -1,0 +1,220 @@
+"""Two lines for each command that its help ends with; a test parses them."""
+
+EXAMPLES = {
+    "export hf": (
+        "tritone export hf wav2vec2-base-960h --output my-model",
+        "tritone export hf mms-1b-all --language deu --output my-mms",
+    ),
+    "export icefall": (
+        "tritone export icefall --checkpoint pretrained.pt --tokens tokens.txt --output my-model",
+        "tritone export icefall --checkpoint pretrained.pt --tokens tokens.txt --streaming --causal --output my-model",
+    ),
+    "export jasper": (
+        "tritone export jasper --checkpoint jasper.pt --config jasper.yaml --output my-jasper",
+        "tritone export jasper --checkpoint model.nemo --output my-jasper",
+    ),
+    "export nemo": (
+        "tritone export nemo model.nemo --output my-model",
+        "tritone export nemo model.nemo --head ctc --output my-model",
+    ),
+    "export onnx": (
+        "tritone export onnx model.onnx --output my-model",
+        "tritone export onnx model.onnx --output my-model --max-batch-size 16 --dry-run",
+    ),
+    "export python": (
+        "tritone export python shout.py:shout --output my-model",
+        "tritone export python shout.py:shout --output my-model --include words.txt",
+    ),
+    "export torch-export": (
+        "tritone export torch-export model.pt2 --output my-model",
+        "tritone export torch-export model.pt2 --output my-model --dry-run",
+    ),
+    "export torchscript": (
+        "tritone export torchscript model.pt --output my-model",
+        "tritone export torchscript model.pt --output my-model --dry-run",
+    ),
+    "export sherpa-onnx": (
+        "tritone export sherpa-onnx folder --output my-model",
+        "tritone export sherpa-onnx folder --precision int8 --output my-model",
+    ),
+    "export silero": (
+        "tritone export silero --output vad",
+        "tritone export silero --output vad --sample-rate 8000",
+    ),
+    "export tensorrt": (
+        "tritone export tensorrt model.plan --output my-model",
+        "tritone export tensorrt model.plan --output my-model --dry-run",
+    ),
+    "export wespeaker": (
+        "tritone export wespeaker --model voxceleb_resnet34 --output my-speaker",
+        "tritone export wespeaker --checkpoint avg_model.pt --config config.yaml --output my-speaker",
+    ),
+    "export wenet": (
+        "tritone export wenet --checkpoint final.pt --config train.yaml --tokens units.txt --output my-model",
+        "tritone export wenet --checkpoint final.pt --config train.yaml --tokens units.txt --output m --streaming",
+    ),
+    "export whisper": (
+        "tritone export whisper --checkpoint whisper-tiny --output my-whisper",
+        "tritone export whisper --checkpoint tiny.pt --tokens multilingual.tiktoken --output my-whisper",
+    ),
+    "inspect": (
+        "tritone inspect demo-asr",
+        "tritone inspect models --json",
+    ),
+    "convert": (
+        "tritone convert model.onnx --to fp16 --output half.onnx",
+        "tritone convert model.onnx --to int8-dynamic --output int8.onnx",
+    ),
+    "check-precision": (
+        "tritone check-precision model.onnx half.onnx",
+        "tritone check-precision model.onnx half.onnx --inputs samples.npz",
+    ),
+    "engine": (
+        "tritone engine my-model",
+        "tritone engine my-model --precision fp16",
+    ),
+    "compile": (
+        "tritone compile my-model --device cuda",
+        "tritone compile my-model --precision bf16",
+    ),
+    "build": (
+        "tritone build demo-asr --output models",
+        "tritone build my-model --output models --device gpu --precision fp16",
+    ),
+    "repo push": (
+        "tritone repo push models s3://models/prod",
+        "tritone repo push models s3://models/prod --model my-model",
+    ),
+    "repo pull": (
+        "tritone repo pull s3://models/prod models",
+        "tritone repo pull s3://models/prod models --all-versions",
+    ),
+    "repo ls": (
+        "tritone repo ls models",
+        "tritone repo ls s3://models/prod",
+    ),
+    "repo diff": (
+        "tritone repo diff models s3://models/prod",
+        "tritone repo diff s3://models/test s3://models/prod",
+    ),
+    "repo gc": (
+        "tritone repo gc s3://models/prod --dry-run",
+        "tritone repo gc s3://models/prod --keep 3",
+    ),
+    "repo rollback": (
+        "tritone repo rollback s3://models/prod my-model",
+        "tritone repo rollback s3://models/prod my-model --to 2",
+    ),
+    "ensemble": (
+        "tritone ensemble pipeline.yaml",
+        "tritone ensemble pipeline.yaml --output models",
+    ),
+    "serve": (
+        "tritone serve models",
+        "tritone serve demo-asr --gateway",
+    ),
+    "gateway": (
+        "tritone gateway --triton localhost:8000",
+        "tritone gateway --port 8080 --page --riva-port 50051",
+    ),
+    "models list": (
+        "tritone models list",
+        "tritone models list --url localhost:8001",
+    ),
+    "models load": (
+        "tritone models load my-model",
+        "tritone models load my-model --url localhost:8001",
+    ),
+    "models unload": (
+        "tritone models unload my-model",
+        "tritone models unload my-model --url localhost:8001",
+    ),
+    "models config": (
+        "tritone models config my-model",
+        "tritone models config my-model --url localhost:8001",
+    ),
+    "models stats": (
+        "tritone models stats my-model",
+        "tritone models stats my-model --url localhost:8001",
+    ),
+    "drain": (
+        "tritone drain",
+        "tritone drain --cancel",
+    ),
+    "transcribe": (
+        "tritone transcribe speech.wav --model demo-asr",
+        "tritone transcribe call.mp3 --url localhost:8001 --format srt",
+    ),
+    "segments": (
+        "tritone segments call.wav --model vad",
+        "tritone segments call.wav --url localhost:8001 --format rttm",
+    ),
+    "diarize": (
+        "tritone diarize meeting.wav --num-speakers 2",
+        "tritone diarize meeting.wav --format rttm --output meeting.rttm",
+    ),
+    "embed": (
+        "tritone embed --wavscp wav.scp --model demo-speaker --output-directory vectors",
+        "tritone embed --data-dir voices --url localhost:8001 --output-directory vectors",
+    ),
+    "evaluate": (
+        "tritone evaluate --bundle demo-asr --wavscp wav.scp --trans text",
+        "tritone evaluate --url localhost:8001 --data-dir test --html errors.html",
+    ),
+    "score": (
+        "tritone score --trials trials --embeddings xvector.scp",
+        "tritone score --trials trials --scores trials.score --det det.png",
+    ),
+    "verify": (
+        "tritone verify one.wav two.wav",
+        "tritone verify one.wav two.wav --url localhost:8001",
+    ),
+    "enroll": (
+        "tritone enroll anna one.wav two.wav --store speakers",
+        "tritone enroll --list --store speakers",
+    ),
+    "identify": (
+        "tritone identify call.wav --store speakers",
+        "tritone identify call.wav --store speakers --top 3",
+    ),
+    "api": (
+        "tritone api models --output api",
+        "tritone api models --output api --model my-model",
+    ),
+    "top": (
+        "tritone top",
+        "tritone top --url localhost:8001 --interval 5",
+    ),
+    "bench": (
+        "tritone bench --url localhost:8001 --concurrency 1,8,32",
+        "tritone bench --bundle demo-asr --streaming --streams 10,20 --output report",
+    ),
+    "bench compare": (
+        "tritone bench compare before.json after.json",
+        "tritone bench compare before.json after.json --max-slowdown 10%",
+    ),
+    "bench input": (
+        "tritone bench input --audio speech.wav --output inputs",
+        "tritone bench input --seconds 5,10 --output inputs",
+    ),
+    "bench sweep": (
+        "tritone bench sweep demo-asr --instances 1,2 --latency-limit-ms 300",
+        "tritone bench sweep demo-asr --streaming --vary threads=1,2 --output report",
+    ),
+    "demo": (
+        "tritone demo",
+        "tritone demo --page --port 8080",
+    ),
+    "doctor": (
+        "tritone doctor",
+        "tritone doctor --http-port 9000",
+    ),
+    "cache list": (
+        "tritone cache list",
+        "tritone cache list --json",
+    ),
+    "cache clear": (
+        "tritone cache clear",
+        "tritone cache clear --cache /data/tritone",
+    ),
+}

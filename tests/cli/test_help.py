@@ -1,0 +1,93 @@
+"""Help of every command: few options at first, all on request, and examples that work."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from tritone.cli.main import app
+from tritone.cli.shared.examples import EXAMPLES
+from tritone.cli.shared.help import MOST_SHOWN
+from tritone.cli.shared.panels import FIRST, PANELS
+from tritone.cli.shared.words import check_words
+
+
+def _commands(command: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command that does something, with its words."""
+    names = command.list_commands(None) if not path else list(getattr(command, "commands", ()))
+    if path and (not names or command.invoke_without_command):
+        yield path, command
+    for name in names:
+        yield from _commands(command.get_command(None, name), f"{path} {name}".strip())
+
+
+COMMANDS = dict(_commands(typer.main.get_command(app)))
+
+
+def _options(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "option" and not each.hidden]
+
+
+def _help(path: str, flag: str) -> str:
+    env = {"COLUMNS": "80", "TERMINAL_WIDTH": "80"}
+    result = CliRunner().invoke(app, [*path.split(), flag], prog_name="tritone", env=env)
+    assert result.exit_code == 0
+    return result.stdout
+
+
+def _shown(text: str) -> list[str]:
+    return re.findall(r"^  (?:-[a-z], )?(--[a-z0-9-]+)", text.partition("\nOptions:\n")[2], re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_shows_few_options_and_says_how_many_more_there_are(path: str):
+    options = len(_options(COMMANDS[path])) + 1  # --help
+    text = _help(path, "--help")
+    shown = len(_shown(text))
+    assert shown <= MOST_SHOWN
+    more = re.search(r"(\d+) more options with --help-all", text)
+    assert (int(more[1]) if more else 0) == options - shown
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_help_all_shows_every_option_once(path: str):
+    text = _help(path, "--help-all")
+    assert sorted(_shown(text)) == sorted(["--help", *(each.opts[0] for each in _options(COMMANDS[path]))])
+    assert "more options" not in text
+
+
+@pytest.mark.parametrize("path", FIRST)
+def test_what_everyone_needs_is_first(path: str):
+    assert _shown(_help(path, "--help"))[:5] == list(FIRST[path])
+
+
+def test_every_name_in_the_panels_is_an_option_and_in_one_panel():
+    known = {f"{prefix}{name}" for path, each in COMMANDS.items() for option in _options(each) for name in option.opts
+             for prefix in ("", f"{path} ")}  # fmt: skip
+    named = [name for held in PANELS.values() for name in held]
+    assert [name for name in named if name not in known] == []
+    assert len(set(named)) == len(named)
+
+
+def test_summaries_of_subcommands_are_whole_on_a_narrow_terminal():
+    assert "..." not in _help("repo", "--help").partition("Commands:")[2]
+    assert "..." not in _help("export", "--help").partition("Commands:")[2]
+
+
+def test_every_command_has_two_examples():
+    assert {path: len(lines) for path, lines in EXAMPLES.items()} == dict.fromkeys(COMMANDS, 2)
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_examples_end_the_help_and_are_accepted(path: str):
+    assert _help(path, "--help").endswith("".join(f"  {line}\n" for line in EXAMPLES[path]))
+    for line in EXAMPLES[path]:
+        words = shlex.split(line)
+        name = path.split()
+        assert words[: 1 + len(name)] == ["tritone", *name]
+        check_words(COMMANDS[path], words[1 + len(name) :])
+        COMMANDS[path].make_context(line, words[1 + len(name) :])
