@@ -83,7 +83,7 @@ def _readers_of_wide(model: onnx.ModelProto) -> list[str]:
 
 
 def _type_outputs(model: onnx.ModelProto) -> None:
-    """Say which outputs of scikit-learn's operators are float32, which ONNX infers of few and the converter must know."""
+    """Say which outputs of scikit-learn's operators are float32: the converter must know, and ONNX infers few."""
     versions = {each.domain: each.version for each in model.opset_import}
     for graph in inner_graphs(model.graph):
         known = {value.name for value in (*graph.output, *graph.value_info)}
