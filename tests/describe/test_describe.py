@@ -14,7 +14,7 @@ from openapi_spec_validator import validate
 from typer.testing import CliRunner
 
 from tritone.cli.main import app
-from tritone.describe import described_models
+from tritone.describe import described_models, write_descriptions
 from tritone.describe.samples import samples
 from tritone.errors import OperatorError
 from tritone.server import TritonServer
@@ -167,7 +167,6 @@ def test_writing_again_replaces_what_was_written_and_nothing_else(repository: Pa
     [
         ("max_batch_size: 1", "has no inputs or outputs, which only a server could complete"),
         ("max_batch_size: what", "not a Triton model configuration"),
-        (mirror(("FP32",), "3, 100000, 100000", 0), "has 30000000000 values .* at most 65536"),
     ],
 )
 def test_what_cannot_be_described_is_said_with_its_model(tmp_path: Path, config: str, told: str) -> None:
@@ -182,3 +181,35 @@ def test_a_folder_without_models_and_a_model_that_is_not_there_are_errors(reposi
         described_models(tmp_path)
     with pytest.raises(OperatorError, match="has no model nobody; it has all, alone"):
         described_models(repository, ["nobody"])
+
+
+@pytest.mark.parametrize(
+    ("dims", "bodies", "inline"),
+    [
+        ("3, 64, 64", ["large.bin", "large.json"], True),
+        ("3, 224, 224", ["large.bin", "large.json"], False),
+        ("3, 1024, 1024", ["large.bin"], None),
+        ("3, 100000, 100000", [], None),
+    ],
+)
+def test_large_bodies_are_files_and_models_of_any_size_are_described(
+    tmp_path: Path, dims: str, bodies: list[str], inline: bool | None
+) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "large" / "config.pbtxt").write_text(mirror(("FP32",), dims, 0), encoding="utf-8")
+    write_descriptions(described_models(tmp_path), tmp_path / "api", server="http://localhost:8000")
+    assert sorted(path.name for path in (tmp_path / "api" / "bodies").iterdir()) == bodies
+    document = json.loads((tmp_path / "api" / "openapi.json").read_text(encoding="utf-8"))
+    content = document["paths"]["/v2/models/large/infer"]["post"]["requestBody"]["content"]
+    folder = json.loads((tmp_path / "api" / "postman.json").read_text(encoding="utf-8"))["item"][1:]
+    assert {each["name"] for item in folder for each in item["item"]} == {
+        Path(name).suffix[1:].replace("bin", "binary") for name in bodies
+    }
+    if inline is None:
+        assert content, "how it is asked is described with and without a sample"
+    elif inline:
+        assert content["application/json"]["examples"]["json"]["value"]["inputs"][0]["shape"] == [3, 64, 64]
+    else:
+        assert content["application/json"]["examples"]["json"] == {"externalValue": "bodies/large.json"}
+        [request] = [each for item in folder for each in item["item"] if each["name"] == "json"]
+        assert request["request"]["body"] == {"mode": "file", "file": {"src": "bodies/large.json"}}

@@ -416,3 +416,43 @@ def test_the_command_shows_the_table_before_it_writes(tmp_path: Path) -> None:
     wrong = CliRunner().invoke(app, ["export", "onnx", str(path)])
     assert wrong.exit_code == 2
     assert "say where to write the bundle" in wrong.output
+
+
+def test_axes_of_minus_one_and_of_a_question_mark_are_open(tmp_path: Path) -> None:
+    """As paddle2onnx writes them."""
+    model = image(-1)
+    for axis in (*model.graph.input[0].type.tensor_type.shape.dim[1:3],):
+        axis.dim_param = "?"
+    found = proposed(model, tmp_path).generic
+    assert (found.inputs[0].dims, found.max_batch_size) == ((-1, -1, 3), 8)
+    export_onnx(model=tmp_path / "graph.onnx", output=tmp_path / "bundle")
+    answers = tritone.load_model(tmp_path / "bundle").infer({"image": np.full((2, 4, 5, 3), 7, np.float32)})
+    assert np.array_equal(answers["means"], np.full((2, 3), 7))
+
+
+def test_the_batch_axis_is_tried_with_bytes_where_0_and_1_say_nothing(tmp_path: Path) -> None:
+    """Of bytes below 2 the graph gives what depends on the other row, of others the byte's square root."""
+    model = onnx_model(
+        [
+            helper.make_node("ReduceMean", ["bytes"], ["mean"], keepdims=0),
+            helper.make_node("ReduceMax", ["bytes"], ["most"], keepdims=0),
+            helper.make_node("Less", ["most", "two"], ["small"]),
+            helper.make_node("Sqrt", ["bytes"], ["roots"]),
+            helper.make_node("Where", ["small", "mean", "roots"], ["y"]),
+        ],
+        {"ids": (INT64, ["unk__1", 4])},
+        {"y": (FLOAT, ["unk__2", 4])},
+        {"two": np.float32(2)},
+    )
+    model.graph.node.insert(0, helper.make_node("Cast", ["ids"], ["bytes"], to=FLOAT))
+    assert proposed(model, tmp_path).generic.max_batch_size == 8
+
+
+def test_of_a_zipmap_the_option_is_named_that_turns_it_off(tmp_path: Path) -> None:
+    zipped = helper.make_node("ZipMap", ["x"], ["probabilities"], domain="ai.onnx.ml", classlabels_int64s=[0, 1])
+    model = onnx_model([zipped], {"x": (FLOAT, ["n", 2])}, {})
+    kind = helper.make_sequence_type_proto(helper.make_map_type_proto(INT64, helper.make_tensor_type_proto(FLOAT, [])))
+    model.graph.output.append(helper.make_value_info("probabilities", kind))
+    model.opset_import.append(helper.make_opsetid("ai.onnx.ml", 3))
+    with pytest.raises(ExportError, match=r'tensors alone.*options=\{"zipmap": False\}'):
+        proposed(model, tmp_path)

@@ -4,13 +4,16 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import tritone
-from generic_models import running_sum, write_generic, write_running_sum, write_scaled
+from generic_models import onnx_model, running_sum, write_generic, write_running_sum, write_scaled
 from tritone.bundle import Bundle
 from tritone.bundle.manifest import Generic, GenericInput, GenericOutput, Manifest
 from tritone.errors import BundleError, InputError, StreamError
+from tritone.families.generic.onnx import export_onnx
 from tritone.pipelines.compile import compile_bundle
 from tritone.pipelines.generic.pipeline import Ask, GenericPipeline
 from tritone.systems.spec import open_system
@@ -127,3 +130,19 @@ def test_a_generic_model_writes_no_text(tmp_path: Path) -> None:
 def test_a_bundle_of_speech_is_no_model_of_arrays(toy_bundle: Path) -> None:
     with pytest.raises(BundleError, match=r"it writes text, and takes no arrays by name\. Load it with tritone\.load"):
         tritone.load_model(toy_bundle)
+
+
+def test_a_shape_that_the_graph_cannot_take_is_the_clients_fault(tmp_path: Path) -> None:
+    """Rows of any length, which the graph takes in pairs: of five numbers it cannot make any."""
+    model = onnx_model(
+        [helper.make_node("Reshape", ["x", "pairs"], ["y"], allowzero=0)],
+        {"x": (TensorProto.FLOAT, ["batch", "length"])},
+        {"y": (TensorProto.FLOAT, ["batch", "n", 2])},
+        {"pairs": np.array([0, -1, 2])},
+    )
+    onnx.save(model, tmp_path / "pairs.onnx")
+    export_onnx(model=tmp_path / "pairs.onnx", output=tmp_path / "bundle")
+    opened = tritone.load_model(tmp_path / "bundle")
+    assert opened.infer({"x": np.ones((1, 6))})["y"].shape == (1, 3, 2)
+    with pytest.raises(InputError, match=r"does not take these shapes: x \[1, 5\]; it takes x \[1, 16\], for example"):
+        opened.infer({"x": np.ones((1, 5))})

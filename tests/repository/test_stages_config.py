@@ -395,3 +395,12 @@ def test_a_stage_and_a_model_of_its_own_do_not_take_the_place_of_each_other(stag
     build_repository([staged], tmp_path, names=["m"], modes="offline", layout=EnsembleOptions(), force=True)
     with pytest.raises(OperatorError, match="m-decoder is a stage of an ensemble, and a model of its own would"):
         build_repository([staged], tmp_path, names=["m-decoder"], modes="offline")
+
+
+@pytest.mark.parametrize("lines", ['platform: "onnxruntime_onnx"', 'backend: "onnxruntime"'])
+def test_a_repository_of_others_needs_the_backend_of_its_platform(tmp_path: Path, lines: str) -> None:
+    (tmp_path / "theirs" / "1").mkdir(parents=True)
+    (tmp_path / "theirs" / "config.pbtxt").write_text(lines, encoding="utf-8")
+    (tmp_path / "functions").mkdir()
+    (tmp_path / "functions" / "config.pbtxt").write_text('backend: "python"', encoding="utf-8")
+    assert backends_of(tmp_path) == {"onnxruntime"}

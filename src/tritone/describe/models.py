@@ -27,7 +27,8 @@ SAMPLE_S = 0.25  # of sound; embeddings need some
 TONE_HZ = 220.0
 LOUDNESS = 0.25
 SOME = 8  # of an axis of any size
-MOST_VALUES = 2**16  # of an input of a sample; more would make documents that nobody can read
+MOST_VALUES = 2**24  # of an input of a sample; a model that needs more is described without samples
+MOST_IN_JSON = 2**20  # of those of a sample in JSON
 NO_JSON = ("FP16", "BF16")  # Triton takes them as binary tensors alone
 CLASSES = 3  # that a sample asks for of an output with labels
 Usage = Literal["request", "stream", "answers"]
@@ -80,26 +81,22 @@ class DescribedModel:
         """Whether a request can be written in JSON."""
         return not any(each.type in NO_JSON for each in (*self.sampled, *self.outputs))
 
+    @property
+    def sample_values(self) -> int:
+        """How many values the largest input of a sample has."""
+        return max((math.prod(self._shape(each)) for each in self.sampled), default=0)
+
     @cached_property
     def sample(self) -> Mapping[str, npt.NDArray[Any]]:
-        """A value of each input that a request needs, one row of it: a short tone, ones, or a word.
-
-        Raises:
-            OperatorError: an input has so many values that no sample of it can be written down.
-        """
+        """A value of each input that a request needs, one row of it: a short tone, ones, or a word."""
         return {each.name: self._value(each) for each in self.sampled}
 
     def _value(self, tensor: DescribedTensor) -> npt.NDArray[Any]:
         shape = self._shape(tensor)
-        if (count := math.prod(shape)) > MOST_VALUES:
-            raise OperatorError(
-                f"model '{self.name}': {tensor.name} has {count} values (shape {list(shape)}), a sample has at most "
-                f"{MOST_VALUES}. Leave the model out with --model."
-            )
         if tensor.name == WAV_LENS and self.sample_rate:
             return np.full(shape, self._samples, np.int32)
         if tensor.name in (WAV, PCM) and self.sample_rate:
-            tone = LOUDNESS * np.sin(2 * np.pi * TONE_HZ / self.sample_rate * np.arange(count))
+            tone = LOUDNESS * np.sin(2 * np.pi * TONE_HZ / self.sample_rate * np.arange(math.prod(shape)))
             wave = np.round(tone * 32767).astype(np.int16) if tensor.name == PCM else np.round(tone, 4)
             return np.reshape(wave, shape).astype(triton_to_np_dtype(tensor.type))
         if tensor.type == "BYTES":

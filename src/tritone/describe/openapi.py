@@ -6,7 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 from tritone.describe.models import DescribedModel, DescribedTensor
-from tritone.describe.samples import HEADER_LENGTH, SampleRequest
+from tritone.describe.samples import HEADER_LENGTH, SampleRequest, path_of
 
 Json = dict[str, Any]
 
@@ -25,11 +25,14 @@ USAGES = {
 }
 
 
-def openapi(models: Sequence[DescribedModel], requests: Sequence[SampleRequest], server: str, title: str) -> Json:
+def openapi(
+    models: Sequence[DescribedModel], requests: Sequence[SampleRequest], server: str, title: str, bodies: str = "bodies"
+) -> Json:
     """The document.
 
     Args:
         requests: samples of all models, see `samples`.
+        bodies: the folder of the samples' bodies, for those that are too large for the document.
         server: where they are served, such as http://localhost:8000.
     """
     paths: Json = {
@@ -45,8 +48,7 @@ def openapi(models: Sequence[DescribedModel], requests: Sequence[SampleRequest],
         paths[base] = {"get": _read(name, f"{name}.metadata", "Names, types and shapes of its tensors.")}
         paths[f"{base}/config"] = {"get": _read(name, f"{name}.config", "Its configuration.")}
         paths[f"{base}/stats"] = {"get": _read(name, f"{name}.stats", "Counts and times of its requests.")}
-        if told:
-            paths[told[0].path] = {"post": _infer(model, told)}
+        paths[path_of(model)] = {"post": _infer(model, told, bodies)}
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "version": "2", "description": "Models served by NVIDIA Triton Inference Server."},
@@ -67,16 +69,21 @@ def _read(tag: str, operation: str, summary: str) -> Json:
     }
 
 
-def _infer(model: DescribedModel, requests: Sequence[SampleRequest]) -> Json:
+def _infer(model: DescribedModel, requests: Sequence[SampleRequest], bodies: str) -> Json:
     content: Json = {}
     headers = []
     as_json = [each for each in requests if each.is_json]
-    if as_json:
+    if as_json or (model.has_json and not requests):
         schema = _events_schema(model) if model.usage == "answers" else _request_schema(model)
-        examples = {each.name: {"value": json.loads(each.body)} for each in as_json}
+        examples = {
+            each.name: {"value": json.loads(each.body)}
+            if each.is_inline
+            else {"externalValue": f"{bodies}/{each.file}"}
+            for each in as_json
+        }
         content["application/json"] = {"schema": schema, "examples": examples}
     binary = next((each for each in requests if not each.is_json), None)
-    if binary is not None:
+    if binary is not None or not (requests or model.has_json):
         content["application/octet-stream"] = {"schema": {"type": "string", "format": "binary"}}
         headers.append(
             {

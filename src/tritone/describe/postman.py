@@ -17,7 +17,7 @@ CHECKS = {
 
 
 def postman(requests: Sequence[SampleRequest], server: str, title: str, folder: str) -> dict[str, Any]:
-    """The collection; binary bodies are files in `folder`, relative to where Postman or newman looks for files."""
+    """The collection; binary and large bodies are files in `folder`, relative to where Postman looks for files."""
     models = dict.fromkeys(each.model for each in requests)
     health = _item("ready", "GET", "/v2/health/ready", {}, None, CHECKS[False])
     return {
@@ -34,7 +34,7 @@ def postman(requests: Sequence[SampleRequest], server: str, title: str, folder: 
 
 
 def _infer(request: SampleRequest, folder: str) -> dict[str, Any]:
-    if request.is_json:
+    if request.is_inline:
         body = {"mode": "raw", "raw": request.body.decode(), "options": {"raw": {"language": "json"}}}
     else:
         body = {"mode": "file", "file": {"src": f"{folder}/{request.file}"}}

@@ -12,10 +12,11 @@ from urllib.parse import quote
 import numpy as np
 from tritonclient.http import InferenceServerClient, InferInput, InferRequestedOutput
 
-from tritone.describe.models import CLASSES, NO_JSON, DescribedModel
+from tritone.describe.models import CLASSES, MOST_IN_JSON, MOST_VALUES, NO_JSON, DescribedModel
 
 HEADER_LENGTH = "Inference-Header-Content-Length"
 STREAM_ID = 42
+MOST_INLINE_BYTES = 2**18  # of a body within a document; larger ones are named there as files
 
 
 @dataclass(frozen=True)
@@ -38,28 +39,38 @@ class SampleRequest:
         """Whether the body is text."""
         return self.file.endswith(".json")
 
+    @property
+    def is_inline(self) -> bool:
+        """Whether the body is text that a document can hold."""
+        return self.is_json and len(self.body) <= MOST_INLINE_BYTES
+
 
 def samples(model: DescribedModel) -> list[SampleRequest]:
     """The requests for a model: as JSON where its types can be written so, with binary tensors, and for its labels.
 
     A model with many answers for a request is asked by Triton's generation extension, whose inputs are plain JSON.
-
-    Raises:
-        OperatorError: see `DescribedModel.sample`.
+    Large inputs have no sample in JSON, and those with more than `MOST_VALUES` values none at all.
     """
-    path = f"/v2/models/{quote(model.name, safe='')}"
+    if model.sample_values > MOST_VALUES:
+        return []
+    path, has_json = path_of(model), model.has_json and model.sample_values <= MOST_IN_JSON
     if model.usage == "answers":
         values = {name: _plain(value) for name, value in model.sample.items()}
         body = json.dumps(values).encode()
         headers = {"Content-Type": "application/json"}
-        return [SampleRequest("answers", model.name, f"{path}/generate_stream", headers, body, f"{model.name}.json")]
+        return [SampleRequest("answers", model.name, path, headers, body, f"{model.name}.json")]
     found = []
-    if model.has_json:
+    if has_json:
         found.append(_request("json", model, path, binary=False))
     found.append(_request("binary", model, path, binary=True))
     if any(each.labels for each in model.outputs):
-        found.append(_request("labels", model, path, binary=not model.has_json, classes=CLASSES))
+        found.append(_request("labels", model, path, binary=not has_json, classes=CLASSES))
     return found
+
+
+def path_of(model: DescribedModel) -> str:
+    """Where a model is asked."""
+    return f"/v2/models/{quote(model.name, safe='')}/{'generate_stream' if model.usage == 'answers' else 'infer'}"
 
 
 def _request(name: str, model: DescribedModel, path: str, *, binary: bool, classes: int = 0) -> SampleRequest:
@@ -83,7 +94,7 @@ def _request(name: str, model: DescribedModel, path: str, *, binary: bool, class
         headers = {"Content-Type": "application/octet-stream", HEADER_LENGTH: str(header_length)}
         file = f"{model.name}.{'bin' if name == 'binary' else name + '.bin'}"
     has_binary = any(each.type in NO_JSON for each in model.outputs)
-    return SampleRequest(name, model.name, f"{path}/infer", headers, bytes(body), file, has_binary)
+    return SampleRequest(name, model.name, path, headers, bytes(body), file, has_binary)
 
 
 def _plain(value: Any) -> Any:

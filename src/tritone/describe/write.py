@@ -35,14 +35,14 @@ def write_descriptions(
         The files.
 
     Raises:
-        OperatorError: a file cannot be written, or no sample can be made of a model.
+        OperatorError: a file cannot be written.
         InputError: `output` is not on this machine.
     """
     output = local(output)
     server = server.rstrip("/")
     requests = [request for model in models for request in samples(model)]
     files = {
-        OPENAPI: _json(openapi(models, requests, server, title)),
+        OPENAPI: _json(openapi(models, requests, server, title, BODIES)),
         POSTMAN: _json(postman(requests, server, title, BODIES)),
         CURL: curl(requests, server).encode(),
     } | {f"{BODIES}/{each.file}": each.body for each in requests}

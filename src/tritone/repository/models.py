@@ -21,6 +21,7 @@ from tritone.pipelines.wire import PCM, WAV
 from tritone.repository.config import BYTES_PER_SAMPLE, device_of, from_text, mode_of, parameter
 from tritone.repository.folder import CONFIG, VERSION, BuiltModel, versions_of
 from tritone.repository.instances import Device
+from tritone.repository.native import NATIVE
 from tritone.repository.stored import served_versions
 from tritone.search.options import SearchMode
 
@@ -168,12 +169,10 @@ def runtimes_of(path: str | Path) -> set[tuple[str, Device]]:
 
 
 def backends_of(path: str | Path) -> set[str]:
-    """Triton's own backends that generic models and stages of our ensembles are for, by the names of their folders."""
-    return {
-        config.backend or config.platform
-        for _, config in _configs(path)
-        if mode_of(config) in (*STAGES, GENERIC) and config.backend != "python" and config.platform != "ensemble"
-    }
+    """Triton's own backends that run graphs of models, ours or not, by the names of their folders."""
+    platforms = {each.platform: each.name for each in NATIVE.values()}
+    wanted = {config.backend or platforms.get(config.platform, "") for _, config in _configs(path, of_others=True)}
+    return wanted & set(platforms.values())
 
 
 def features_of(path: str | Path) -> set[str]:
@@ -224,9 +223,9 @@ def _run_by_us(path: str | Path) -> Iterator[tuple[Path, Any]]:
     return ((folder, config) for folder, config in _configs(path) if config.backend == "python")
 
 
-def _configs(path: str | Path) -> Iterator[tuple[Path, Any]]:
+def _configs(path: str | Path, *, of_others: bool = False) -> Iterator[tuple[Path, Any]]:
     for folder in sorted(Path(path).iterdir()):
-        if is_ours(folder):
+        if is_ours(folder) or (of_others and (folder / CONFIG).is_file()):
             with suppress(OperatorError, UnicodeDecodeError):  # Triton tells about it when it loads the model
                 yield folder, _config(folder)
 

@@ -262,8 +262,9 @@ def check_backend(installation: Installation, name: str) -> Check:
         f"backend {name}",
         "broken",
         f"{installation.executable} has none",
-        "Build the models again with --platform tritone (stages: --acoustic python), or serve them with NVIDIA's "
-        "container.",
+        "Build the models again with --platform tritone (stages: --acoustic python), or, where the repository is not "
+        "of Tritone, with tritone export onnx FILE --output BUNDLE and tritone build BUNDLE; or serve them with "
+        "NVIDIA's container.",
     )
 
 

@@ -78,7 +78,8 @@ def with_wide_weights(path: Path, folder: Path) -> Path:
 
 
 def _axes(value: onnx.ValueInfoProto) -> tuple[int | None, ...]:
-    return tuple(axis.dim_value if axis.HasField("dim_value") else None for axis in value.type.tensor_type.shape.dim)
+    axes = value.type.tensor_type.shape.dim
+    return tuple(axis.dim_value if axis.HasField("dim_value") and axis.dim_value >= 0 else None for axis in axes)
 
 
 def _read(path: Path) -> onnx.ModelProto:

@@ -183,3 +183,51 @@ def test_what_is_no_graph_or_takes_other_files_is_refused(source: Path, tmp_path
     with pytest.raises(InputError, match=r"x\.npz lacks attention_mask, input_ids; it has other"):
         convert_onnx(source, tmp_path / "out.onnx", target="fp16", inputs=files)
     assert not list(tmp_path.glob("*out*"))
+
+
+def test_weights_in_constant_nodes_are_weights(source: Path, tmp_path: Path) -> None:
+    """As paddle2onnx writes them: int8 and fp16 of them are those of initializers."""
+    model = onnx.load(source)
+    for tensor in model.graph.initializer:
+        model.graph.node.insert(0, helper.make_node("Constant", [], [tensor.name], value=tensor))
+    del model.graph.initializer[:]
+    onnx.save(model, tmp_path / "constants.onnx")
+    for target in ("fp16", "int8-weights", "int8-dynamic"):
+        done = convert_onnx(tmp_path / "constants.onnx", tmp_path / "constants.small.onnx", target=target)
+        usual = convert_onnx(source, tmp_path / "usual.onnx", target=target)
+        assert np.array_equal(run(done.path, tokens()), run(usual.path, tokens())), target
+        assert done.num_bytes == pytest.approx(usual.num_bytes, rel=0.02)
+
+
+@pytest.mark.parametrize(("factor", "value"), [(1e5, 1e-3), (1e-9, 1e4)])
+def test_a_weight_that_fp16_cannot_hold_stays_in_float32(tmp_path: Path, factor: float, value: float) -> None:
+    source = graphs.scaled(tmp_path / "scaled.onnx", factor)
+    call = {"x": np.full((2, 4), value, np.float32)}
+    np.savez(tmp_path / "x.npz", **call)
+    files = InputFiles(paths=[tmp_path / "x.npz"])
+    done = convert_onnx(source, tmp_path / "half.onnx", target="fp16", inputs=files)
+    np.testing.assert_allclose(run(done.path, call), run(source, call), rtol=2e-3)  # the product is rounded
+
+
+def test_a_number_that_stands_for_infinity_becomes_the_largest_of_fp16(tmp_path: Path) -> None:
+    source = graphs.scaled(tmp_path / "scaled.onnx", 1.0, -1e9)
+    done = convert_onnx(source, tmp_path / "half.onnx", target="fp16")
+    assert np.array_equal(run(done.path, {"x": np.zeros((2, 4), np.float32)}), np.full((2, 4), -65504, np.float32))
+
+
+@pytest.mark.parametrize("target", ["fp16", "opset"])
+def test_operators_of_scikit_learn_are_left_alone(tmp_path: Path, target: str) -> None:
+    nodes = [
+        helper.make_node("Scaler", ["x"], ["y"], domain="ai.onnx.ml", offset=[1.0] * 4, scale=[2.0] * 4),
+        helper.make_node("Relu", ["y"], ["z"]),
+    ]
+    value = helper.make_tensor_value_info
+    ends = [value("x", TensorProto.FLOAT, ["n", 4])], [value("z", TensorProto.FLOAT, ["n", 4])]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(helper.make_graph(nodes, "scaler", *ends), opset_imports=imports, ir_version=8)
+    onnx.save(model, tmp_path / "scaler.onnx")
+    how = {"target": "fp16"} if target == "fp16" else {"opset": 15}
+    done = convert_onnx(tmp_path / "scaler.onnx", tmp_path / "out.onnx", **how)
+    found = run(done.path, {"x": np.array([[0, 1, 2, 3]], np.float32)})
+    assert np.array_equal(found, np.array([[0, 0, 2, 4]], np.float32))
+    assert "Scaler" in operators(done.path)

@@ -22,6 +22,7 @@ from tritone.families.convert.int8 import calibrate, multiply_int8, store_int8
 from tritone.families.convert.opset import OLDEST, opset_of, to_opset
 from tritone.families.convert.reference import ReferenceGraph
 from tritone.families.convert.samples import samples
+from tritone.families.onnx.forms import constants_as_weights
 from tritone.families.onnx.source import read_source
 from tritone.runtime import Graph, open_graph
 from tritone.runtime.onnx.external_data import inspect
@@ -94,6 +95,7 @@ def convert_onnx(
     _check_options(target, opset, shapes, calibration, keep, symmetric, narrow_io)
     read = read_source(source, oldest=OLDEST)
     _drop_weights_from_inputs(read.model)
+    constants_as_weights(read.model)
     model, before = read.model, opset_of(read.model)
     if shapes is not None:
         progress(f"fixing shapes to {shapes}")

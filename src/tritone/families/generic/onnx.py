@@ -27,6 +27,7 @@ from tritone.families.convert.opset import to_opset
 from tritone.families.export.report import ONNX_PACKAGES, bundle_bytes, provenance
 from tritone.families.generic.proposal import GraphFacts, Proposal, TensorFacts, TensorOptions, propose
 from tritone.families.generic.writer import GraphReport
+from tritone.families.onnx.forms import open_axes, weights_of
 from tritone.pipelines.graphs.contract import check_graph
 from tritone.runtime.graph import Array
 from tritone.runtime.onnx.external_data import inspect
@@ -95,7 +96,7 @@ class OnnxSource:
         if kind != "tensor_type":
             raise ExportError(
                 f"{self.path}: {value.name} is a {(kind or 'value without a type').removesuffix('_type')}, and Triton "
-                "knows tensors alone. Export the graph with tensors in their place."
+                f"knows tensors alone. {self._instead(value.name)}"
             )
         tensor = value.type.tensor_type
         if tensor.elem_type not in TYPES:
@@ -107,6 +108,11 @@ class OnnxSource:
         if tensor.HasField("shape"):
             shape = tuple(self._axis(value.name, axis) for axis in tensor.shape.dim)
         return TensorFacts(value.name, TYPES[tensor.elem_type], shape)
+
+    def _instead(self, name: str) -> str:
+        if any(node.op_type == "ZipMap" and name in node.output for node in self.model.graph.node):
+            return 'Convert the classifier without ZipMap: convert_sklearn(..., options={"zipmap": False}).'
+        return "Export the graph with tensors in their place."
 
     def _axis(self, name: str, axis: Any) -> int | str | None:
         if axis.HasField("dim_value"):
@@ -131,6 +137,7 @@ def read_onnx(path: str | Path) -> OnnxSource:
         )
     try:
         model = onnx.load(path, load_external_data=False)
+        open_axes(model)
         weights = tuple(inspect(path).weights)
     except (DecodeError, OSError) as error:
         raise ExportError(f"{path} is no ONNX graph: {error}") from error
@@ -251,7 +258,7 @@ def _write(
 def precision_of(model: Any) -> Precision:
     """The precision of a graph's arithmetic, by what most numbers of its weights are."""
     counts: Counter[int] = Counter()
-    for each in model.graph.initializer:
+    for each in weights_of(model):
         counts[each.data_type] += math.prod(each.dims)
     ((most, _),) = counts.most_common(1) or [(TensorProto.FLOAT, 0)]
     precisions: Mapping[int, Precision] = {

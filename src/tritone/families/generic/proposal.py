@@ -38,6 +38,7 @@ IMAGE_SIZES = (224, 64, 32, 128, 256, 16, 8)  # and 1 then
 IMAGE_AXIS = re.compile(r"^(h|w|height|width|img_?[hw]|image_?(height|width))$", re.IGNORECASE)
 BATCH_AXIS = re.compile(r"^(n|b|bs|m|rows?|.*batch.*|unk__\d+)$", re.IGNORECASE)
 MAX_TRIAL_BYTES = 256 * 2**20  # of one input
+BYTES, BITS = 256, 2  # integers below are tried; 0 and 1 are indices of nearly all tables
 TOLERANCE = 1e-3  # of what a row is alone and among others: sums in another order, at most
 
 
@@ -233,14 +234,21 @@ class _Trial:
         return found or (1,)
 
     def rows_are_independent(self) -> bool | None:
-        """Whether two rows together give what each gives alone; None if it could not be tried."""
+        """Whether two rows together give what each gives alone; None if it could not be tried.
+
+        Integers are bytes, or 0 and 1 where such rows differ or the graph does not take them: few networks have learnt
+        inputs of two values, and of what they have not learnt they make numbers that no order of sums gives again.
+        """
         if self._run is None or self._sizes is None:
             return None
-        generator = np.random.default_rng(0)
-        both = {each.name: _random(each, (2, *self._sizes[each.name][1:]), generator) for each in self.facts.inputs}
+        return any(self._are_independent(self._run, self._sizes, most) for most in (BYTES, BITS))
+
+    def _are_independent(self, run: Run, sizes: Mapping[str, tuple[int, ...]], most: int) -> bool:
+        random = np.random.default_rng(0)
+        both = {each.name: _random(each, (2, *sizes[each.name][1:]), random, most) for each in self.facts.inputs}
         try:
-            together = self._run(both)
-            apart = [self._run({name: array[row : row + 1] for name, array in both.items()}) for row in range(2)]
+            together = run(both)
+            apart = [run({name: array[row : row + 1] for name, array in both.items()}) for row in range(2)]
         except Exception:  # runtimes raise what they like; a graph that takes one row alone has no batch axis
             return False
         return all(_same_rows(together[name], [each[name] for each in apart]) for name in together)
@@ -267,13 +275,15 @@ def _value(tensor: TensorFacts, shape: tuple[int, ...]) -> Array:
     return np.full(shape, b"", object) if tensor.type == "STRING" else np.zeros(shape, DTYPES[tensor.type])
 
 
-def _random(tensor: TensorFacts, shape: tuple[int, ...], generator: np.random.Generator) -> Array:
+def _random(tensor: TensorFacts, shape: tuple[int, ...], generator: np.random.Generator, most: int) -> Array:
     dtype = DTYPES[tensor.type]
     if tensor.type == "STRING":
         return generator.choice(np.array([b"one", b"two", b"three"], object), shape)
     if dtype.kind == "f":
         return generator.normal(size=shape).astype(dtype)
-    return generator.integers(0, 2, shape).astype(dtype)  # which are indices of nearly all tables
+    if dtype.kind in "iu":
+        most = min(most, int(np.iinfo(dtype).max) + 1)
+    return generator.integers(0, most, shape).astype(dtype)
 
 
 def _batch_axis(facts: GraphFacts, options: TensorOptions, trial: _Trial) -> tuple[bool, str]:

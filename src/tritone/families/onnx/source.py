@@ -18,6 +18,7 @@ from onnx import TensorProto
 
 from tritone.bundle.manifest import MAX_COUNT
 from tritone.errors import BundleError, ExportError
+from tritone.families.onnx.forms import open_axes
 from tritone.families.onnx.large import point_into
 from tritone.runtime.onnx.external_data import inspect, locations
 
@@ -29,7 +30,7 @@ MAX_WEIGHT_BYTES = 64 * 2**30  # of all files beside a graph
 
 MAX_VECTOR = 64  # numbers of a vector in the metadata; zipformers have one for each of 4 to 6 stacks
 OLDEST_OPSET = 13
-DOMAINS = ("", "ai.onnx", "com.microsoft")
+DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "com.microsoft")
 """Where operators may come from: those that onnxruntime brings."""
 
 NUMBER = re.compile(r"[0-9]{1,18}")
@@ -150,6 +151,7 @@ def read_source(path: Path, *, oldest: int = OLDEST_OPSET) -> Source:
     _check_operators(path, model, oldest)
     if any(isinstance(value.name, bytes) for value in (*model.graph.input, *model.graph.output)):
         raise ExportError(f"{path} is not a valid ONNX graph: names of inputs and outputs are not UTF-8")
+    open_axes(model)
     return Source(path, model)
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Generic, SequenceControl
 from tritone.errors import InputError, ServerBusyError, StreamError, TritoneError
-from tritone.pipelines.generic.tensors import DTYPES, as_declared, checked, initial_state, sample
+from tritone.pipelines.generic.tensors import DTYPES, as_declared, as_shape, checked, initial_state, sample
 from tritone.pipelines.graphs.choice import open_chosen
 from tritone.pipelines.graphs.placement import ON_CPU, Placement
 from tritone.pipelines.graphs.work_log import CallWork, WorkLog
@@ -226,6 +226,40 @@ class GenericPipeline:
             open_batches[key] = batch, rows + job.rows
         return batches
 
+    def _check_shapes(self, inputs: Mapping[str, Array], error: Exception) -> None:
+        """Find out whether it was the shapes of a request that the graph failed with, by zeros in those and in others.
+
+        Raises:
+            InputError: it fails with zeros in these shapes, and takes those that it was exported with.
+        """
+        tried = {each.name: each.sample for each in self.generic.inputs if each.name in inputs}
+        if isinstance(self._graph, PythonGraph) or self._sequences is not None or None in tried.values():
+            return
+        usual = {
+            each.name: as_shape(sample(each, 1, self.generic), each.dims, each.reshape)
+            for each in self.generic.inputs
+            if each.name in inputs
+        }
+        same = {
+            name: np.full(array.shape, b"" if array.dtype == object else 0, array.dtype)
+            for name, array in inputs.items()
+        }
+        if not self._runs(same) and self._runs(usual):
+            sizes = [f"{name} {list(array.shape)}" for name, array in inputs.items()]
+            taken = [f"{name} {list(array.shape)}" for name, array in usual.items()]
+            reason = str(error).strip().rpartition("Status Message: ")[2].splitlines()[:1]
+            raise InputError(
+                f"the graph does not take these shapes: {', '.join(sizes)}; it takes {', '.join(taken)}, for example. "
+                f"The runtime says: {''.join(reason)[:200]}"
+            ) from error
+
+    def _runs(self, inputs: Mapping[str, Array]) -> bool:
+        try:
+            self._graph(inputs, list(self._outputs))
+        except Exception:  # runtimes raise what they like
+            return False
+        return True
+
     def _call(self, jobs: Sequence[Job]) -> list[dict[str, Array] | TritoneError]:
         start = time.perf_counter()
         states = [each.output for each in self.generic.states]
@@ -233,7 +267,12 @@ class GenericPipeline:
         inputs = jobs[0].inputs
         if len(jobs) > 1:
             inputs = {name: np.concatenate([job.inputs[name] for job in jobs]) for name in inputs}
-        arrays = dict(zip(wanted, self._graph(inputs, wanted), strict=True))
+        try:
+            arrays = dict(zip(wanted, self._graph(inputs, wanted), strict=True))
+        except Exception as error:  # runtimes raise what they like
+            if len(jobs) == 1 and not isinstance(error, TritoneError):
+                self._check_shapes(inputs, error)
+            raise
         seconds = time.perf_counter() - start
         self.work.add([CallWork(audio=0, padding=0, network_s=seconds, search_s=0.0, total_s=seconds)], seconds)
         rows = sum(job.rows for job in jobs)

@@ -48,7 +48,7 @@ def checked(tensors: Mapping[str, npt.ArrayLike], generic: Generic) -> dict[str,
             raise InputError(f"all inputs of a request have the same number of rows, got {told}")
         if not 0 < (count := next(iter(rows.values()))) <= generic.max_batch_size:
             raise InputError(f"a request has 1 to {generic.max_batch_size} rows, got {count}; send them apart")
-    return {name: _reshaped(array, known[name].dims, known[name].reshape) for name, array in arrays.items()}
+    return {name: as_shape(array, known[name].dims, known[name].reshape) for name, array in arrays.items()}
 
 
 def declared(tensor: GenericTensor, generic: Generic) -> str:
@@ -118,10 +118,10 @@ def as_declared(name: str, array: Array, tensor: GenericTensor, rows: int, gener
             f"declares {declared(tensor, generic)}. Export the model again with the right --dims and --max-batch-size "
             "(0 where its tensors have no batch axis)."
         )
-    return _reshaped(array, tensor.shape, None if tensor.reshape is None else tensor.dims)
+    return as_shape(array, tensor.shape, None if tensor.reshape is None else tensor.dims)
 
 
-def _reshaped(array: Array, declared: tuple[int, ...], wanted: tuple[int, ...] | None) -> Array:
+def as_shape(array: Array, declared: tuple[int, ...], wanted: tuple[int, ...] | None) -> Array:
     """The array with `wanted` in place of the last axes `declared`; sizes -1 of both are the same, in their order."""
     if wanted is None:
         return array

@@ -169,7 +169,9 @@ def _tensor(value: Any) -> TensorDescription:
 
 
 def _size(axis: Any) -> Size:
-    return int(axis.dim_value) if axis.HasField("dim_value") else _text(axis.dim_param) or ANY
+    if axis.HasField("dim_value") and axis.dim_value >= 0:  # paddle2onnx writes -1 for any size
+        return int(axis.dim_value)
+    return _text(axis.dim_param) or ANY
 
 
 def _product(dims: Any) -> int:
