@@ -330,7 +330,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement(moods: Triton
         "    print(stopped.measurement, flush=True)\n"
     )
     tests = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "server")))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "loadtest")))}
     url = f"grpc://{moods.grpc_address}"
     command = [sys.executable, "-c", code, url]
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:

@@ -230,7 +230,7 @@ def test_ctrl_c_before_anything_was_measured_leaves_no_measurement_and_no_proces
         "    print(stopped.measurement, flush=True)\n"
     )
     tests = Path(__file__).parents[1]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "server")))}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (tests / "support", tests / "loadtest")))}
     command = [sys.executable, "-c", code, f"grpc://{spoken.grpc_address}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, encoding="utf-8", env=environment) as process:
         assert process.stdout is not None
