@@ -5,7 +5,8 @@ tritone.load_whisper("whisper").transcribe(["a.wav"])   recognition by a Whisper
 tritone.load_embedder("demo-speaker").embed(["a.wav"])  a speaker's voice as a vector, in this process
 tritone.load_detector("vad").segments("a.wav")          where a recording has speech, in this process
 tritone.load_model("letters").infer({"image": array})   any other model, arrays by name
-tritone.Client("localhost:8001")                        each by a running server
+tritone.load("spec.yaml").infer({"text": array})        models that a file wires to an ensemble
+tritone.Client("localhost:8001")                        each by a running server; AsyncClient in an event loop
 """
 
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from tritone.activity import SpeechActivity, SpeechSegment
     from tritone.bundle.bundle import Bundle
-    from tritone.client import Client
+    from tritone.client import AsyncClient, Client
     from tritone.pipelines.detector import Detector
     from tritone.pipelines.embed_options import EmbedOptions
     from tritone.pipelines.embedder import Embedder
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ActivityOptions",
     "Alternative",
+    "AsyncClient",
     "Client",
     "Detector",
     "EmbedOptions",
@@ -72,6 +74,7 @@ __all__ = [
 LAZY = {
     "ActivityOptions": "tritone.search.activity",
     "Alternative": "tritone.transcript",
+    "AsyncClient": "tritone.client",
     "Client": "tritone.client",
     "Detector": "tritone.pipelines.detector",
     "EmbedOptions": "tritone.pipelines.embed_options",
@@ -167,8 +170,8 @@ def load(
 
     Args:
         what: a bundle's folder, the name of a shipped bundle, a checkpoint's file or folder of any family that
-            `tritone export` has, a file of ONNX, TorchScript or torch.export, or an address: hf://owner/name,
-            s3://bucket/folder.
+            `tritone export` has, a file of ONNX, TorchScript or torch.export, an address: hf://owner/name,
+            s3://bucket/folder; or the file `*.yaml` of an ensemble.
         device: `cpu`, `cuda` or `cuda:<index>`.
         threads: CPU threads per graph call; None takes every CPU this process may use.
         runtime: `onnxruntime`, `torch`, `torchscript` or `tensorrt`; None takes the bundle's first that can run on the
@@ -190,11 +193,13 @@ def load(
             into pieces that share some audio.
         task, prompt, word_times: of Whisper models, as `language` is, which they find out if it is empty: `transcribe`
             or `translate`, text that comes before, whether words get times; a call may ask for others.
-        trust: take pickles from storage, and programs (TorchScript), too; code of who made them can hide in these.
+        trust: take pickles from storage, and programs (TorchScript, functions that an ensemble names), too; code of who
+            made them can hide in these.
 
     Returns:
-        What this kind of model has: a `Recognizer`, a `Transcriber` of a Whisper, an `Embedder`, a `Detector`, or a
-        `Model` of arrays.
+        What this kind of model has: a `Recognizer`, a `Transcriber` of a Whisper, an `Embedder`, a `Detector`, a
+        `Model` of arrays or an `Ensemble`. Each has `run` and `run_iter`, the verbs of its kind by one name
+        (`transcribe`, `embed`, `detect`, `infer`).
 
     Raises:
         BundleError: the model is missing, damaged or too new, or is nothing that can be loaded.
@@ -206,16 +211,24 @@ def load(
 
     What the bundle or this machine does not have is told when a graph is first needed.
     """
+    import os
     from pathlib import Path
 
     from tritone.errors import InputError, LanguageModelError
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.searching.base import SearchSettings
+    from tritone.pipelines.wiring.spec import read_spec
     from tritone.search.hotwords import load_hotwords
     from tritone.search.options import SearchOptions
 
     given = _given(load, locals())
+    if Path(what).suffix in (".yaml", ".yml") and Path(what).is_file():
+        if unfit := sorted(set(given) - {"device", "threads", "trust"}):
+            raise InputError(f"{what} is the file of an ensemble, for which there is no {', '.join(unfit)}")
+        if not trust and read_spec(os.fspath(what)).has_functions:
+            raise InputError(f"{what} names Python functions, which run code: load it with trust=True if it is yours")
+        return load_ensemble(what, device=device, threads=threads)
     opened = _opened(what, device=device, precision=precision, trust=trust)
     manifest = opened.manifest
     loaders: dict[str, Any] = {"embedding": load_embedder, "voice-activity": load_detector, "generic": load_model}

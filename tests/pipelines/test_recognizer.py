@@ -243,6 +243,15 @@ def test_a_bundle_without_streaming_still_transcribes(tmp_path: Path) -> None:
         recognizer.stream()
 
 
+@pytest.mark.parametrize(
+    ("front", "verb"),
+    [("Recognizer", "transcribe"), ("Transcriber", "transcribe"), ("Embedder", "embed"), ("Detector", "detect")],
+)
+def test_each_kind_has_its_verb_by_the_name_of_all(front: str, verb: str) -> None:
+    found = getattr(tritone, front)
+    assert (found.run, found.run_iter) == (getattr(found, verb), getattr(found, f"{verb}_iter"))
+
+
 def test_importing_tritone_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", NOTHING_HEAVY], check=True, timeout=60)
 

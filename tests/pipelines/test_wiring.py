@@ -98,6 +98,17 @@ def test_an_ensemble_answers_as_its_parts_do(folder: Path) -> None:
     assert "tokenizer.lengths may have any size where scale.x takes FP32 [3]" in ensemble.wiring.notes[0]
 
 
+def test_one_way_in_opens_ensembles_too(folder: Path) -> None:
+    with pytest.raises(InputError, match="names Python functions, which run code: load it with trust=True"):
+        tritone.load(folder / "spec.yaml")
+    with pytest.raises(InputError, match="for which there is no beam, nbest"):
+        tritone.load(folder / "spec.yaml", beam=4, nbest=2)
+    ensemble = tritone.load(folder / "spec.yaml", trust=True)
+    requests: list[dict[str, Any]] = [{"TEXT": [["one two three"]]}, {"TEXT": [["a bc def"]]}]
+    assert [found["COUNT"].tolist() for found in ensemble.run_iter(requests)] == [[[3]], [[3]]]
+    assert ensemble.run(requests[1])["MEAN"].tolist() == [[5]]
+
+
 def test_requests_that_do_not_fit_name_the_step(folder: Path) -> None:
     ensemble = tritone.load_ensemble(folder / "spec.yaml")
     with pytest.raises(InputError, match=r"step scale: x has shape \[1, 2\], FP32 \[rows, 3\] is needed"):

@@ -182,6 +182,8 @@ class Detector:
     each = detect_iter  # the name that systems use for every kind of model
     batch_inputs = BATCH_INPUTS
 
+    run, run_iter = detect, detect_iter
+
     def open(self, *, streaming: bool = False) -> VoiceActivityPipeline | VoiceActivityStreams:
         """The pipeline for whole recordings or for streams, opened if it has not been."""
         return self.streaming if streaming else self.offline

@@ -148,6 +148,8 @@ class Embedder:
     each = embed_iter  # the name that systems use for every kind of model
     batch_inputs = BATCH_INPUTS
 
+    run, run_iter = embed, embed_iter
+
     def open(self, *, streaming: bool = False) -> EmbeddingPipeline:
         """The pipeline, opened if it has not been; there is none for streams."""
         return self.pipeline

@@ -230,6 +230,8 @@ class Recognizer:
     each = transcribe_iter  # the name that systems use for every kind of model
     batch_inputs = BATCH_INPUTS
 
+    run, run_iter = transcribe, transcribe_iter
+
     def open(self, *, streaming: bool = False) -> OfflinePipeline | StreamingPipeline:
         """The pipeline for whole utterances or for streams, opened if it has not been."""
         return self.streaming if streaming else self.offline

@@ -62,6 +62,12 @@ class Model:
         """
         return self._one(inputs, Ask(None if outputs is None else tuple(outputs)))
 
+    run = infer
+
+    def run_iter(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[Arrays]:
+        """The outputs of one request after the other, as of `infer`; each is read when the one before was answered."""
+        return map(self.infer, requests)
+
     def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
         """The answers to one request, each as soon as it is there: many of a Python generator, one of other models.
 

@@ -109,6 +109,8 @@ class Transcriber:
         """Like `transcribe`, but yields results as batches of `concurrency` inputs are done."""
         return self._run(inputs, sample_rate, options, concurrency, BATCH_S)
 
+    run, run_iter = transcribe, transcribe_iter
+
     def _run(
         self,
         inputs: Iterable[AudioInput],

@@ -3,7 +3,7 @@
 EnsembleSpec, bundle of each step  ->  Ensemble: arrays by name  ->  arrays by name
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -72,6 +72,12 @@ class Ensemble:
             raise InputError(f"ensemble {self.spec.name} answers many times; ask for its stream of answers")
         (found,) = self.stream(inputs, outputs)
         return found
+
+    run = infer
+
+    def run_iter(self, requests: Iterable[Mapping[str, npt.ArrayLike]]) -> Iterator[Arrays]:
+        """The outputs of one request after the other, as of `infer`; each is read when the one before was answered."""
+        return map(self.infer, requests)
 
     def stream(self, inputs: Mapping[str, npt.ArrayLike], outputs: Sequence[str] | None = None) -> Iterator[Arrays]:
         """The answers to one request, one unless the last step is a generator. Arguments and errors as of `infer`."""

@@ -84,6 +84,11 @@ class EnsembleSpec(_Part):
     models: Annotated[dict[Name, Part], Field(max_length=MAX_STEPS)] = {}
     outputs: Annotated[dict[Tensor, Tensor], Field(min_length=1)]
 
+    @property
+    def has_functions(self) -> bool:
+        """True if a step or a model is a Python function, whose module is imported to use it."""
+        return any(part.python is not None for part in (*self.steps.values(), *self.models.values()))
+
 
 def read_spec(path: str | Path) -> EnsembleSpec:
     """Read the file of an ensemble.
