@@ -51,10 +51,21 @@ def stored(path: str | os.PathLike[str]) -> str | None:
 
 
 def cache_folder() -> Path:
-    """Tritone's cache folder of this user: `$TRITONE_CACHE`, or `tritone` in `$XDG_CACHE_HOME` or `~/.cache`."""
+    """Tritone's cache folder of this user: `$TRITONE_CACHE`, or `tritone` in `$XDG_CACHE_HOME` or `~/.cache`.
+
+    Raises:
+        FileNotFoundError: none of these is set, and the user has no home folder, as in some containers.
+    """
     if own := os.environ.get(CACHE):
         return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tritone"
+    if base := os.environ.get("XDG_CACHE_HOME"):
+        return Path(base) / "tritone"
+    try:
+        return Path.home() / ".cache" / "tritone"
+    except RuntimeError as error:
+        raise FileNotFoundError(
+            errno.ENOENT, f"this user has no home folder; set {CACHE} to a folder for caches"
+        ) from error
 
 
 def open_file(path: str | os.PathLike[str]) -> BinaryIO:

@@ -51,7 +51,7 @@ def usual_places() -> Iterator[Path]:
     with suppress(FileNotFoundError):  # no folder of temporary files at all
         yield Path(tempfile.gettempdir())
     yield from (Path("/tmp"), Path("/var/tmp"), Path("/dev/shm"))
-    with suppress(RuntimeError):  # nobody's home
+    with suppress(FileNotFoundError):  # a user without a home folder
         cache = cache_folder()
         with suppress(OSError):
             cache.mkdir(parents=True, exist_ok=True)

@@ -52,8 +52,10 @@ class Kept:
     def here(cls) -> "Kept | None":
         """Those beside numba's cache: in the first place that can be written of those that numba looks at."""
         own = os.environ.get(FOLDER)
-        for folder in (*([Path(own)] if own else []), SOURCES / "__pycache__", cache_folder() / "search"):
+        places = [lambda: SOURCES / "__pycache__", lambda: cache_folder() / "search"]
+        for place in ([lambda: Path(own)] if own else []) + places:
             try:
+                folder = place()
                 folder.mkdir(parents=True, exist_ok=True)
                 tempfile.TemporaryFile(dir=folder).close()
             except OSError:
