@@ -18,7 +18,7 @@ from tritone.errors import BundleError
 from tritone.pipelines.graphs.placement import Placement
 from tritone.pipelines.kinds import kind_of
 from tritone.pipelines.kinds.base import FLOAT32, INT64, WAVEFORMS, Kind, Mode, Specs, Stage
-from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
 from tritone.pipelines.wire import DETAILS, TRANSCRIPTS, Tensor
 from tritone.runtime.graph import Array, TensorSpec
 from tritone.search.options import PARAMETERS, SearchOptions
@@ -29,13 +29,6 @@ if TYPE_CHECKING:
     from tritone.pipelines.streaming import StreamingPipeline
 
 TEXT_OUTPUTS = tuple(Tensor(name=name, type="STRING", dims=(1,)) for name in (TRANSCRIPTS, DETAILS))
-
-
-class HasOutputs(Protocol):
-    """A graph, or whatever else has outputs by name."""
-
-    @property
-    def outputs(self) -> Collection[str]: ...
 
 
 class Searches(Protocol):

@@ -8,11 +8,11 @@ package's docstring has all roles of a search together.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
@@ -39,6 +39,13 @@ class SearchSettings:
     options: SearchOptions = DEFAULTS  # what they leave open is filled in with the bundle's numbers
     lm: Path | None = None  # a language model, ARPA or KenLM binary
     lm_unit: LmUnit = "auto"  # what its words are, see `Scorer.build`
+
+
+class HasOutputs(Protocol):
+    """A graph, or whatever else has the names of a graph's outputs, as the decoder of an ensemble's stages has."""
+
+    @property
+    def outputs(self) -> Collection[str]: ...
 
 
 class Searching(ABC):

@@ -6,14 +6,14 @@ log_probs or best tokens, encoder_out of some utterances or streams  ->  hypothe
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tritone.bundle.bundle import Bundle
 from tritone.bundle.manifest import Role
 from tritone.pipelines.graphs.placement import Placement
-from tritone.pipelines.searching.base import Searching, SearchSettings
+from tritone.pipelines.searching.base import HasOutputs, Searching, SearchSettings
 from tritone.pipelines.searching.decoder_sizes import usual_sizes
 from tritone.pipelines.searching.rescoring import Candidate, HeldFrames, Rescorer
 from tritone.pipelines.searching.search import BeamSearch, GreedySearch, Search, of_rows
@@ -33,13 +33,6 @@ BEST = ("best_tokens", "best_log_probs")
 GREEDY_BLOCK = "greedy_block"
 TOP_BLOCK = "top_tokens_"  # and how many of each frame
 TOP_SIZES = (4, 10, 20, 40, 80, MAX_BEAM)  # few, since each is recorded for itself
-
-
-class Says(Protocol):
-    """Something with outputs, by name."""
-
-    @property
-    def outputs(self) -> Iterable[str]: ...
 
 
 def ctc_outputs(modes: Iterable[SearchMode], *, has_best: bool) -> tuple[str, ...]:
@@ -163,7 +156,7 @@ class CtcSearching(Searching):
     def __init__(
         self,
         bundle: Bundle,
-        graph: Says,
+        graph: HasOutputs,
         settings: SearchSettings | None = None,
         *,
         threads: int | None = None,
