@@ -24,7 +24,9 @@ DOCUMENTS = sorted([*ROOT.glob("*.md"), *(path for each in FOLDERS for path in (
 SHELL = ("sh", "bash", "console")
 # Examples with models and functions of the reader's own, which the shipped and toy bundles cannot stand for. Those of
 # python-models.md run in tests/families/generic/test_python_export.py, that of bulk.md in tests/systems/test_ray.py.
-READERS_OWN = re.compile(r"load_model\(|load_ensemble\(|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE)
+READERS_OWN = re.compile(
+    r"load_model\(|load_ensemble\(|load\(\"spec|^def |^    def |model\.stream\(|map_batches\(", re.MULTILINE
+)
 ASSIGNED = re.compile(r"\w+=")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 

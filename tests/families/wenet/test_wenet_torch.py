@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rapidfuzz.distance import Levenshtein
 from typer.testing import CliRunner
 
 from families.conftest import UNITS, babble, export, write_model
@@ -136,9 +137,10 @@ def test_utterances_say_the_same_alone_and_in_any_batch(torch_bundle: Bundle, pr
     alone = [pipeline.recognize([waveform])[0].text for waveform in waveforms]
     assert len(set(alone)) > 25
     together = [transcript.text for transcript in pipeline.recognize(waveforms)]
-    different = sum(one != other for one, other in zip(alone, together, strict=True))
-    # Rows of a batch are summed up in another order, which half precisions can show where two tokens are as likely.
-    assert different == 0 if precision == "fp32" else different <= 4
+    edits = sum(Levenshtein.distance(one, other) for one, other in zip(alone, together, strict=True))
+    # Rows of a batch are summed up in another order, which half precisions can show where two tokens are as likely:
+    # in single letters of five of the forty texts on a CPU with AMX. A row that took another's frames would be all wrong.
+    assert edits == 0 if precision == "fp32" else edits <= 0.03 * sum(map(len, alone))
 
 
 @pytest.mark.slow
