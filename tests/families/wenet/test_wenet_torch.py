@@ -139,7 +139,7 @@ def test_utterances_say_the_same_alone_and_in_any_batch(torch_bundle: Bundle, pr
     together = [transcript.text for transcript in pipeline.recognize(waveforms)]
     edits = sum(Levenshtein.distance(one, other) for one, other in zip(alone, together, strict=True))
     # Rows of a batch are summed up in another order, which half precisions can show where two tokens are as likely:
-    # in single letters of five of the forty texts on a CPU with AMX. A row that took another's frames would be all wrong.
+    # in single letters of five of forty texts on a CPU with AMX. A row that took another's frames would be all wrong.
     assert edits == 0 if precision == "fp32" else edits <= 0.03 * sum(map(len, alone))
 
 
