@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from tritone.cli.main import app
 from tritone.errors import BundleError, InputError, OperatorError
 from tritone.inspection import Inspection, inspect_path
+from tritone.runtime.description import ANY
 
 REPOSITORY = Path(__file__).resolve().parents[1] / "compatibility" / "v0_1_0" / "repository"
 CONFIG = """
@@ -210,8 +211,7 @@ def test_what_a_file_says_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
     assert result.exit_code == 0
     assert "[red]\\x1b[2J\\n" in result.stdout
     assert "\x1b[2J" not in result.stdout
-    assert ", 4611686018427387904]" in result.stdout
-    assert "-5" not in result.stdout, "an axis below zero is an open one"
+    assert f"[{ANY}, 4611686018427387904]" in result.stdout, "an axis below zero is an open one"
     assert "loops (Loop), whose end only running it tells" in result.stdout
     assert "weights at '../up', outside of its folder" in result.stdout
     assert "two of its inputs and outputs are called" in result.stdout
