@@ -211,14 +211,12 @@ def load(
 
     What the bundle or this machine does not have is told when a graph is first needed.
     """
-    import os
     from pathlib import Path
 
     from tritone.errors import InputError, LanguageModelError
     from tritone.pipelines.graphs.placement import Placement
     from tritone.pipelines.recognizer import Recognizer
     from tritone.pipelines.searching.base import SearchSettings
-    from tritone.pipelines.wiring.spec import read_spec
     from tritone.search.hotwords import load_hotwords
     from tritone.search.options import SearchOptions
 
@@ -226,9 +224,7 @@ def load(
     if Path(what).suffix in (".yaml", ".yml") and Path(what).is_file():
         if unfit := sorted(set(given) - {"device", "threads", "trust"}):
             raise InputError(f"{what} is the file of an ensemble, for which there is no {', '.join(unfit)}")
-        if not trust and read_spec(os.fspath(what)).has_functions:
-            raise InputError(f"{what} names Python functions, which run code: load it with trust=True if it is yours")
-        return load_ensemble(what, device=device, threads=threads)
+        return load_ensemble(what, device=device, threads=threads, trust=trust)
     opened = _opened(what, device=device, precision=precision, trust=trust)
     manifest = opened.manifest
     loaders: dict[str, Any] = {"embedding": load_embedder, "voice-activity": load_detector, "generic": load_model}
@@ -397,7 +393,9 @@ def load_model(
     return Model(opened, placement=placement, models=models)
 
 
-def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", threads: int | None = None) -> "Ensemble":
+def load_ensemble(
+    spec: "str | os.PathLike[str]", *, device: str = "cpu", threads: int | None = None, trust: bool = True
+) -> "Ensemble":
     """Load the models that a file wires to each other, in this process; see docs/serving/ensemble.md.
 
     Python functions that it names are imported, which runs code of their modules.
@@ -405,6 +403,7 @@ def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", thread
     Args:
         spec: the file.
         device, threads: as of `load`.
+        trust: whether it may name functions.
 
     Raises:
         InputError: the file cannot be read, a model of it cannot be used, or the wires do not fit; says what.
@@ -415,11 +414,14 @@ def load_ensemble(spec: "str | os.PathLike[str]", *, device: str = "cpu", thread
     import weakref
     from pathlib import Path
 
+    from tritone.errors import InputError
     from tritone.families.generic.steps import bundles_of
     from tritone.pipelines.wiring.ensemble import Ensemble
     from tritone.pipelines.wiring.spec import read_spec
 
     read = read_spec(os.fspath(spec))
+    if not trust and read.has_functions:
+        raise InputError(f"{spec} names Python functions, which run code: load it with trust=True if it is yours")
     made = tempfile.TemporaryDirectory(prefix="tritone-ensemble-")
     try:
         bundles = bundles_of(read, Path(spec).parent, Path(made.name))

@@ -179,10 +179,8 @@ class Detector:
         """
         return self._run(inputs, sample_rate, options, concurrency, BATCH_S)
 
-    each = detect_iter  # the name that systems use for every kind of model
+    run, run_iter = detect, detect_iter  # by one name in every kind of model
     batch_inputs = BATCH_INPUTS
-
-    run, run_iter = detect, detect_iter
 
     def open(self, *, streaming: bool = False) -> VoiceActivityPipeline | VoiceActivityStreams:
         """The pipeline for whole recordings or for streams, opened if it has not been."""

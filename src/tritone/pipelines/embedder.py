@@ -145,10 +145,8 @@ class Embedder:
             inputs, embed, EmbeddingResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s
         )
 
-    each = embed_iter  # the name that systems use for every kind of model
+    run, run_iter = embed, embed_iter  # by one name in every kind of model
     batch_inputs = BATCH_INPUTS
-
-    run, run_iter = embed, embed_iter
 
     def open(self, *, streaming: bool = False) -> EmbeddingPipeline:
         """The pipeline, opened if it has not been; there is none for streams."""

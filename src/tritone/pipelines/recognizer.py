@@ -227,10 +227,8 @@ class Recognizer:
         )
         return _each(long_form.join(results), shown)
 
-    each = transcribe_iter  # the name that systems use for every kind of model
+    run, run_iter = transcribe, transcribe_iter  # by one name in every kind of model
     batch_inputs = BATCH_INPUTS
-
-    run, run_iter = transcribe, transcribe_iter
 
     def open(self, *, streaming: bool = False) -> OfflinePipeline | StreamingPipeline:
         """The pipeline for whole utterances or for streams, opened if it has not been."""

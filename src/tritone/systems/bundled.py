@@ -28,7 +28,7 @@ class LocalModel(Protocol[AnyResult_co]):
         """The pipeline for whole files or for streams."""
         ...
 
-    def each(
+    def run_iter(
         self, inputs: Iterable[str | Selection | StoredAudio], *, concurrency: int
     ) -> Generator[AnyResult_co, None, None]: ...
 
@@ -89,7 +89,7 @@ class BundleSystem(Generic[AnyResult]):
         self, paths: Iterable[str | Selection], on_partial: PartialListener | None = None
     ) -> Generator[AnyResult, None, None]:
         if self._playback is None:
-            return self._model.each(audio_inputs(paths), concurrency=self.concurrency)
+            return self._model.run_iter(audio_inputs(paths), concurrency=self.concurrency)
         model: Any = self._model
         results = play_files(
             paths,

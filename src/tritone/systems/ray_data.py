@@ -49,7 +49,7 @@ class _Batches(Generic[AnyResult]):
         results: dict[int, AnyResult] = {}
         for rate, places in by_rate.items():
             inputs = [_input(given[0], rows[place], place) for place in places]
-            with closing(self._model.each(inputs, sample_rate=rate, concurrency=len(inputs))) as found:
+            with closing(self._model.run_iter(inputs, sample_rate=rate, concurrency=len(inputs))) as found:
                 results.update((places[each.index], each) for each in found)
         ordered = [results[place] for place in range(len(rows))]
         errors = np.array(["" if each.error is None else str(each.error) for each in ordered], object)

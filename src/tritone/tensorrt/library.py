@@ -3,13 +3,13 @@
 nothing or a name  ->  Tools(library, version, gpu, ...)  ->  a builder
 """
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from tritone.bundle.manifest import Engine
 from tritone.errors import MissingDependencyError, OperatorError
+from tritone.paths import cache_folder
 from tritone.runtime.tensorrt.library import INSTALL, OLDEST, TITLES, Gpu, Library, find_gpu, installed, load_library
 from tritone.tensorrt.build import EngineBuilder
 from tritone.tensorrt.trtexec import TrtexecBuilder, find_trtexec
@@ -57,9 +57,8 @@ class Tools:
 
     def usual_timing_cache(self) -> Path:
         """In the user's cache folder: what was measured on one GPU by one version is good for no other."""
-        base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
         gpu = "".join(char if char.isalnum() else "-" for char in self.gpu.name) if self.gpu else "no-gpu"
-        return base / "tritone" / f"{self.name}-{self.version}-{gpu}.timing"
+        return cache_folder() / f"{self.name}-{self.version}-{gpu}.timing"
 
 
 def find_tools(name: str | None = None) -> Tools:

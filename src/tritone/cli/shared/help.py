@@ -18,6 +18,7 @@ from tritone.cli.shared.panels import FIRST, PANELS
 MOST_SHOWN = 20  # options in --help; a longer list is not read
 ALL = "--help-all"
 _WANTED = f"{__name__}.all"
+_TITLES = {name: title for title, held in PANELS.items() for name in held}
 _WHOLE = 1000  # characters of a summary, which is wrapped in place of being cut
 
 
@@ -116,8 +117,7 @@ def arranged(path: str, options: Sequence[tuple[Any, Any]]) -> dict[str, list[tu
 
 
 def _panel(path: str, names: Sequence[str]) -> str:
-    titles = {name: title for title, held in PANELS.items() for name in held}
-    known = [titles[each] for name in names for each in (f"{path} {name}", name) if each in titles]
+    known = [_TITLES[each] for name in names for each in (f"{path} {name}", name) if each in _TITLES]
     return known[0] if known else "Options"
 
 

@@ -109,8 +109,6 @@ class Transcriber:
         """Like `transcribe`, but yields results as batches of `concurrency` inputs are done."""
         return self._run(inputs, sample_rate, options, concurrency, BATCH_S)
 
-    run, run_iter = transcribe, transcribe_iter
-
     def _run(
         self,
         inputs: Iterable[AudioInput],
@@ -132,7 +130,7 @@ class Transcriber:
             inputs, transcribe, TranscriptResult, sample_rate=sample_rate, batch_inputs=batch_inputs, batch_s=batch_s
         )
 
-    each = transcribe_iter  # the name that systems use for every kind of model
+    run, run_iter = transcribe, transcribe_iter  # by one name in every kind of model
     batch_inputs = BATCH_INPUTS
 
     def open(self, *, streaming: bool = False) -> WhisperPipeline:

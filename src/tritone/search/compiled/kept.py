@@ -17,7 +17,7 @@ import platform
 import sys
 import tempfile
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -51,11 +51,8 @@ class Kept:
     @classmethod
     def here(cls) -> "Kept | None":
         """Those beside numba's cache: in the first place that can be written of those that numba looks at."""
-        own = os.environ.get(FOLDER)
-        places = [lambda: SOURCES / "__pycache__", lambda: cache_folder() / "search"]
-        for place in ([lambda: Path(own)] if own else []) + places:
+        for folder in _places():
             try:
-                folder = place()
                 folder.mkdir(parents=True, exist_ok=True)
                 tempfile.TemporaryFile(dir=folder).close()
             except OSError:
@@ -93,6 +90,14 @@ class Kept:
 
     def _mark(self, name: str) -> Path:
         return self.folder / f"tritone-search-{name}-{_machine()}.json"
+
+
+def _places() -> Iterator[Path]:
+    if own := os.environ.get(FOLDER):
+        yield Path(own)
+    yield SOURCES / "__pycache__"
+    with suppress(FileNotFoundError):  # a user without a home folder
+        yield cache_folder() / "search"
 
 
 def _state(path: str | Path) -> list[int]:
