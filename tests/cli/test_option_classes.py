@@ -7,7 +7,7 @@ import typer
 from typer.testing import CliRunner
 
 from tritone.cli.shared.option_classes import takes_option_classes
-from tritone.search.fields import option
+from tritone.options.fields import option
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,9 +9,9 @@ from typing import Any
 from pydantic import ValidationError
 
 from tritone.bundle.manifest import RateLimit, Serving
+from tritone.options.fields import option
 from tritone.repository.config import ModelOptions
 from tritone.repository.instances import Instances
-from tritone.search.fields import option
 
 MAX_IDLE_S = 60.0
 

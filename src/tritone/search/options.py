@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from tritone.errors import InputError
+from tritone.options.fields import check_bounds, described, option, parse_parameters
 from tritone.search.endpoint import EndpointRules
-from tritone.search.fields import check_bounds, described, option, parse_parameters
 from tritone.search.hotwords import MAX_WEIGHT, check_hotwords, read_hotwords
 
 SearchMode = Literal["greedy", "prefix-beam", "rescoring", "modified-beam", "fast-beam"]

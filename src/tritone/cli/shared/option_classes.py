@@ -4,7 +4,7 @@
     def serve(repo: Path, options: ServerOptions) -> None: ...     # --host, --http-port, ...
 
 A field is an option if its type is `Annotated` for typer, or if its metadata has a `help`, as `option` of
-`tritone.search.fields` writes it; beside that, `name`, `metavar`, `min` and `flags` as for `typer.Option`, `percent`
+`tritone.options.fields` writes it; beside that, `name`, `metavar`, `min` and `flags` as for `typer.Option`, `percent`
 where users write a share of 1 in percent, and `auto` where they may write "auto" for the default of a number. Whole
 numbers in a tuple are text with commas. A class's own fields come before those that it inherits. A field that is an
 option class itself is expanded as well; `help` may then say which of its fields, {name: help}.
