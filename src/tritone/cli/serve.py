@@ -268,7 +268,7 @@ def _front(
             key_header=HTTP_HEADER,
             key=options.key,
             tls=tls,
-            drain_hint_s=float(options.drain_s) or 1.0,
+            drain_hint_s=options.drain_s or 1.0,
             open_apis=frozenset(options.open_doors),
         )
     )
