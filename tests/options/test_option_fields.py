@@ -35,7 +35,7 @@ def table(*rows: tuple[str, ...]) -> str:
 
 def flag(option: Option) -> str:
     name = option.name.replace("_", "-")
-    return f"`--{name}`, `--no-{name}`" if option.default is True else f"`--{name}`"
+    return f"`--{name}`, `--no-{name}`" if option.default is True else f"`{option.flag}`"
 
 
 TABLES = {

@@ -25,6 +25,7 @@ class GatewayOptions:
     triton: str = option(
         "http://localhost:8000",
         "The Triton to ask: http://…, https://…, host:port (gRPC, which costs more), grpcs://….",
+        name="url",
         metavar="URL",
     )
     host: str = option("127.0.0.1", "Address to listen on; 0.0.0.0 for every network.")

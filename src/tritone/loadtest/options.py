@@ -18,7 +18,7 @@ class WindowPlan:
 
     warmup_s: float = option(2.0, "Warm-up before each point, in seconds.", least=0)
     warmup_requests: int = 1  # that must have come back, too
-    window_s: float = option(3.0, "Length of a window of measurement, in seconds.")
+    window_s: float = option(3.0, "Length of a window of measurement, in seconds.", flags=("--measure-s",))
     max_window_s: float | None = None  # of a window with fewer than `min_requests`; None is five times `window_s`
     min_requests: int = 50
     stable_windows: int = 3  # in a row that must agree, or all if there are fewer

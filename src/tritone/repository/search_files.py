@@ -35,7 +35,7 @@ def check_files(options: SearchParameters, bundles: Sequence[Bundle]) -> None:
     for name, what in FILES.items():
         path = getattr(options, name)
         if path and not Path(path).is_file():
-            raise OperatorError(f"there is no {what} {path}; give the path of a file to --{name}.")
+            raise OperatorError(f"there is no {what} {path}; give the path of a file to {MODEL_PARAMETERS[name].flag}.")
     if options.lm and options.hotwords and Path(options.lm).name == Path(options.hotwords).name:
         raise OperatorError(
             f"the language model and the hotwords file are both called {Path(options.lm).name}; rename one."

@@ -249,6 +249,7 @@ class SearchParameters(SearchFields):
         "Phrases to favour: a yaml map, or lines 'phrase weight'; it is copied.",
         values="a file, `*.yaml` and `*.yml` with a map as WeNet has it",
         metavar="FILE",
+        flags=("--hotwords-file",),
         modes=BEAM_MODES,
     )
     chunk_size: int | None = option(None, "Streaming: new frames in a step; the bundle's if not given.")
