@@ -107,7 +107,8 @@ def write_bundle(model: ExportedModel, options: ExportOptions) -> ExportReport:
 
     Raises:
         ExportError: a graph does not reproduce the torch network; or one cannot be had in another precision, or drifts
-            too far in it, after the bundle was written without it (`options.lenient` has that in the report alone).
+            too far in it, after the bundle was written without it (with `lenient` of the options that is in the report
+            alone).
         BundleError: the output folder is in use for something else.
         InputError: the audio to check with cannot be read.
     """
