@@ -202,7 +202,7 @@ def choose(
                 return model
             if model.name == name and kind is not None:
                 raise InputError(
-                    f"{endpoint}: model '{name}' is not {_called(kind)} but {_called(model.kind)}. "
+                    f"{endpoint}: model '{name}' is not {_called(kind)} but {_seen(model)}. "
                     f"Ready {wanted}: {_names(models, kind)}"
                 )
         why = f" ({reason})" if reason else ""
@@ -218,6 +218,13 @@ def choose(
 
 def _called(kind: Kind) -> str:
     return FOR.get(kind, kind)
+
+
+def _seen(model: ModelInfo) -> str:
+    if model.kind != "other":
+        return _called(model.kind)
+    taken, made = (", ".join(each) or "nothing" for each in (model.inputs, model.outputs))
+    return f"for other tensors: it takes {taken} and returns {made}, by Client.infer"
 
 
 def _names(models: Sequence[ModelInfo], kind: Kind | None) -> str:
