@@ -180,7 +180,7 @@ def test_words_of_transcripts_get_speakers_whatever_transcribes(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = SpeakerLabels(speakers=True, speaker_model=str(folder / "toy"))
-    with options.added_to(Known(), Where(bundle="unused")) as system:
+    with options.added_to(Known(), Where(model="unused")) as system:
         assert system.describe()["speakers_model"] == "speaker"
         results = list(system.run([str(folder / "meeting.wav"), str(folder / "missing.wav"), "s3://bucket/a.wav"]))
     assert [word.speaker for word in results[0].words] == ["speaker1", "speaker2", "speaker1"]

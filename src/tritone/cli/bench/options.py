@@ -204,8 +204,8 @@ class Outputs:
         """Write what was asked for; raises `InputError` if it cannot be written."""
         written = [str(file) for file in (self.report, self.csv) if file is not None]
         try:
-            if self.json is not None:
-                report.save(self.json)
+            if self.report is not None:
+                report.save(self.report)
             if self.csv is not None:
                 self.csv.write_text(to_csv(report), encoding="utf-8", errors="replace")
         except OSError as error:

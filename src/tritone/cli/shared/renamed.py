@@ -8,9 +8,14 @@ from typing import Any
 
 import typer
 
-from tritone.cli.shared.search_options import parameters_as_flags
-
 ENDS_WITH = "0.3"
+
+
+def _search_flags(parameters: str) -> list[str]:
+    from tritone.cli.shared.search_options import parameters_as_flags  # most command lines need not wait for it
+
+    return parameters_as_flags(parameters)
+
 
 _GRAPHS = ("export onnx", "export torch-export", "export torchscript", "export tensorrt")
 
@@ -23,10 +28,10 @@ RENAMED: Mapping[str, Mapping[str, str | Callable[[str], list[str]]]] = {
     "transcribe": {"--bundle": "--model", "--resume": "--reconnect"},
     "embed": {"--bundle": "--model", "--output-directory": "--output"},
     **{path: {"--bundle": "--model"} for path in ("segments", "diarize", "verify", "enroll", "identify")},
-    "evaluate": {"--bundle": "--model", "--json": "--report", "--parameters": parameters_as_flags},
+    "evaluate": {"--bundle": "--model", "--json": "--report", "--parameters": _search_flags},
     "bench": {
         "--bundle": "--model",
-        "--parameters": parameters_as_flags,
+        "--parameters": _search_flags,
         "--json": "--report",
         "--window-s": "--measure-s",
     },
