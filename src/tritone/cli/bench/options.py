@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from tritone.cli.shared import recordings
+from tritone.cli.shared.what import Exporting, bundle_of
 from tritone.corpus.dataset import Utterance, read_utterances
 from tritone.errors import InputError
 from tritone.loadtest.findings.result import Report
@@ -18,6 +19,8 @@ from tritone.loadtest.plans.generator import Audio
 from tritone.loadtest.plans.plan import parse_counts, parse_numbers
 from tritone.loadtest.plans.ramp import Limit, Percentile
 from tritone.loadtest.requests.arrivals import Arrivals
+from tritone.options.fields import described
+from tritone.pipelines.embed_options import EmbedFields
 
 DEFAULT_SECONDS = "5"
 DEFAULT_LOADS = "1,2,4,8"
@@ -66,6 +69,19 @@ class LoadChoice:
         """Streams or requests in flight; none if there are none and no default."""
         text, name = (self.streams, "streams") if self.streaming else (self.concurrency, "concurrency")
         return counts_of(f"--{name}", text or default) if text or default else []
+
+
+@dataclass(frozen=True, kw_only=True)
+class Windows:
+    """How speaker models are asked to embed; None leaves it to the model."""
+
+    embed_window_s: Annotated[float | None, typer.Option(help=described(EmbedFields)["window_s"].help)] = None
+    embed_shift_s: Annotated[float | None, typer.Option(help=described(EmbedFields)["shift_s"].help)] = None
+
+    @property
+    def asked(self) -> dict[str, float | None]:
+        """Parameters of requests."""
+        return {"window_s": self.embed_window_s, "shift_s": self.embed_shift_s}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,8 +204,8 @@ class Outputs:
         """Write what was asked for; raises `InputError` if it cannot be written."""
         written = [str(file) for file in (self.report, self.csv) if file is not None]
         try:
-            if self.json is not None:
-                report.save(self.json)
+            if self.report is not None:
+                report.save(self.report)
             if self.csv is not None:
                 self.csv.write_text(to_csv(report), encoding="utf-8", errors="replace")
         except OSError as error:
@@ -243,6 +259,12 @@ def build_options(assignments: Sequence[str] | None, *, max_streams: int | None)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--build") from error
     return options
+
+
+def bundle_for(what: str, exporting: Exporting, options: BuildOptions) -> str:
+    """The bundle of WHAT that is served with these options; exported where it is none."""
+    device = "cuda" if options.device == "gpu" else "cpu"
+    return bundle_of(what, exporting, device=device, precision=options.precision or None)
 
 
 def labels_of(pairs: Sequence[str] | None) -> dict[str, str]:

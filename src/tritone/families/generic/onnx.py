@@ -80,7 +80,7 @@ class OnnxSource:
         if self.weights:
             about += (f"weights in {len(self.weights)} file{'s' if len(self.weights) > 1 else ''} beside it",)
         return GraphFacts(
-            name=self.path.stem if self.path.stem != "model" else self.path.absolute().parent.name,
+            name=self.path.stem,
             inputs=tuple(self._tensor(each) for each in inputs),
             outputs=tuple(self._tensor(each) for each in graph.output),
             about=about,
@@ -195,7 +195,7 @@ def export_onnx(
     Args:
         model: the file.
         output: the bundle's folder, a bundle there is replaced; None returns the proposal and writes nothing.
-        name: of the model; None takes the file's.
+        name: of the model; None takes the output folder's.
         options: what is other than the graph declares.
         rename: new names of inputs and outputs.
         opset: to convert the graph to.
@@ -211,7 +211,7 @@ def export_onnx(
     with tempfile.TemporaryDirectory(prefix="tritone-onnx-") as folder:
         source = _changed(source, Path(folder), rename or {}, opset)
         graph = _opened(source.path)
-        proposal = propose(source.facts, options or TensorOptions(), _runner(graph), name=name)
+        proposal = propose(source.facts, options or TensorOptions(), _runner(graph), name=name, output=output)
         propose_only(proposal)
         if output is None:
             return proposal

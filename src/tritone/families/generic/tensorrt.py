@@ -65,12 +65,12 @@ def export_tensorrt(
         )
     built = f"{engine.library} {engine.version}" + (f" on {engine.gpu}" if engine.gpu else "")
     facts = GraphFacts(
-        name=plan.stem if plan.stem != "model" else plan.absolute().parent.name,
+        name=plan.stem,
         inputs=tuple(_facts(plan, *each) for each in inputs.items()),
         outputs=tuple(_facts(plan, *each) for each in outputs.items()),
         about=(plan.name, built, f"{plan.stat().st_size / 1e6:.2f} MB"),
     )
-    proposal = propose(facts, options, None, name=name)
+    proposal = propose(facts, options, None, name=name, output=output)
     propose_only(proposal)
     if output is None:
         return proposal
