@@ -44,7 +44,7 @@ class GatewayOptions:
     ping_s: float = field(
         default=10.0,
         metadata={
-            "help": "Seconds between pings of WebSockets, and for their answer; clients without one are given up."
+            "help": "Seconds between pings of WebSockets, and for their answer; who does not answer is disconnected."
         },
     )
     drain_s: float = field(
